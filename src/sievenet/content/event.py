@@ -1,0 +1,115 @@
+"""Events and records: points.
+
+An `Event` belongs to a schema and has a value for each attribute.  A `Record` is
+schemaless, in Siena's manner: any set of named values.  Filters ask both the same
+question, `get(name)`, and ``None`` means that the attribute is absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sievenet.content.schema import MAX_ATTRIBUTES, Schema, check_string
+from sievenet.content.valueset import Value
+from sievenet.errors import EventError
+
+__all__ = ["MAX_PAYLOAD", "Event", "Record"]
+
+#: Longest opaque payload in bytes; an event must fit one datagram.
+MAX_PAYLOAD: Final = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A point of a schema's event space, with an optional opaque payload."""
+
+    schema: Schema
+    values: tuple[Value, ...]
+    payload: bytes = b""
+
+    def __post_init__(self) -> None:
+        schema = self.schema
+        if len(self.values) != len(schema.attributes):
+            raise EventError(
+                expected=f"{len(schema.attributes)} values", got=len(self.values), where=schema.name
+            )
+        checked = tuple(
+            a.checked(v, f"{schema.name}.{a.name}")
+            for a, v in zip(schema.attributes, self.values, strict=True)
+        )
+        object.__setattr__(self, "values", checked)
+        _check_payload(self.payload, schema.name)
+
+    def get(self, name: str) -> Value | None:
+        """The value of an attribute, or ``None`` if the schema has no such attribute."""
+        i = self.schema.positions.get(name)
+        return None if i is None else self.values[i]
+
+    def __getitem__(self, name: str) -> Value:
+        self.schema[name]
+        return self.values[self.schema.positions[name]]
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """The attributes' names and values, in the schema's order."""
+        return zip(self.schema.positions, self.values, strict=True)
+
+    def __str__(self) -> str:
+        return f"{self.schema.name}: {_listed(self.items())}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A schemaless event: named values in any number up to `MAX_ATTRIBUTES`."""
+
+    fields: Mapping[str, Value]
+    payload: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len(self.fields) > MAX_ATTRIBUTES:
+            raise EventError(expected=f"at most {MAX_ATTRIBUTES} attributes", got=len(self.fields))
+        checked: dict[str, Value] = {}
+        for name in sorted(self.fields):
+            value = self.fields[name]
+            check_string(name, "attribute name", EventError)
+            if type(value) is str:
+                check_string(value, name, EventError)
+            elif type(value) is int:
+                if not -(1 << 63) <= value < 1 << 63:
+                    raise EventError(expected="a 64-bit whole number", got=value, where=name)
+            elif type(value) is not bool and not (type(value) is float and math.isfinite(value)):
+                raise EventError(
+                    expected="a string, bool, int or finite float", got=value, where=name
+                )
+            checked[name] = value
+        object.__setattr__(self, "fields", checked)
+        _check_payload(self.payload, "record")
+
+    def get(self, name: str) -> Value | None:
+        """The value of an attribute, or ``None`` if the record has none."""
+        return self.fields.get(name)
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """The attributes' names and values, by name."""
+        return iter(self.fields.items())
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.fields.items()), self.payload))
+
+    def __str__(self) -> str:
+        return _listed(self.items())
+
+
+def _check_payload(payload: bytes, where: str) -> None:
+    if not isinstance(payload, bytes):
+        raise EventError(expected="payload as bytes", got=payload, where=where)
+    if len(payload) > MAX_PAYLOAD:
+        raise EventError(f"Expected at most {MAX_PAYLOAD} bytes of payload, got {len(payload)}", where=where)
+
+
+def _listed(items: Iterator[tuple[str, Value]]) -> str:
+    from sievenet.content.text import literal
+
+    return ", ".join(f"{name}={literal(value)}" for name, value in items)

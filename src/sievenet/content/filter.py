@@ -1,0 +1,296 @@
+"""Filters: boxes, and subscriptions: unions of boxes.
+
+A filter constrains each attribute by a set of values (`ValueSet`); an attribute that
+it does not name is unconstrained.  The *domain* of an attribute is what the schema
+says, or, for a schemaless filter, every value and being absent too.  Canonical form:
+
+* each constraint is cut to its domain and in the domain's canonical form;
+* a constraint that is the whole domain is left out;
+* a filter with an empty constraint is the one empty filter of its schema.
+
+Hence equal filters are equal values, and the algebra is attribute by attribute:
+
+    covers      every constraint of mine covers the other's (or its domain)
+    overlaps    all pairs of constraints overlap
+    intersect   intersect all pairs
+    merge       unite all pairs; *perfect* if nothing is added: one covers the other,
+                or they differ in a single attribute
+    minus       what remains, as disjoint boxes: peel one attribute after the other
+
+A subscription is an ``or`` of filters.  Covering between unions of boxes is exact: what
+`minus` leaves must be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from sievenet.content.schema import Schema
+from sievenet.content.valueset import ALL, EMPTY, Value, ValueSet
+from sievenet.errors import FilterError, SchemaError
+
+__all__ = ["Filter", "Matchable", "Merge", "Subscription"]
+
+
+class Matchable(Protocol):
+    """What a filter can be asked about: an `Event` or a `Record`."""
+
+    def get(self, name: str, /) -> Value | None:
+        """The value of an attribute, ``None`` if absent."""
+
+
+class Merge(NamedTuple):
+    """The smallest filter that covers two others, and whether it covers nothing else."""
+
+    filter: Filter
+    perfect: bool
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Filter:
+    """A conjunction of constraints, one per attribute.  ``schema`` is ``None`` if schemaless."""
+
+    schema: Schema | None
+    #: In the schema's order (by name if schemaless); none is empty, none is its whole domain.
+    constraints: dict[str, ValueSet]
+    #: True if nothing can match; then there are no constraints.
+    empty: bool
+    _hash: int
+
+    def __init__(
+        self, schema: Schema | None = None, constraints: Mapping[str, ValueSet] | None = None
+    ) -> None:
+        kept: dict[str, ValueSet] = {}
+        empty = False
+        for name in _ordered(schema, constraints or {}):
+            values = constraints[name]  # type: ignore[index]
+            if schema is not None:
+                attribute = schema[name]
+                values, domain = attribute.canonical(values), attribute.domain
+            else:
+                domain = ALL
+            if not values:
+                kept, empty = {}, True
+                break
+            if values != domain:
+                kept[name] = values
+        self._set(schema, kept, empty)
+
+    def _set(self, schema: Schema | None, constraints: dict[str, ValueSet], empty: bool) -> None:
+        object.__setattr__(self, "schema", schema)
+        object.__setattr__(self, "constraints", constraints)
+        object.__setattr__(self, "empty", empty)
+        key = (schema.name if schema else None, tuple(constraints.items()), empty)
+        object.__setattr__(self, "_hash", hash(key))
+
+    @classmethod
+    def _canonical(
+        cls, schema: Schema | None, constraints: dict[str, ValueSet], empty: bool = False
+    ) -> Filter:
+        """A filter from constraints that are canonical already."""
+        new = object.__new__(cls)
+        new._set(schema, {} if empty else constraints, empty)
+        return new
+
+    @classmethod
+    def nothing(cls, schema: Schema | None = None) -> Filter:
+        """The filter that no event matches."""
+        return cls._canonical(schema, {}, empty=True)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # -- asking ---------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> ValueSet:
+        """The values this filter admits for an attribute: the domain if unconstrained."""
+        found = self.constraints.get(name)
+        if found is not None:
+            return found
+        return EMPTY if self.empty else self.domain(name)
+
+    def domain(self, name: str) -> ValueSet:
+        """Every value the attribute could have."""
+        return ALL if self.schema is None else self.schema[name].domain
+
+    def matches(self, event: Matchable) -> bool:
+        """Whether an event (or record) satisfies every constraint."""
+        if self.empty:
+            return False
+        if self.schema is not None and getattr(event, "schema", None) is not self.schema:
+            self._check_event(event)
+        return all(event.get(name) in values for name, values in self.constraints.items())
+
+    def _check_event(self, event: Matchable) -> None:
+        theirs = getattr(event, "schema", None)
+        if theirs != self.schema:
+            assert self.schema is not None
+            got = f"{theirs.name} version {theirs.version}" if theirs is not None else "a schemaless record"
+            raise SchemaError(
+                f"Expected an event of {self.schema.name} version {self.schema.version}, got {got}"
+            )
+
+    def covers(self, other: Filter) -> bool:
+        """Whether every event that ``other`` matches, this filter matches too."""
+        self._check(other)
+        if other.empty or self.empty:
+            return other.empty
+        theirs = other.constraints
+        for name, values in self.constraints.items():
+            found = theirs.get(name)
+            if found is None or not values.covers(found):
+                return False
+        return True
+
+    def overlaps(self, other: Filter) -> bool:
+        """Whether some event matches both."""
+        self._check(other)
+        if self.empty or other.empty:
+            return False
+        mine, theirs = self.constraints, other.constraints
+        return all(mine[n].overlaps(theirs[n]) for n in mine.keys() & theirs.keys())
+
+    # -- combining ------------------------------------------------------------------------
+
+    def intersect(self, other: Filter) -> Filter:
+        """What both match."""
+        self._check(other)
+        if self.empty or other.empty:
+            return Filter.nothing(self.schema)
+        merged = dict(self.constraints)
+        for name, values in other.constraints.items():
+            merged[name] = both = merged[name] & values if name in merged else values
+            if not both:
+                return Filter.nothing(self.schema)
+        return Filter._canonical(self.schema, {n: merged[n] for n in _ordered(self.schema, merged)})
+
+    def merge(self, other: Filter) -> Merge:
+        """The smallest filter that covers both, and whether it is exactly their union."""
+        self._check(other)
+        if self.covers(other):
+            return Merge(self, True)
+        if other.covers(self):
+            return Merge(other, True)
+        mine, theirs = self.constraints, other.constraints
+        united: dict[str, ValueSet] = {}
+        differing = len(mine.keys() ^ theirs.keys())
+        for name in mine.keys() & theirs.keys():
+            united[name] = mine[name] | theirs[name]
+            differing += mine[name] != theirs[name]
+        return Merge(Filter(self.schema, united), differing <= 1)
+
+    def minus(self, other: Filter) -> list[Filter]:
+        """What this matches and ``other`` does not, as disjoint filters."""
+        if not self.overlaps(other):
+            return [] if self.empty else [self]
+        rest: list[Filter] = []
+        kept = self
+        for name, values in other.constraints.items():
+            outside = self[name] - values
+            if outside:
+                rest.append(kept._with(name, outside))
+            kept = kept._with(name, self[name] & values)
+        return rest
+
+    def _with(self, name: str, values: ValueSet) -> Filter:
+        return Filter(self.schema, {**self.constraints, name: values})
+
+    def _check(self, other: Filter) -> None:
+        if self.schema is not other.schema and self.schema != other.schema:
+            raise FilterError(
+                expected=f"a filter of {_category(self.schema)}", got=f"`{_category(other.schema)}`"
+            )
+
+    def __str__(self) -> str:
+        from sievenet.content.text import filter_text
+
+        return filter_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Filter {self}>"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Subscription:
+    """An ``or`` of filters of one schema: none empty, none covered by another, in a fixed order.
+
+    Equality is that of this form.  Unions that consist of different boxes can still be the
+    same set: `equivalent` tells.
+    """
+
+    schema: Schema | None
+    filters: tuple[Filter, ...]
+
+    def __init__(self, filters: Iterable[Filter], schema: Schema | None = None) -> None:
+        every = list(dict.fromkeys(filters))
+        schema = every[0].schema if every else schema
+        kept: list[Filter] = []
+        for candidate in every:
+            if candidate.empty or any(k.covers(candidate) for k in kept):
+                continue
+            kept = [k for k in kept if not candidate.covers(k)] + [candidate]
+        kept.sort(key=_sort_key)
+        object.__setattr__(self, "schema", schema)
+        object.__setattr__(self, "filters", tuple(kept))
+
+    def __iter__(self) -> Iterator[Filter]:
+        return iter(self.filters)
+
+    def __len__(self) -> int:
+        return len(self.filters)
+
+    def matches(self, event: Matchable) -> bool:
+        """Whether some filter matches the event."""
+        return any(f.matches(event) for f in self.filters)
+
+    def covers(self, other: Subscription) -> bool:
+        """Whether every event that ``other`` matches, this matches too (exact for unions)."""
+        return not any(self._uncovered(f) for f in other.filters)
+
+    def _uncovered(self, wanted: Filter) -> list[Filter]:
+        rest = [wanted]
+        for mine in self.filters:
+            rest = [piece for each in rest for piece in each.minus(mine)]
+            if not rest:
+                break
+        return rest
+
+    def equivalent(self, other: Subscription) -> bool:
+        """Whether both match the same events."""
+        return self.covers(other) and other.covers(self)
+
+    def overlaps(self, other: Subscription) -> bool:
+        """Whether some event matches both."""
+        return any(a.overlaps(b) for a in self.filters for b in other.filters)
+
+    def intersect(self, other: Subscription) -> Subscription:
+        """What both match."""
+        return Subscription((a.intersect(b) for a in self.filters for b in other.filters), self.schema)
+
+    def union(self, other: Subscription) -> Subscription:
+        """What either matches."""
+        return Subscription((*self.filters, *other.filters), self.schema)
+
+    def __str__(self) -> str:
+        from sievenet.content.text import subscription_text
+
+        return subscription_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self}>"
+
+
+def _ordered(schema: Schema | None, constraints: Mapping[str, ValueSet]) -> list[str]:
+    if schema is None:
+        return sorted(constraints)
+    return sorted(constraints, key=lambda name: (schema[name], schema.positions[name])[1])
+
+
+def _sort_key(each: Filter) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    return tuple((name, values.cuts) for name, values in each.constraints.items())
+
+
+def _category(schema: Schema | None) -> str:
+    return "a schemaless kind" if schema is None else f"{schema.name} version {schema.version}"

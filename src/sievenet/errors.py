@@ -1,0 +1,101 @@
+"""The one exception tree.
+
+    SievenetError
+    ├── InvalidInput (also ValueError)    what was given is wrong: expected, got, where
+    │   ├── SchemaError                   a schema that contradicts itself, or an unknown one
+    │   ├── EventError                    a value missing, of another type or outside its domain
+    │   ├── FilterError                   a constraint that does not fit its attribute
+    │   │   └── ParseError                text that is not a filter; knows the column
+    │   ├── CodecError                    bytes that are not what they claim to be
+    │   └── PlanError                     an index plan that contradicts itself or its schema
+    ├── Rejected                          a well-formed request that cannot be granted now
+    └── Unavailable                       the other side is not there, or did not answer in time
+
+Every message says what was expected, what came, and where; the same facts are
+attributes of the exception, so that programs need not parse sentences.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CodecError",
+    "EventError",
+    "FilterError",
+    "InvalidInput",
+    "ParseError",
+    "PlanError",
+    "Rejected",
+    "SchemaError",
+    "SievenetError",
+    "Unavailable",
+]
+
+
+class SievenetError(Exception):
+    """Anything that Sievenet itself reports."""
+
+
+class InvalidInput(SievenetError, ValueError):
+    """What was given is wrong.
+
+    >>> print(InvalidInput(expected="int in [0, 9]", got=12, where="stock.price"))
+    Expected int in [0, 9], got 12 - at stock.price
+    """
+
+    def __init__(
+        self, message: str | None = None, *, expected: str = "", got: object = None, where: str = ""
+    ) -> None:
+        self.expected = expected
+        self.got = got
+        self.where = where
+        if message is None:
+            message = f"Expected {expected}, got {shortened(got)}"
+        super().__init__(f"{message} - at {where}" if where else message)
+
+
+class SchemaError(InvalidInput):
+    """A schema that contradicts itself, or that nobody knows."""
+
+
+class EventError(InvalidInput):
+    """An event that its schema does not allow."""
+
+
+class FilterError(InvalidInput):
+    """A constraint that does not fit its attribute."""
+
+
+class ParseError(FilterError):
+    """Text that is not a filter.  Shows the text with a caret under the column."""
+
+    def __init__(self, text: str, column: int, *, expected: str, got: str) -> None:
+        super().__init__(
+            f"Expected {expected}, got {got} - at column {column + 1}\n  {text}\n  {' ' * column}^",
+            expected=expected,
+            got=got,
+        )
+        self.text = text
+        self.column = column
+        self.where = f"column {column + 1}"
+
+
+class CodecError(InvalidInput):
+    """Bytes that are not what they claim to be."""
+
+
+class PlanError(InvalidInput):
+    """An index plan that contradicts itself or its schema."""
+
+
+class Rejected(SievenetError):
+    """A well-formed request that cannot be granted."""
+
+
+class Unavailable(SievenetError):
+    """The other side is not there, or did not answer in time."""
+
+
+def shortened(value: object, limit: int = 60) -> str:
+    """``repr`` of a value from outside, cut so that an error cannot flood a log."""
+    text = value if isinstance(value, str) and value.startswith("`") else repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
