@@ -1,0 +1,27 @@
+"""Every benchmark runs to its end at its quick size and reports as the contract says."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.__main__ import main
+from benchmarks.harness.registry import discover
+
+
+@pytest.mark.parametrize("entry", discover(), ids=lambda entry: entry.name)
+def test_quick_run(entry):
+    result = CliRunner().invoke(main, [entry.name, "--quick"], catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(result.stdout.splitlines()[-1])
+    assert record["benchmark"] == entry.name
+    assert record["quick"] is True
+    assert record["figures"]
+    for goal in record["goals"].values():
+        assert set(goal) == {"value", "goal", "met"}
+
+
+def test_every_benchmark_says_what_it_shows():
+    for entry in discover():
+        assert entry.summary.endswith("."), f"{entry.path.name}: the docstring's first line should be one sentence"
+        assert len(entry.summary) <= 100, f"{entry.path.name}: the docstring's first line should fit the list"

@@ -1,0 +1,60 @@
+"""Settings that hold for every test: hypothesis profiles, and skips that CI does not forgive."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+# Deadlines would make tests fail on a busy machine; derandomising makes CI say the same thing twice.
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=40, **_COMMON)
+settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("thorough", max_examples=1000, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
+
+
+def _lacking(mark: str) -> str | None:
+    """What this machine lacks for tests of a mark, or None."""
+    if mark == "root" and os.geteuid() != 0:
+        return "needs root"
+    if mark == "ovs" and shutil.which("ovs-vswitchd") is None:
+        return "needs Open vSwitch (scripts/system-packages openvswitch)"
+    if mark == "spark" and importlib.util.find_spec("pyspark") is None:
+        return "needs the pipeline extra (pip install -e .[pipeline])"
+    if mark == "spark" and shutil.which("java") is None:
+        return "needs Java 17 or newer (scripts/system-packages java)"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine cannot run, saying what it lacks."""
+    for mark in ("root", "ovs", "spark"):
+        if item.get_closest_marker(mark) is not None and (reason := _lacking(mark)) is not None:
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """In CI a skipped test fails with its reason: what is not run is not shown. `may_skip(reason)` is the exception."""
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("may_skip") is None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} may not be skipped in CI: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """The same for a module that skips as a whole, as `pytest.importorskip` at its top does."""
+    report = yield
+    if IN_CI and report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} may not be skipped in CI: {reason}"
+    return report
