@@ -1,0 +1,81 @@
+# Everything a newcomer needs: `make run` and `make test` do all their own set-up, inside .venv, once.
+#
+# Two words to add when a part comes to need more:
+#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, openflow, nats, dashboard)
+#   SYSTEM  rows of scripts/system-packages that the tests need (java, openvswitch)
+
+EXTRAS := dev
+SYSTEM :=
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?=
+comma  := ,
+empty  :=
+space  := $(empty) $(empty)
+# A stamp says what is installed by its name and for which pyproject.toml by its time.
+CORE   := $(VENV)/.installed-core
+TESTED := $(VENV)/.installed-$(subst $(space),-,$(strip $(EXTRAS)))
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Tests in as many processes as there are cores; `make test PYTEST_ARGS='-k codec'` narrows them.
+JOBS   ?= auto
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types tests format bench docs-check clean
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	  printf '  make %-11s %s\n' "$$name" "$$text"; done
+
+run: $(CORE)  ## see it work: a short guided tour
+	@$(BIN)/python examples/tour.py
+
+test: lint types tests  ## lint, types, tests and coverage: what CI runs
+
+lint: $(TESTED)  ## style and likely mistakes
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { \
+	  echo 'these files are not formatted: make format' >&2; $(BIN)/ruff format --check . >&2; exit 1; }
+
+types: $(TESTED)  ## strict type checks
+	@$(BIN)/mypy
+
+tests: $(TESTED)  ## tests alone, with coverage
+	@scripts/system-packages $(SYSTEM)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+docs-check: $(TESTED)  ## run every example of README, docs and command help
+	@$(BIN)/python -m pytest -q tests/test_docs.py
+
+bench: $(TESTED)  ## list the benchmarks, or run one: make bench NAME=encode
+	@$(BIN)/python -m benchmarks $(NAME)
+
+format: $(TESTED)  ## bring all code into shape
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+clean:  ## remove .venv and everything that tools left behind
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist plots
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if command -v $$python >/dev/null && $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	    echo "making $(VENV) with $$($$python --version)"; \
+	    $$python -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); echo "$$python cannot make a venv; on Debian install python3-venv" >&2; exit 1; \
+	  fi; \
+	done; \
+	echo "Sievenet needs Python 3.11 or newer; python3 here is $$(python3 --version 2>&1). Name another: make PYTHON=/path/to/python" >&2; \
+	exit 1
+
+$(CORE): pyproject.toml | $(BIN)/python
+	@echo 'installing sievenet into $(VENV)'
+	@$(PIP) -e .
+	@touch $@
+
+$(TESTED): pyproject.toml | $(BIN)/python
+	@echo 'installing sievenet[$(subst $(space),$(comma),$(strip $(EXTRAS)))] into $(VENV)'
+	@$(PIP) -e '.[$(subst $(space),$(comma),$(strip $(EXTRAS)))]'
+	@touch $@ $(CORE)
