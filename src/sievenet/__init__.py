@@ -4,12 +4,56 @@ Interests become flow entries in switches and an event's content becomes the des
 plain packet match is a content match. The packages below this one, each importing only from those before it:
 
     errors → content → index → matcher → workload → network → control / dataplane → transport → routers → cache
-           → client → pipeline → dashboard → testing → cli
+           → client / daemon → pipeline → dashboard → testing → cli
 
-Importing `sievenet` itself imports none of them: a package is loaded when it is asked for, so that the command line
-starts quickly and the core never pulls in Spark, a web server or a compiler.
+Importing `sievenet` itself imports none of them: a name is looked up in its package when it is first asked for, so
+that the command line starts quickly and the core never pulls in Spark, a web server or a compiler.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, Subscription, ValueSet
+    from sievenet.errors import SievenetError
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "Attribute",
+    "Event",
+    "EventBatch",
+    "Filter",
+    "Record",
+    "Schema",
+    "SievenetError",
+    "Subscription",
+    "ValueSet",
+    "__version__",
+]
+
+#: Where each public name lives.
+_HOMES = {
+    "Attribute": "content",
+    "Event": "content",
+    "EventBatch": "content",
+    "Filter": "content",
+    "Record": "content",
+    "Schema": "content",
+    "SievenetError": "errors",
+    "Subscription": "content",
+    "ValueSet": "content",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sievenet' has no attribute {name!r}")
+    value: object = getattr(import_module(f"sievenet.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

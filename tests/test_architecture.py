@@ -1,0 +1,157 @@
+"""The tree shows the architecture, and these tests keep it so: imports run downwards only, the core stays light."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "sievenet"
+
+#: The one list: a part imports only from rows before its own, and from itself; parts of one row do not know each
+#: other. docs/topics/architecture.md shows the same list, and a test below compares the two.
+LAYERS = (
+    ("errors",),
+    ("content",),
+    ("index",),
+    ("matcher",),
+    ("workload",),
+    ("network",),
+    ("control", "dataplane"),
+    ("transport",),
+    ("routers",),
+    ("cache",),
+    ("client", "daemon"),
+    ("pipeline",),
+    ("dashboard",),
+    ("testing",),
+    ("cli",),
+)
+LEVEL = {part: level for level, row in enumerate(LAYERS) for part in row}
+
+#: What is not of the core belongs to one part each, so that nothing else can come to need it.
+OWNERS = {
+    "pyspark": {"pipeline"},
+    "pandas": {"pipeline"},
+    "pyarrow": {"pipeline"},
+    "os_ken": {"dataplane", "testing"},
+    "nats": {"routers", "client", "testing"},
+    "starlette": {"dashboard"},
+    "uvicorn": {"dashboard"},
+    "websockets": {"dashboard"},
+    "hypothesis": {"testing"},
+    "pytest": {"testing"},
+    "scipy": set(),
+    "matplotlib": set(),
+    "pickle": set(),
+    "marshal": set(),
+    "shelve": set(),
+}
+
+#: Slow to import or not of the core: whoever only says `import sievenet` or `sievenet --help` should not wait for it.
+HEAVY = {"numba", "llvmlite", "scipy", "matplotlib", "hypothesis", "pytest", "pyspark", "pandas", "pyarrow"}
+
+#: Modules of more than 400 lines, each with the reason why it is one noun all the same.
+LARGE: dict[str, str] = {}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def relative(path):
+    return str(path.relative_to(ROOT))
+
+
+def part_of(path):
+    """The part that a file belongs to: `content` for content/event.py, `errors` for errors.py."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path):
+    """Every absolute module name that a file imports, wherever in it, with the line."""
+    package = path.relative_to(ROOT / "src").with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            # `from sievenet import index` imports sievenet.index.
+            for alias in node.names:
+                yield f"{stem}.{alias.name}", node.lineno
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_imports_run_downwards(path):
+    part = part_of(path)
+    # The package's own __init__ offers names of every part, lazily; __main__ starts the command line.
+    if path.parent == PACKAGE and part in ("__init__", "__main__"):
+        return
+    assert part in LEVEL, f"{relative(path)}: give {part!r} its place in LAYERS and in docs/topics/architecture.md"
+    for name, line in imports(path):
+        words = name.split(".")
+        if words[0] != "sievenet" or words[1] in (part, "__version__"):
+            continue
+        other = words[1]
+        assert other in LEVEL, f"{relative(path)}:{line} imports {name}: expected a part of LAYERS"
+        assert LEVEL[other] < LEVEL[part], f"{relative(path)}:{line}: {part} may not import {other}, not below it"
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_extras_stay_with_their_owners(path):
+    for name, line in imports(path):
+        top = name.split(".")[0]
+        if top in OWNERS:
+            assert part_of(path) in OWNERS[top], (
+                f"{relative(path)}:{line}: only {OWNERS[top] or 'nobody'} may import {top}"
+            )
+
+
+def test_documents_show_the_same_layers():
+    page = (ROOT / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"```text\n(errors.*?)```", page, re.DOTALL)
+    assert block, "docs/topics/architecture.md should show the layers in a block that starts with errors"
+    rows = [re.match(r"[a-z]+(?: / [a-z]+)*", line)[0].split(" / ") for line in block[1].splitlines() if line.strip()]
+    assert tuple(tuple(row) for row in rows) == LAYERS
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if path.name == "__init__.py"], ids=relative)
+def test_package_says_what_it_is(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring, f"{relative(path)} should say what lives there, what to import from it and what it may import"
+    assert len(docstring) >= 60, f"{relative(path)}: the docstring should say more than a name"
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_modules_stay_small(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= 400 or relative(path) in LARGE, f"{relative(path)} has {lines} lines: is it one noun?"
+
+
+@pytest.mark.parametrize("name", ["sievenet", *(["sievenet.cli"] if any(PACKAGE.glob("cli*/__init__.py")) else [])])
+def test_import_is_light(name):
+    program = f"from time import perf_counter as t; a = t(); import {name}, sys; print(t() - a, *sys.modules)"
+    start = [sys.executable, "-c", program]
+    runs = [subprocess.run(start, capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+    loaded = {word.split(".")[0] for word in runs[0][1:]}
+    assert not loaded & HEAVY
+    assert min(float(run[0]) for run in runs) < 0.5
+
+
+def test_public_names_exist():
+    """What `__all__` promises is there, at the top and in every part."""
+    import importlib
+
+    names = ["sievenet", *(f"sievenet.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py"))]
+    for name in names:
+        if LEVEL.get(name.removeprefix("sievenet."), 0) >= LEVEL["pipeline"]:
+            continue  # may need an extra; their own tests import them
+        module = importlib.import_module(name)
+        for public in getattr(module, "__all__", []):
+            assert hasattr(module, public), f"{name}.__all__ promises {public}, which is not there"
