@@ -1,0 +1,301 @@
+"""The control protocol: what a client and the daemon say to each other, as values and as bytes.
+
+One TCP connection carries *frames*: a length of four bytes (big endian), then one message in MessagePack. A message is
+a map whose ``type`` names its class here. Nothing in this module touches a socket.
+
+    client                                     daemon
+      │  Hello(protocol, name, host, ticket)      │
+      │ ────────────────────────────────────────▶ │   version and name are checked, the lease begins
+      │  Welcome(name, ticket, data, lease, …)    │   or Failure, and the connection is closed
+      │ ◀──────────────────────────────────────── │
+      │  Subscribe(request=7, …)                  │   requests carry a number and may be many at once;
+      │ ────────────────────────────────────────▶ │   replies carry the same number, in any order
+      │  Done(request=7)                          │
+      │ ◀──────────────────────────────────────── │
+      │  PlanChanged(category)                    │   the daemon speaks unasked only to say this and Goodbye
+      │ ◀──────────────────────────────────────── │
+      │  PlanAdopted(number, epoch)               │
+      │ ────────────────────────────────────────▶ │
+
+Rules that keep either side safe from the other: a frame's length is checked before its bytes are awaited, decoding is
+typed and refuses unknown fields, and an error travels as `Failure` with the facts of the exception, so that what the
+caller of the client library catches is what the daemon raised. The whole format is versioned by `PROTOCOL`; a daemon
+that does not speak the client's version says so before it closes. `framing` turns these values to bytes and back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from sievenet.content.schema import Schema
+
+__all__ = [
+    "MAX_REPLY",
+    "MAX_REQUEST",
+    "PROTOCOL",
+    "Advertise",
+    "ApplyPlan",
+    "Ask",
+    "CategoryInfo",
+    "CategoryReply",
+    "DataEndpoint",
+    "Done",
+    "Failure",
+    "FromClient",
+    "FromDaemon",
+    "Goodbye",
+    "Hello",
+    "Leave",
+    "LookUp",
+    "PlanAdopted",
+    "PlanChanged",
+    "Register",
+    "Renew",
+    "Report",
+    "Subscribe",
+    "Unadvertise",
+    "Unsubscribe",
+    "Welcome",
+]
+
+#: Version of everything in this module; both sides must have the same.
+PROTOCOL: Final = 1
+#: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
+MAX_REQUEST: Final = 1 << 20
+#: Largest frame that a client accepts, in bytes (a picture of the whole fabric is the largest reply).
+MAX_REPLY: Final = 1 << 26
+
+#: Names of clients: short, printable, safe in a path, a log line and a metric.
+NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$"
+
+Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+Word = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Content = Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST)]
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
+    """Base of all messages: a map with a ``type``."""
+
+
+class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of what messages consist of."""
+
+
+# -- what messages consist of --------------------------------------------------------------
+
+
+class DataEndpoint(_Value, frozen=True):
+    """Where a client's events go and come from: the data plane's kind and address, and the client's own token."""
+
+    kind: str
+    address: str
+    port: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+    #: Proves, in every datagram, who is speaking.
+    token: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class CategoryInfo(_Value, frozen=True):
+    """A category as the daemon knows it: number on the wire, schema, index plan and the plan's epoch."""
+
+    number: Number
+    schema: Schema
+    #: The plan as JSON (`sievenet.index.Plan.to_json`).
+    plan: bytes
+    epoch: Number
+    #: Entries that a subscription's cover may have; lets clients say which subscription drew a false positive.
+    budget: Number = 0
+
+
+class Report(_Value, frozen=True):
+    """What a client saw since its last report: it travels with the heartbeat."""
+
+    received: Word = 0
+    delivered: Word = 0
+    false_positives: Word = 0
+    duplicates: Word = 0
+    dropped: Word = 0
+    published: Word = 0
+    #: Seconds from the publisher's stamp to the subscriber, if anything came.
+    latency_p50: float | None = None
+    latency_p99: float | None = None
+
+
+# -- from the client -----------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True):
+    """The first message: who speaks, and for a returning client the ticket it was given."""
+
+    protocol: int
+    #: ``None`` asks the daemon for a name.
+    name: Name | None = None
+    #: Where to attach; ``None`` lets the daemon choose.
+    host: Text | None = None
+    ticket: Annotated[bytes, msgspec.Meta(max_length=64)] | None = None
+    request: Number = 0
+    #: Only looks: takes no name, no lease and no port; may ask, not publish or subscribe.
+    observer: bool = False
+
+
+class Register(_Message, frozen=True):
+    """Make a schema known, or confirm that it is known."""
+
+    request: Number
+    schema: Schema
+
+
+class LookUp(_Message, frozen=True):
+    """Ask for a category by its name."""
+
+    request: Number
+    name: Text
+
+
+class Advertise(_Message, frozen=True):
+    """Say what will be published: the codec's bytes of a subscription."""
+
+    request: Number
+    id: Number
+    category: Number
+    content: Content
+
+
+class Unadvertise(_Message, frozen=True):
+    """Take an advertisement back."""
+
+    request: Number
+    id: Number
+
+
+class Subscribe(_Message, frozen=True):
+    """Say what is wanted: the codec's bytes of a subscription."""
+
+    request: Number
+    id: Number
+    category: Number
+    content: Content
+
+
+class Unsubscribe(_Message, frozen=True):
+    """Take a subscription back."""
+
+    request: Number
+    id: Number
+
+
+class Renew(_Message, frozen=True):
+    """A heartbeat: the lease begins anew."""
+
+    request: Number
+    report: Report = Report()
+
+
+class PlanAdopted(_Message, frozen=True):
+    """The publisher encodes with the plan of that epoch from now on. Not answered."""
+
+    category: Number
+    epoch: Number
+
+
+class ApplyPlan(_Message, frozen=True):
+    """Change a category's index plan under traffic."""
+
+    request: Number
+    category: Text
+    plan: Content
+
+
+class Ask(_Message, frozen=True):
+    """A question of an operator: status, topology, flows of a switch, trace of an event. Answered in `Done.answer`."""
+
+    request: Number
+    about: Text
+    of: Annotated[str, msgspec.Meta(max_length=65536)] = ""
+
+
+class Leave(_Message, frozen=True):
+    """Take everything back and go."""
+
+    request: Number
+
+
+# -- from the daemon -----------------------------------------------------------------------
+
+
+class Welcome(_Message, frozen=True):
+    """The answer to `Hello`."""
+
+    request: Number
+    protocol: int
+    name: Text
+    host: Text
+    #: Shown at the next `Hello` it takes the name over again, from any daemon with the same state.
+    ticket: bytes
+    #: Seconds without a word after which the daemon takes back everything of this client.
+    lease: float
+    data: DataEndpoint | None
+    #: Largest event that the data plane carries, in bytes as encoded.
+    max_event: int
+    #: What the daemon holds of this client already.
+    advertisements: tuple[Number, ...] = ()
+    subscriptions: tuple[Number, ...] = ()
+    #: Every category there is, so that a returning publisher encodes with the plan of now.
+    categories: tuple[CategoryInfo, ...] = ()
+
+
+class Done(_Message, frozen=True):
+    """The request is done: accepted, on disk, and in the switches. ``answer`` is plain data, if any."""
+
+    request: Number
+    answer: Any = None
+
+
+class CategoryReply(_Message, frozen=True):
+    """The answer to `Register` and `LookUp`."""
+
+    request: Number
+    category: CategoryInfo
+
+
+class Failure(_Message, frozen=True):
+    """The request is refused; the same facts as the exception's."""
+
+    request: Number
+    kind: str
+    message: str
+    expected: str = ""
+    got: str = ""
+    where: str = ""
+
+
+class PlanChanged(_Message, frozen=True):
+    """A category has a new plan: publishers answer with `PlanAdopted` once they use it."""
+
+    category: CategoryInfo
+
+
+class Goodbye(_Message, frozen=True):
+    """The daemon closes the connection, and why."""
+
+    reason: str
+
+
+FromClient = (
+    Hello
+    | Register
+    | LookUp
+    | Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
+    | Renew
+    | PlanAdopted
+    | ApplyPlan
+    | Ask
+    | Leave
+)
+FromDaemon = Welcome | Done | CategoryReply | Failure | PlanChanged | Goodbye
