@@ -16,7 +16,7 @@ space  := $(empty) $(empty)
 # A stamp says what is installed by its name and for which pyproject.toml by its time.
 CORE   := $(VENV)/.installed-core
 TESTED := $(VENV)/.installed-$(subst $(space),-,$(strip $(EXTRAS)))
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq
 # Tests in as many processes as there are cores; `make test PYTEST_ARGS='-k codec'` narrows them.
 JOBS   ?= auto
 PYTEST_ARGS ?=
