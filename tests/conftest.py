@@ -12,9 +12,9 @@ IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 # Deadlines would make tests fail on a busy machine; derandomising makes CI say the same thing twice.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", max_examples=40, **_COMMON)
+settings.register_profile("dev", max_examples=40, derandomize=False, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
-settings.register_profile("thorough", max_examples=1000, **_COMMON)
+settings.register_profile("thorough", max_examples=1000, derandomize=False, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
 
 

@@ -1,0 +1,75 @@
+"""What conftest.py promises, on a test file of its own: in CI, a skip is a failure with its reason."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SKIPPING = """
+import pytest
+
+@pytest.mark.skip(reason="no moon")
+def test_marked(): pass
+
+def test_called(): pytest.skip("no sun")
+
+@pytest.mark.may_skip("only where there are stars")
+def test_allowed(): pytest.skip("no stars")
+
+@pytest.mark.xfail(reason="known")
+def test_known(): assert False
+
+def test_good():
+    from hypothesis import settings
+    default = settings.default
+    assert default.deadline is None
+    print("profile:", default.max_examples, "derandomized" if default.derandomize else "random")
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run pytest on `source` beside a copy of conftest.py; returns its output."""
+    here = Path(__file__).parent
+    shutil.copy(here / "conftest.py", tmp_path)
+    shutil.copy(here.parent / "pyproject.toml", tmp_path)
+
+    def run(source, ci, *arguments):
+        (tmp_path / "test_it.py").write_text(source)
+        # Neither this run's workers nor its coverage are the inner run's business.
+        dropped = ("PYTEST", "COV", "HYPOTHESIS")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+        start = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", *arguments]
+        done = subprocess.run(
+            start, cwd=tmp_path, env={**environment, "CI": ci}, capture_output=True, text=True, check=False
+        )
+        return done.stdout
+
+    return run
+
+
+def test_skips_are_forgiven_on_a_desk(run):
+    output = run(SKIPPING, "false", "-s")
+    assert "1 passed, 3 skipped, 1 xfailed" in output
+    assert "profile: 40 random" in output
+
+
+def test_skips_fail_in_ci_with_their_reason(run):
+    output = run(SKIPPING, "true", "-s")
+    # A mark is judged before the test starts and so counts as an error; the call counts as a failure.
+    assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error" in output
+    assert "test_marked may not be skipped in CI: Skipped: no moon" in output
+    assert "test_called may not be skipped in CI: Skipped: no sun" in output
+    assert "profile: 60 derandomized" in output
+
+
+def test_module_that_skips_fails_in_ci(run):
+    source = "import pytest\npytest.importorskip('no_such_module_at_all')\ndef test_it(): pass\n"
+    assert "1 skipped" in run(source, "")
+    output = run(source, "true")
+    assert "may not be skipped in CI" in output
+    assert "no_such_module_at_all" in output
+    assert "1 error" in output
