@@ -5,7 +5,7 @@
     │   ├── SchemaError                   a schema that contradicts itself, or an unknown one
     │   ├── EventError                    a value missing, of another type or outside its domain
     │   ├── FilterError                   a constraint that does not fit its attribute
-    │   │   └── ParseError                text that is not a filter; knows the column
+    │   │   └── ParseError                text that is not a filter or event; knows the column
     │   ├── CodecError                    bytes that are not what they claim to be
     │   └── PlanError                     an index plan that contradicts itself or its schema
     ├── Rejected                          a well-formed request that cannot be granted now
@@ -66,17 +66,31 @@ class FilterError(InvalidInput):
 
 
 class ParseError(FilterError):
-    """Text that is not a filter.  Shows the text with a caret under the column."""
+    """Text that is not a filter or event.  Shows the text with a caret under the column.
 
-    def __init__(self, text: str, column: int, *, expected: str, got: str) -> None:
+    ``column`` counts characters from 0; what is shown counts from 1.
+    """
+
+    def __init__(self, text: str, column: int, *, expected: str, got: str, hint: str = "") -> None:
+        first = max(0, column - 60)
+        shown = "".join(c if c.isprintable() else " " for c in text[first : column + 60])
+        message = f"Expected {expected}, got {got}" + (f"; {hint}" if hint else "")
         super().__init__(
-            f"Expected {expected}, got {got} - at column {column + 1}\n  {text}\n  {' ' * column}^",
+            f"{message} - at column {column + 1}\n  {shown}\n  {' ' * (column - first)}^",
             expected=expected,
             got=got,
         )
         self.text = text
         self.column = column
+        self.hint = hint
         self.where = f"column {column + 1}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _parse_error, (self.text, self.column, self.expected, self.got, self.hint)
+
+
+def _parse_error(text: str, column: int, expected: str, got: str, hint: str) -> ParseError:
+    return ParseError(text, column, expected=expected, got=got, hint=hint)
 
 
 class CodecError(InvalidInput):

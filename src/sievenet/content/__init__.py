@@ -2,17 +2,40 @@
 
 Everything here is an immutable value and imports nothing of Sievenet but `errors`.
 The idea to know first is in `valueset`: a constraint is a set of values on one line.
+
+    valueset → schema → event → filter            values and their algebra
+               batch                              many events as columns
+    text, lexer, parser, event_parser, explain    for people
+    wire, filter_wire, codec, batch_codec         for machines
 """
 
 from sievenet.content.batch import Column, EventBatch, StringColumn
+from sievenet.content.batch_codec import MAX_BATCH, decode_batch, encode_batch
+from sievenet.content.codec import (
+    decode_event,
+    decode_filter,
+    decode_record,
+    decode_schema,
+    decode_subscription,
+    encode_event,
+    encode_filter,
+    encode_record,
+    encode_schema,
+    encode_subscription,
+)
 from sievenet.content.event import MAX_PAYLOAD, Event, Record
+from sievenet.content.event_parser import parse_event
+from sievenet.content.explain import ConstraintAnswer, Explanation, FilterAnswer, explain
 from sievenet.content.filter import Filter, Matchable, Merge, Subscription
-from sievenet.content.schema import Attribute, AttributeType, Schema
+from sievenet.content.parser import parse_filter, parse_subscription
+from sievenet.content.schema import MAX_ATTRIBUTES, Attribute, AttributeType, Schema
+from sievenet.content.text import filter_text, literal, subscription_text, values_text
 from sievenet.content.valueset import (
     ABSENT,
     ALL,
     BOOLS,
     EMPTY,
+    MAX_STRING,
     NUMBERS,
     PRESENT,
     STRINGS,
@@ -26,17 +49,23 @@ __all__ = [
     "ALL",
     "BOOLS",
     "EMPTY",
+    "MAX_ATTRIBUTES",
+    "MAX_BATCH",
     "MAX_PAYLOAD",
+    "MAX_STRING",
     "NUMBERS",
     "PRESENT",
     "STRINGS",
     "Attribute",
     "AttributeType",
     "Column",
+    "ConstraintAnswer",
     "Cut",
     "Event",
     "EventBatch",
+    "Explanation",
     "Filter",
+    "FilterAnswer",
     "Matchable",
     "Merge",
     "Record",
@@ -45,4 +74,24 @@ __all__ = [
     "Subscription",
     "Value",
     "ValueSet",
+    "decode_batch",
+    "decode_event",
+    "decode_filter",
+    "decode_record",
+    "decode_schema",
+    "decode_subscription",
+    "encode_batch",
+    "encode_event",
+    "encode_filter",
+    "encode_record",
+    "encode_schema",
+    "encode_subscription",
+    "explain",
+    "filter_text",
+    "literal",
+    "parse_event",
+    "parse_filter",
+    "parse_subscription",
+    "subscription_text",
+    "values_text",
 ]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content.event import Event
+from sievenet.content.event import Event, check_payload
 from sievenet.content.schema import Attribute, Schema, check_string
 from sievenet.errors import EventError
 
@@ -41,7 +41,7 @@ class StringColumn:
         return len(self.codes)
 
     def __getitem__(self, i: int) -> str:
-        return self.categories[self.codes[i]]
+        return self.categories[int(self.codes[i])]
 
     def take(self, where: Any) -> StringColumn:
         """The chosen rows."""
@@ -90,6 +90,8 @@ class EventBatch:
         lengths = {len(c) for c in checked} | ({len(payloads)} if payloads is not None else set())
         if len(lengths) > 1:
             raise EventError(expected="columns of one length", got=sorted(lengths), where=schema.name)
+        for row, payload in enumerate(payloads or ()):
+            check_payload(payload, f"{schema.name}[{row}]")
         return EventBatch(schema, checked, None if payloads is None else tuple(payloads))
 
     @staticmethod
@@ -111,7 +113,12 @@ class EventBatch:
     @staticmethod
     def concat(batches: Sequence[EventBatch]) -> EventBatch:
         """Several batches of one schema as one."""
+        if not batches:
+            raise EventError(expected="at least one batch", got=batches)
         schema = batches[0].schema
+        for each in batches:
+            if each.schema is not schema and each.schema != schema:
+                raise EventError(expected=f"batches of {schema.name}", got=each.schema.name)
         columns: list[Column] = []
         for i in range(len(schema.attributes)):
             parts = [b.columns[i] for b in batches]
@@ -137,10 +144,14 @@ class EventBatch:
         values = tuple(
             c[i] if isinstance(c, StringColumn) else c[i].item() for c in self.columns
         )
-        return Event(self.schema, values, self.payloads[i] if self.payloads else b"")
+        return Event.trusted(self.schema, values, self.payloads[i] if self.payloads else b"")
 
     def __iter__(self) -> Iterator[Event]:
-        return (self[i] for i in range(len(self)))
+        columns = [c.strings() if isinstance(c, StringColumn) else c.tolist() for c in self.columns]
+        schema, rows = self.schema, zip(*columns, strict=True)
+        if self.payloads is None:
+            return (Event.trusted(schema, row) for row in rows)
+        return (Event.trusted(schema, r, p) for r, p in zip(rows, self.payloads, strict=True))
 
     def take(self, where: Any) -> EventBatch:
         """The chosen events: a slice, a mask or an index array."""
@@ -155,14 +166,21 @@ def _checked(schema: Schema, attribute: Attribute, column: Any) -> Column:
     where = f"{schema.name}.{attribute.name}"
     if attribute.type == "str":
         return _checked_strings(attribute, column, where)
-    array = np.asarray(column)
+    try:
+        array = np.asarray(column)
+    except ValueError:  # rows of different lengths
+        raise EventError(expected=f"a column of {attribute.type}", got=column, where=where) from None
     if array.size == 0 and array.ndim == 1:
         array = array.astype(_DTYPES[attribute.type])
     fits = {"int": "iu", "float": "fiu", "bool": "b"}[attribute.type]
     if array.ndim != 1 or array.dtype.kind not in fits:
         raise EventError(
-            expected=f"a column of {attribute.type}", got=f"`{array.dtype} array of {array.ndim} dimensions`", where=where
+            expected=f"a column of {attribute.type}",
+            got=f"`{array.dtype} array of {array.ndim} dimensions`",
+            where=where,
         )
+    if attribute.type == "float":
+        array = array.astype(np.float64, copy=False)
     if attribute.type != "bool" and array.size:
         # A comparison with NaN is false, so this refuses NaN too.
         good = (array >= attribute.lo) & (array <= attribute.hi)
@@ -179,7 +197,16 @@ _DTYPES: dict[str, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool
 
 def _checked_strings(attribute: Attribute, column: Any, where: str) -> StringColumn:
     encoded = column if isinstance(column, StringColumn) else StringColumn.of(_texts(column, where))
+    codes = encoded.codes
+    if len(codes) and not (codes.min() >= 0 and codes.max() < len(encoded.categories)):
+        raise EventError(
+            expected=f"codes from 0 to {len(encoded.categories) - 1}",
+            got=f"`{codes.min()} to {codes.max()}`",
+            where=where,
+        )
     if attribute.values is None:
+        if len(set(encoded.categories)) != len(encoded.categories):
+            return StringColumn.of(encoded.strings())
         for text in encoded.categories:
             check_string(text, where, EventError)
         return encoded
@@ -187,7 +214,7 @@ def _checked_strings(attribute: Attribute, column: Any, where: str) -> StringCol
         return encoded
     ordinals = attribute.ordinals
     table = np.array([ordinals.get(c, -1) for c in encoded.categories], np.int32)
-    codes = table[encoded.codes] if len(encoded) else encoded.codes
+    codes = table[codes] if len(codes) else codes
     if len(codes) and codes.min() < 0:
         row = int(np.argmin(codes))
         raise EventError(expected=attribute.describes, got=encoded[row], where=f"{where}[{row}]")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sievenet.content.schema import MAX_ATTRIBUTES, Schema, check_string
-from sievenet.content.valueset import Value
+from sievenet.content.valueset import MAX_STRING, Value
 from sievenet.errors import EventError
 
 __all__ = ["MAX_PAYLOAD", "Event", "Record"]
@@ -36,12 +36,23 @@ class Event:
             raise EventError(
                 expected=f"{len(schema.attributes)} values", got=len(self.values), where=schema.name
             )
-        checked = tuple(
-            a.checked(v, f"{schema.name}.{a.name}")
-            for a, v in zip(schema.attributes, self.values, strict=True)
-        )
-        object.__setattr__(self, "values", checked)
-        _check_payload(self.payload, schema.name)
+        if not _plainly_good(schema, self.values):
+            checked = tuple(
+                a.checked(v, f"{schema.name}.{a.name}")
+                for a, v in zip(schema.attributes, self.values, strict=True)
+            )
+            object.__setattr__(self, "values", checked)
+        if self.payload or type(self.payload) is not bytes:
+            check_payload(self.payload, schema.name)
+
+    @staticmethod
+    def trusted(schema: Schema, values: tuple[Value, ...], payload: bytes = b"") -> Event:
+        """An event whose values are known to be in their domains, such as a row of a batch."""
+        event = _new_event(Event)
+        _set_schema(event, schema)
+        _set_values(event, values)
+        _set_payload(event, payload)
+        return event
 
     def get(self, name: str) -> Value | None:
         """The value of an attribute, or ``None`` if the schema has no such attribute."""
@@ -56,8 +67,33 @@ class Event:
         """The attributes' names and values, in the schema's order."""
         return zip(self.schema.positions, self.values, strict=True)
 
+    def __hash__(self) -> int:
+        return hash((self.schema.name, self.values, self.payload))
+
     def __str__(self) -> str:
         return f"{self.schema.name}: {_listed(self.items())}"
+
+
+_new_event: Final = object.__new__
+_set_schema: Final = vars(Event)["schema"].__set__
+_set_values: Final = vars(Event)["values"].__set__
+_set_payload: Final = vars(Event)["payload"].__set__
+
+
+def _plainly_good(schema: Schema, values: tuple[object, ...]) -> bool:
+    """Whether every value is good as it is; if not, it may still be wanted in another form."""
+    for (kind, lo, hi, members), value in zip(schema.quick_checks, values, strict=True):
+        if type(value) is not kind:
+            return False
+        if kind is str:
+            if members is None:
+                if not (len(value) <= MAX_STRING and value.isascii()):  # type: ignore[arg-type, attr-defined]
+                    return False
+            elif value not in members:
+                return False
+        elif not lo <= value <= hi:
+            return False
+    return type(values) is tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +107,9 @@ class Record:
         if len(self.fields) > MAX_ATTRIBUTES:
             raise EventError(expected=f"at most {MAX_ATTRIBUTES} attributes", got=len(self.fields))
         checked: dict[str, Value] = {}
+        for name in self.fields:
+            if type(name) is not str:
+                raise EventError(expected="attribute names that are strings", got=name)
         for name in sorted(self.fields):
             value = self.fields[name]
             check_string(name, "attribute name", EventError)
@@ -85,7 +124,7 @@ class Record:
                 )
             checked[name] = value
         object.__setattr__(self, "fields", checked)
-        _check_payload(self.payload, "record")
+        check_payload(self.payload, "record")
 
     def get(self, name: str) -> Value | None:
         """The value of an attribute, or ``None`` if the record has none."""
@@ -102,7 +141,8 @@ class Record:
         return _listed(self.items())
 
 
-def _check_payload(payload: bytes, where: str) -> None:
+def check_payload(payload: bytes, where: str) -> None:
+    """Refuse a payload that is not bytes or too long."""
     if not isinstance(payload, bytes):
         raise EventError(expected="payload as bytes", got=payload, where=where)
     if len(payload) > MAX_PAYLOAD:
@@ -110,6 +150,6 @@ def _check_payload(payload: bytes, where: str) -> None:
 
 
 def _listed(items: Iterator[tuple[str, Value]]) -> str:
-    from sievenet.content.text import literal
+    from sievenet.content.text import literal, name_text
 
-    return ", ".join(f"{name}={literal(value)}" for name, value in items)
+    return ", ".join(f"{name_text(name)}={literal(value)}" for name, value in items)

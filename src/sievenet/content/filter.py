@@ -23,12 +23,13 @@ A subscription is an ``or`` of filters.  Covering between unions of boxes is exa
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from sievenet.content.schema import Schema
-from sievenet.content.valueset import ALL, EMPTY, Value, ValueSet
+from sievenet.content.schema import Schema, check_string
+from sievenet.content.valueset import ALL, EMPTY, NUMBER, STRING, Value, ValueSet, point
 from sievenet.errors import FilterError, SchemaError
 
 __all__ = ["Filter", "Matchable", "Merge", "Subscription"]
@@ -70,6 +71,7 @@ class Filter:
                 attribute = schema[name]
                 values, domain = attribute.canonical(values), attribute.domain
             else:
+                check_string(name, "attribute name", FilterError)
                 domain = ALL
             if not values:
                 kept, empty = {}, True
@@ -79,11 +81,11 @@ class Filter:
         self._set(schema, kept, empty)
 
     def _set(self, schema: Schema | None, constraints: dict[str, ValueSet], empty: bool) -> None:
-        object.__setattr__(self, "schema", schema)
-        object.__setattr__(self, "constraints", constraints)
-        object.__setattr__(self, "empty", empty)
-        key = (schema.name if schema else None, tuple(constraints.items()), empty)
-        object.__setattr__(self, "_hash", hash(key))
+        _set_schema(self, schema)
+        _set_constraints(self, constraints)
+        _set_empty(self, empty)
+        name = None if schema is None else schema.name
+        _set_hash(self, hash((name, empty, *((n, v.cuts) for n, v in constraints.items()))))
 
     @classmethod
     def _canonical(
@@ -102,6 +104,18 @@ class Filter:
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Filter):
+            return NotImplemented
+        return (
+            self._hash == other._hash
+            and self.empty == other.empty
+            and self.constraints == other.constraints
+            and (self.schema is other.schema or self.schema == other.schema)
+        )
+
     # -- asking ---------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> ValueSet:
@@ -119,9 +133,24 @@ class Filter:
         """Whether an event (or record) satisfies every constraint."""
         if self.empty:
             return False
-        if self.schema is not None and getattr(event, "schema", None) is not self.schema:
+        schema = self.schema
+        if schema is not None and getattr(event, "schema", None) is not schema:
             self._check_event(event)
-        return all(event.get(name) in values for name, values in self.constraints.items())
+        # `value in values`, written out for one stretch: single events come here one by one.
+        for name, values in self.constraints.items():
+            value = event.get(name)
+            kind = type(value)
+            if kind is float or kind is int:
+                there: tuple[object, ...] = (NUMBER, value, 0)
+            else:
+                there = (STRING, value) if kind is str else point(value)
+            cuts = values.cuts
+            if len(cuts) == 2:
+                if not cuts[0] <= there < cuts[1]:
+                    return False
+            elif not bisect_right(cuts, there) & 1:
+                return False
+        return True
 
     def _check_event(self, event: Matchable) -> None:
         theirs = getattr(event, "schema", None)
@@ -134,7 +163,8 @@ class Filter:
 
     def covers(self, other: Filter) -> bool:
         """Whether every event that ``other`` matches, this filter matches too."""
-        self._check(other)
+        if self.schema is not other.schema:
+            self._check(other)
         if other.empty or self.empty:
             return other.empty
         theirs = other.constraints
@@ -146,11 +176,16 @@ class Filter:
 
     def overlaps(self, other: Filter) -> bool:
         """Whether some event matches both."""
-        self._check(other)
+        if self.schema is not other.schema:
+            self._check(other)
         if self.empty or other.empty:
             return False
-        mine, theirs = self.constraints, other.constraints
-        return all(mine[n].overlaps(theirs[n]) for n in mine.keys() & theirs.keys())
+        theirs = other.constraints
+        for name, values in self.constraints.items():
+            found = theirs.get(name)
+            if found is not None and not values.overlaps(found):
+                return False
+        return True
 
     # -- combining ------------------------------------------------------------------------
 
@@ -198,7 +233,7 @@ class Filter:
         return Filter(self.schema, {**self.constraints, name: values})
 
     def _check(self, other: Filter) -> None:
-        if self.schema is not other.schema and self.schema != other.schema:
+        if self.schema != other.schema:
             raise FilterError(
                 expected=f"a filter of {_category(self.schema)}", got=f"`{_category(other.schema)}`"
             )
@@ -210,6 +245,12 @@ class Filter:
 
     def __repr__(self) -> str:
         return f"<Filter {self}>"
+
+
+_set_schema: Final = vars(Filter)["schema"].__set__
+_set_constraints: Final = vars(Filter)["constraints"].__set__
+_set_empty: Final = vars(Filter)["empty"].__set__
+_set_hash: Final = vars(Filter)["_hash"].__set__
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -228,6 +269,7 @@ class Subscription:
         schema = every[0].schema if every else schema
         kept: list[Filter] = []
         for candidate in every:
+            every[0]._check(candidate)
             if candidate.empty or any(k.covers(candidate) for k in kept):
                 continue
             kept = [k for k in kept if not candidate.covers(k)] + [candidate]
@@ -247,15 +289,34 @@ class Subscription:
 
     def covers(self, other: Subscription) -> bool:
         """Whether every event that ``other`` matches, this matches too (exact for unions)."""
-        return not any(self._uncovered(f) for f in other.filters)
+        self._check(other)
+        return all(self._holds(f) for f in other.filters)
 
-    def _uncovered(self, wanted: Filter) -> list[Filter]:
-        rest = [wanted]
-        for mine in self.filters:
-            rest = [piece for each in rest for piece in each.minus(mine)]
-            if not rest:
-                break
-        return rest
+    def _holds(self, wanted: Filter) -> bool:
+        """Whether the filters together cover one.
+
+        Depth first: a piece that nothing covers ends the search at once.  Deciding this is
+        co-NP-hard in the number of attributes, but pieces rarely outnumber the filters.
+        """
+        pieces = [(wanted, 0)]
+        while pieces:
+            piece, start = pieces.pop()  # the filters before `start` do not overlap the piece
+            rest = self.filters[start:]
+            if any(mine.covers(piece) for mine in rest):
+                continue
+            for i, mine in enumerate(rest, start):
+                if mine.overlaps(piece):
+                    pieces += ((part, i + 1) for part in piece.minus(mine))
+                    break
+            else:
+                return False
+        return True
+
+    def _check(self, other: Subscription) -> None:
+        if self.schema is not other.schema and self.schema != other.schema:
+            raise FilterError(
+                expected=f"a subscription of {_category(self.schema)}", got=f"`{_category(other.schema)}`"
+            )
 
     def equivalent(self, other: Subscription) -> bool:
         """Whether both match the same events."""
@@ -263,14 +324,17 @@ class Subscription:
 
     def overlaps(self, other: Subscription) -> bool:
         """Whether some event matches both."""
+        self._check(other)
         return any(a.overlaps(b) for a in self.filters for b in other.filters)
 
     def intersect(self, other: Subscription) -> Subscription:
         """What both match."""
+        self._check(other)
         return Subscription((a.intersect(b) for a in self.filters for b in other.filters), self.schema)
 
     def union(self, other: Subscription) -> Subscription:
         """What either matches."""
+        self._check(other)
         return Subscription((*self.filters, *other.filters), self.schema)
 
     def __str__(self) -> str:

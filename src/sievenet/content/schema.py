@@ -22,26 +22,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+import numpy as np
 
-from sievenet.content.valueset import BOOLS, STRINGS, Value, ValueSet
-from sievenet.errors import EventError, SchemaError
+from sievenet.content.valueset import BOOLS, MAX_STRING, STRINGS, Value, ValueSet
+from sievenet.errors import EventError, InvalidInput, SchemaError
 
 if TYPE_CHECKING:
     from sievenet.content.event import Event
 
-__all__ = ["MAX_ATTRIBUTES", "MAX_STRING", "RESERVED", "Attribute", "AttributeType", "Schema"]
+__all__ = ["MAX_ATTRIBUTES", "MAX_STRING", "NAME", "RESERVED", "Attribute", "AttributeType", "Schema"]
 
 AttributeType = Literal["int", "float", "str", "bool"]
 
 MAX_ATTRIBUTES: Final = 64
-#: Longest string value, in UTF-8 bytes.
-MAX_STRING: Final = 4096
 #: Words of the filter language; an attribute cannot be named so.
 RESERVED: Final = frozenset(
     "and or not in is prefix exists absent any none true false inf bool number string".split()
 )
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _INT64: Final = 1 << 63
 
 
@@ -59,7 +58,7 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     values: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or self.name in RESERVED:
+        if not NAME.fullmatch(self.name) or self.name in RESERVED:
             raise SchemaError(
                 expected="an attribute name: a letter or _, then letters, digits, _ . - (no reserved word)",
                 got=self.name,
@@ -137,19 +136,22 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     def checked(self, value: object, where: str) -> Value:
         """The value if the domain allows it; whole numbers become floats where floats are due."""
+        if isinstance(value, np.generic):
+            value = value.item()
         kind = type(value)
+        found: Any = value
         match self.type:
-            case "int" if kind is int and self.lo <= value <= self.hi:  # type: ignore[operator]
-                return value  # type: ignore[return-value]
-            case "float" if (kind is float or kind is int) and self.lo <= value <= self.hi:  # type: ignore[operator]
-                return float(value)  # type: ignore[arg-type]
+            case "int" if kind is int and self.lo <= found <= self.hi:
+                return int(found)
+            case "float" if (kind is float or kind is int) and self.lo <= found <= self.hi:
+                return float(found)
             case "bool" if kind is bool:
-                return value  # type: ignore[return-value]
+                return bool(found)
             case "str" if kind is str:
                 if self.values is None:
-                    return check_string(value, where, EventError)  # type: ignore[arg-type]
-                if value in self.ordinals:
-                    return value  # type: ignore[return-value]
+                    return check_string(found, where, EventError)
+                if found in self.ordinals:
+                    return str(found)
         raise EventError(expected=self.describes, got=value, where=where)
 
     @cached_property
@@ -166,7 +168,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     version: int = 1
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or self.name in RESERVED:
+        if not NAME.fullmatch(self.name) or self.name in RESERVED:
             raise SchemaError(expected="a schema name: a letter or _, then letters, digits, _ . -", got=self.name)
         if not 1 <= self.version < 1 << 16:
             raise SchemaError(expected="a version from 1 to 65535", got=self.version, where=self.name)
@@ -183,6 +185,22 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     def positions(self) -> dict[str, int]:
         """The position of each attribute by its name."""
         return {a.name: i for i, a in enumerate(self.attributes)}
+
+    @cached_property
+    def quick_checks(self) -> tuple[tuple[type, Any, Any, dict[str, int] | None], ...]:
+        """Per attribute its Python type, bounds and members: what a good value passes at once."""
+        types: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+        return tuple(
+            (types[a.type], False if a.type == "bool" else a.lo, True if a.type == "bool" else a.hi, a.ordinals or None)
+            for a in self.attributes
+        )
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.version, self.attributes))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __getitem__(self, name: str) -> Attribute:
         try:
@@ -234,7 +252,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
             raise SchemaError(str(error)) from None
 
 
-def check_string(value: str, where: str, error: type[SchemaError | EventError] = SchemaError) -> str:
+def check_string(value: str, where: str, error: type[InvalidInput] = SchemaError) -> str:
     """The string if it is encodable and not too long."""
     try:
         size = len(value.encode())

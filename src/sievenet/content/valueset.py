@@ -21,6 +21,8 @@ tuple's own.  (Reals have two cuts per number, before and after it, since betwee
 two reals there is always another.  An integer attribute's domain rounds them to
 the one cut between neighbours: `ValueSet.rounded`.)
 
+Floats are taken as reals: ``0 < x < 5e-324`` is not empty, though no float lies in it.
+
 Because intervals, string sets, complements, prefixes and booleans are all the same
 thing, union, intersection, complement, covering and overlap are each one sweep over
 the cuts, exact, and linear in their number.  ``absent`` is a value like others: it
@@ -31,7 +33,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,6 +44,7 @@ __all__ = [
     "ALL",
     "BOOLS",
     "EMPTY",
+    "MAX_STRING",
     "NUMBERS",
     "PRESENT",
     "STRINGS",
@@ -50,6 +53,7 @@ __all__ = [
     "ValueSet",
     "after",
     "before",
+    "behind_prefix",
     "point",
 ]
 
@@ -63,24 +67,33 @@ NUMBER: Final = 2
 STRING: Final = 3
 _END: Final = 4
 
+#: Longest string value, in UTF-8 bytes.
+MAX_STRING: Final = 4096
+
 _LAST_CHARACTER: Final = "\U0010ffff"
 
 
 def before(value: Value) -> Cut:
     """The cut just before a value."""
+    kind = type(value)
+    if kind is float or kind is int:
+        return (NUMBER, _finite(value), 0)  # type: ignore[arg-type]
     if isinstance(value, bool):
         return (BOOL, 1) if value else (BOOL,)
     if isinstance(value, str):
-        return (STRING, value) if value else (STRING,)
+        return (STRING, _encodable(value)) if value else (STRING,)
     return (NUMBER, _finite(value), 0)
 
 
 def after(value: Value) -> Cut:
     """The cut just after a value."""
+    kind = type(value)
+    if kind is float or kind is int:
+        return (NUMBER, _finite(value), 1)  # type: ignore[arg-type]
     if isinstance(value, bool):
         return (NUMBER,) if value else (BOOL, 1)
     if isinstance(value, str):
-        return (STRING, value + "\0")
+        return (STRING, _encodable(value) + "\0")
     return (NUMBER, _finite(value), 1)
 
 
@@ -96,12 +109,30 @@ def point(value: Value | None) -> Cut:
 
 
 def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise FilterError(expected="a finite number", got=value)
-    return value
+    try:
+        if math.isfinite(value):
+            return value
+    except OverflowError:  # a whole number beyond every float
+        raise FilterError(expected="a number below 2**1024", got=f"`{value.bit_length()} bits`") from None  # type: ignore[attr-defined]
+    except TypeError:
+        raise FilterError(expected="a bool, number or string", got=value) from None
+    raise FilterError(expected="a finite number", got=value)
 
 
-def _behind_prefix(prefix: str) -> Cut:
+def _encodable(text: str) -> str:
+    if not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise FilterError(expected="text that UTF-8 can encode", got=text) from None
+    else:
+        size = len(text)
+    if size > MAX_STRING:
+        raise FilterError(expected=f"at most {MAX_STRING} bytes of text", got=f"`{size} bytes`")
+    return text
+
+
+def behind_prefix(prefix: str) -> Cut:
     """The cut behind every string that starts with ``prefix``."""
     stem = prefix.rstrip(_LAST_CHARACTER)
     if not stem:
@@ -112,18 +143,21 @@ def _behind_prefix(prefix: str) -> Cut:
     return (STRING, stem[:-1] + chr(successor))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ValueSet:
     """A set of values: an even number of strictly ascending cuts, entering and leaving in turn."""
 
     cuts: tuple[Cut, ...]
+
+    def __init__(self, cuts: tuple[Cut, ...]) -> None:
+        _set_cuts(self, cuts)  # sets are made by the million: the slot itself, past `frozen`
 
     # -- building ---------------------------------------------------------------------------
 
     @staticmethod
     def of(*values: Value) -> ValueSet:
         """Exactly these values."""
-        return ValueSet.union_of(ValueSet((before(v), after(v))) for v in values)
+        return ValueSet.union_of([ValueSet((before(v), after(v))) for v in values])
 
     @staticmethod
     def interval(
@@ -137,30 +171,36 @@ class ValueSet:
         known = lo if lo is not None else hi
         if known is None:
             raise FilterError("An interval needs at least one end")
-        start: Cut = _kind_cut(known) if lo is None else (after(lo) if open_lo else before(lo))
-        stop: Cut = (
-            (_kind_cut(known)[0] + 1,) if hi is None else (before(hi) if open_hi else after(hi))
-        )
-        if start[0] != before(known)[0] or (hi is not None and _kind_cut(hi) != _kind_cut(known)):
+        kind = before(known)[0]
+        if hi is not None and before(hi)[0] != kind:
             raise FilterError(expected="two ends of one type", got=(lo, hi))
+        start: Cut = (kind,) if lo is None else (after(lo) if open_lo else before(lo))
+        stop: Cut = (kind + 1,) if hi is None else (before(hi) if open_hi else after(hi))
         return ValueSet((start, stop)) if start < stop else EMPTY
 
     @staticmethod
     def prefix(text: str) -> ValueSet:
         """Every string that starts with ``text``."""
-        return ValueSet((before(text), _behind_prefix(text)))
+        return ValueSet((before(text), behind_prefix(text)))
 
     @staticmethod
     def union_of(sets: Iterable[ValueSet]) -> ValueSet:
         """The union of many sets, in one sort and one sweep."""
-        stretches = sorted(pair for each in sets for pair in each.stretches())
+        pools = [each.cuts for each in sets if each.cuts]
+        if len(pools) < 2:
+            return ValueSet(pools[0]) if pools else EMPTY
+        stretches: list[tuple[Cut, Cut]] = []
+        for pool in pools:
+            stretches += zip(pool[::2], pool[1::2], strict=True)
+        stretches.sort()
         cuts: list[Cut] = []
+        leaving: Cut = ()
         for start, stop in stretches:
-            if cuts and start <= cuts[-1]:
-                if stop > cuts[-1]:
-                    cuts[-1] = stop
-            else:
+            if start > leaving:
                 cuts += (start, stop)
+                leaving = stop
+            elif stop > leaving:
+                cuts[-1] = leaving = stop
         return ValueSet(tuple(cuts))
 
     # -- asking -----------------------------------------------------------------------------
@@ -173,13 +213,14 @@ class ValueSet:
 
     def stretches(self) -> Iterator[tuple[Cut, Cut]]:
         """The disjoint stretches as (entering, leaving) cuts."""
-        cuts = iter(self.cuts)
-        return zip(cuts, cuts, strict=True)
+        return zip(self.cuts[::2], self.cuts[1::2], strict=True)
 
     def covers(self, other: ValueSet) -> bool:
         """Whether every value of ``other`` is in this set."""
-        mine = self.cuts
-        for start, stop in other.stretches():
+        mine, theirs = self.cuts, other.cuts
+        if len(mine) == 2 and theirs:  # one stretch: only the outer ends matter
+            return mine[0] <= theirs[0] and theirs[-1] <= mine[1]
+        for start, stop in zip(theirs[::2], theirs[1::2], strict=True):
             i = bisect_right(mine, start)
             if not i & 1 or mine[i] < stop:
                 return False
@@ -187,10 +228,12 @@ class ValueSet:
 
     def overlaps(self, other: ValueSet) -> bool:
         """Whether some value is in both."""
-        if len(self.cuts) < len(other.cuts):
-            self, other = other, self
-        mine = self.cuts
-        for start, stop in other.stretches():
+        mine, theirs = self.cuts, other.cuts
+        if len(mine) == 2 and len(theirs) == 2:
+            return mine[0] < theirs[1] and theirs[0] < mine[1]
+        if len(mine) < len(theirs):
+            mine, theirs = theirs, mine
+        for start, stop in zip(theirs[::2], theirs[1::2], strict=True):
             i = bisect_right(mine, start)
             if i & 1 or (i < len(mine) and mine[i] < stop):
                 return True
@@ -203,6 +246,9 @@ class ValueSet:
 
     def __and__(self, other: ValueSet) -> ValueSet:
         a, b = self.cuts, other.cuts
+        if len(a) == 2 and len(b) == 2:
+            start, stop = max(a[0], b[0]), min(a[1], b[1])
+            return ValueSet((start, stop)) if start < stop else EMPTY
         cuts: list[Cut] = []
         i = j = 0
         while i < len(a) and j < len(b):
@@ -217,8 +263,9 @@ class ValueSet:
 
     def __invert__(self) -> ValueSet:
         cuts = self.cuts
-        head = cuts[1:] if cuts and cuts[0] == ALL.cuts[0] else (ALL.cuts[0], *cuts)
-        return ValueSet(head[:-1] if head[-1] == ALL.cuts[1] else (*head, ALL.cuts[1]))
+        first, last = ALL.cuts
+        cuts = cuts[1:] if cuts and cuts[0] == first else (first, *cuts)
+        return ValueSet(cuts[:-1] if cuts and cuts[-1] == last else (*cuts, last))
 
     def __sub__(self, other: ValueSet) -> ValueSet:
         return self & ~other
@@ -249,11 +296,7 @@ class ValueSet:
         return ValueSet(tuple(cuts))
 
 
-def _kind_cut(value: Value) -> Cut:
-    return (before(value)[0],)
-
-
-def _moved(values: ValueSet, move: Any) -> ValueSet:
+def _moved(values: ValueSet, move: Callable[[Cut], Cut]) -> ValueSet:
     """Every cut mapped by a monotone function; stretches that become empty or adjacent vanish."""
     cuts: list[Cut] = []
     for cut in values.cuts:
@@ -281,6 +324,8 @@ def _float_cut(cut: Cut) -> Cut:
         return (NUMBER, near, side)
     return (NUMBER, near, 0 if near > value else 1)
 
+
+_set_cuts: Final = vars(ValueSet)["cuts"].__set__
 
 EMPTY: Final = ValueSet(())
 ALL: Final = ValueSet(((_ABSENT,), (_END,)))
