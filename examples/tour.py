@@ -1,6 +1,6 @@
 """A short guided tour: what an event says, and what filters know about events and about each other."""
 
-from sievenet import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet import Attribute, Schema, explain, parse_filter, parse_subscription
 
 
 def main() -> None:
@@ -13,25 +13,32 @@ def main() -> None:
             Attribute("volume", "int", lo=0, hi=1_000_000),
         ),
     )
-    print(f"1. A schema says what events may say: {', '.join(f'{a.name} ({a.describes})' for a in stock.attributes)}")
+    heading("A schema says what events may say")
+    for attribute in stock.attributes:
+        print(f"{attribute.name:<8} {attribute.describes}")
 
+    heading("An event is a point, a filter is a box")
     event = stock.event(symbol="IBM", price=421.5, volume=1200)
-    print(f"2. An event is a point: {event}")
+    dear = parse_filter("price > 420", stock)
+    busy = parse_filter("volume in 1000..5000", stock)
+    print(event)
+    for each in (dear, busy):
+        print(f"{each}: {'matches' if each.matches(event) else 'does not match'}")
 
-    dear = Filter(stock, {"price": ValueSet.interval(420, 1000)})
-    busy = Filter(stock, {"volume": ValueSet.interval(1000, 5000)})
-    apple = Filter(stock, {"symbol": ValueSet.of("AAPL")})
-    print("3. A filter is a box; does it match?")
-    for words, item in (("price at least 420", dear), ("volume 1000 to 5000", busy), ("symbol AAPL", apple)):
-        print(f"   {words:<22} {'yes' if item.matches(event) else 'no'}")
-
+    heading("Filters know about each other, exactly")
     both = dear.intersect(busy)
-    print(
-        f"4. Filters know each other: dear covers dear-and-busy: {dear.covers(both)}; the reverse: {both.covers(dear)}"
-    )
+    merged = dear.merge(parse_filter("price in [300, 420]", stock))
+    print(f"both at once:  {both}")
+    print(f"covered by the first: {dear.covers(both)}; covering it: {both.covers(dear)}")
+    print(f"merged with a price in [300, 420]: {merged.filter} ({'perfect' if merged.perfect else 'imperfect'})")
 
-    either = Subscription((dear, apple))
-    print(f"5. A subscription is an or of filters: dear or AAPL matches: {either.matches(event)}")
+    heading("A subscription is an or of filters; every answer can be explained")
+    print(explain(parse_subscription('price > 500 or symbol in {"AAPL", "IBM"} and volume < 2000', stock), event))
+
+
+def heading(text: str) -> None:
+    """Print a heading."""
+    print(f"\n── {text}")
 
 
 if __name__ == "__main__":

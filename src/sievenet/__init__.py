@@ -14,7 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, Subscription, ValueSet
+    from sievenet.content import (
+        Attribute,
+        Event,
+        EventBatch,
+        Filter,
+        Record,
+        Schema,
+        Subscription,
+        ValueSet,
+        explain,
+        parse_event,
+        parse_filter,
+        parse_subscription,
+    )
     from sievenet.errors import SievenetError
 
 __version__ = "0.1.0.dev0"
@@ -30,6 +43,10 @@ __all__ = [
     "Subscription",
     "ValueSet",
     "__version__",
+    "explain",
+    "parse_event",
+    "parse_filter",
+    "parse_subscription",
 ]
 
 #: Where each public name lives.
@@ -43,6 +60,10 @@ _HOMES = {
     "SievenetError": "errors",
     "Subscription": "content",
     "ValueSet": "content",
+    "explain": "content",
+    "parse_event": "content",
+    "parse_filter": "content",
+    "parse_subscription": "content",
 }
 
 
