@@ -1,0 +1,4 @@
+"""For tests of Sievenet and of programs that use it: strategies, fakes, contracts.
+
+`strategies` needs hypothesis and is the only module that imports it; import it by its full name.
+"""
