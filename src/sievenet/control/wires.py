@@ -1,0 +1,205 @@
+"""Wires and routes: the out ports of all switches as bits, paths on a tree as masks.
+
+Every out port of every switch is a *wire* and has a number.  A set of wires, over the
+whole network, is one Python integer; what would be a loop over a hundred switches is
+one machine-word operation on a few words.
+
+    h1 ─[s1]───[s2]─ h2         wire 0: s1 → s2      wire 2: s1 → h1 (client)
+                                wire 1: s2 → s1      wire 3: s2 → h2 (client)
+
+Links between switches are numbered first and for good; the ports of clients come and go
+behind them.  `Routes` says, for one spanning tree and a client's wire w,
+
+    to(w)    the wires on some way *to* the client:   toward its switch, and w itself
+    frm(w)   the wires on some way *from* the client: away from its switch, and every
+             other client's wire
+
+A packet from a to b crosses exactly the wires ``frm(a) & to(b)``.  Both are unions over
+clients too: publishers A reach subscribers B over ``frm(A) & to(B)`` (a wire is on a way
+from some a to some b iff some a lies before it and some b behind it), which is why one
+mask per set of clients is enough and no pair is ever looked at.
+
+"Every other client's wire" has no end, since clients are still to come: ``frm`` is a
+negative integer (infinitely many leading ones) in a whole network.  In a split one it
+lists the clients of the same part, and must be asked again when a client joins
+(`Routes.whole` tells).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sievenet.network import SpanningTree, Topology
+
+__all__ = ["Routes", "Wires"]
+
+
+class Wires:
+    """The numbering of out ports.  Grows and shrinks with the clients only."""
+
+    def __init__(self, topology: Topology) -> None:
+        #: The switch each wire leaves from, by number; "" for a free number.
+        self.owner: list[str] = []
+        #: The port it leaves by.
+        self.port: list[int] = []
+        #: All wires of a switch.
+        self.out: dict[str, int] = dict.fromkeys(topology.switches, 0)
+        self._number: dict[tuple[str, int], int] = {}
+        self._free: list[int] = []
+        #: How many clients share a wire (on some data planes the clients of a host do).
+        self._users: dict[int, int] = {}
+        self._ports: dict[int, frozenset[int]] = {}
+        for switch in topology.switches:
+            for port, peer in topology.ports(switch).items():
+                if topology.is_switch(peer):
+                    self._new(switch, port)
+        #: Wires below this number are links between switches, the others are clients'.
+        self.links = len(self.owner)
+
+    def _new(self, switch: str, port: int) -> int:
+        if self._free:
+            wire = self._free.pop()
+            self.owner[wire], self.port[wire] = switch, port
+        else:
+            wire = len(self.owner)
+            self.owner.append(switch)
+            self.port.append(port)
+        self._number[switch, port] = wire
+        self.out[switch] |= 1 << wire
+        return wire
+
+    def number(self, switch: str, port: int) -> int:
+        """The number of a known wire."""
+        return self._number[switch, port]
+
+    def attach(self, switch: str, port: int) -> int:
+        """The wire to a client, new unless somebody uses that port already."""
+        wire = self._number.get((switch, port))
+        if wire is None:
+            wire = self._new(switch, port)
+        self._users[wire] = self._users.get(wire, 0) + 1
+        return wire
+
+    def detach(self, wire: int) -> None:
+        """One client of the wire has left; the number is free again after the last."""
+        self._users[wire] -= 1
+        if self._users[wire]:
+            return
+        del self._users[wire]
+        switch, port = self.owner[wire], self.port[wire]
+        del self._number[switch, port]
+        self.out[switch] &= ~(1 << wire)
+        self.owner[wire], self.port[wire] = "", 0
+        self._free.append(wire)
+        self._ports = {mask: ports for mask, ports in self._ports.items() if not mask >> wire & 1}
+
+    def clients(self) -> Iterable[int]:
+        """The wires of clients."""
+        return self._users.keys()
+
+    def ports(self, mask: int) -> frozenset[int]:
+        """The port numbers of some wires of one switch."""
+        known = self._ports.get(mask)
+        if known is None:
+            if len(self._ports) > 1 << 16:
+                self._ports.clear()
+            known = self._ports[mask] = frozenset(self.port[wire] for wire in bits(mask))
+        return known
+
+    def switches(self, mask: int) -> Iterator[str]:
+        """The switches that some wires leave from, each once."""
+        while mask:
+            switch = self.owner[(mask & -mask).bit_length() - 1]
+            yield switch
+            mask &= ~self.out[switch]
+
+
+class Routes:
+    """The ways of one spanning tree, as masks of wires."""
+
+    def __init__(self, wires: Wires, tree: SpanningTree) -> None:
+        self.tree = tree
+        self._wires = wires
+        self._to: dict[int, int] = {}
+        self._frm: dict[int, int] = {}
+        self._toward: dict[str, int] = {}
+        self._away: dict[str, int] = {}
+        self._part: dict[str, int] = {}
+        parts = 0
+        for start in tree.parent:
+            if start not in self._part:
+                self._explore(start, parts)
+                parts += 1
+        #: Whether every switch reaches every other.
+        self.whole = parts <= 1
+
+    def _explore(self, start: str, part: int) -> None:
+        """Masks for all switches of the part of the network that `start` is in."""
+        number, tree = self._wires.number, self.tree
+        order: list[tuple[str, str]] = []  # (switch, the one above it), parents first
+        stack = [start]
+        self._part[start] = part
+        up: dict[str, int] = {}
+        down: dict[str, int] = {}
+        while stack:
+            switch = stack.pop()
+            for port, peer in tree.tree_ports(switch).items():
+                if peer not in self._part:
+                    self._part[peer] = part
+                    order.append((peer, switch))
+                    down[peer] = 1 << number(switch, port)
+                    up[peer] = 1 << number(peer, tree.topology.port(peer, switch))
+                    stack.append(peer)
+        every = sum(up.values()) + sum(down.values())
+        # Toward the start lead all wires up.  One step further down, the wire between turns round.
+        self._toward[start] = sum(up.values())
+        for switch, above in order:
+            self._toward[switch] = self._toward[above] & ~up[switch] | down[switch]
+        for switch in self._part:
+            if self._part[switch] == part:
+                self._away[switch] = every & ~self._toward[switch]
+
+    def to(self, wire: int) -> int:
+        """The wires on some way to the client behind this wire; 0 if its switch is down."""
+        known = self._to.get(wire)
+        if known is None:
+            switch = self._wires.owner[wire]
+            known = self._toward[switch] | 1 << wire if switch in self._toward else 0
+            self._to[wire] = known
+        return known
+
+    def frm(self, wire: int) -> int:
+        """The wires on some way from the client behind this wire; 0 if its switch is down."""
+        known = self._frm.get(wire)
+        if known is None:
+            known = self._frm[wire] = self._ways_from(wire)
+        return known
+
+    def _ways_from(self, wire: int) -> int:
+        switch = self._wires.owner[wire]
+        if switch not in self._away:
+            return 0
+        if self.whole:
+            others = -1 << self._wires.links
+        else:
+            part = self._part[switch]
+            owner = self._wires.owner
+            others = sum(1 << w for w in self._wires.clients() if self._part.get(owner[w]) == part)
+        return (self._away[switch] | others) & ~(1 << wire)
+
+    def forget(self, wire: int | None = None) -> None:
+        """Ask anew about a wire that changed hands, or about all."""
+        if wire is None:
+            self._to.clear()
+            self._frm.clear()
+        else:
+            self._to.pop(wire, None)
+            self._frm.pop(wire, None)
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers of the ones in a mask."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
