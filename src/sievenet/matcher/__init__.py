@@ -1,0 +1,10 @@
+"""Exact matching of events, in batches and one by one, against very many subscriptions.
+
+Import `Matcher` from here, and the values it answers with.  Imports `content` and `errors` only.  To understand it
+read `level` (how filters are filed), then `lines` (why comparing whole numbers is exact), then `matcher`.
+"""
+
+from sievenet.matcher.matcher import Matcher
+from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
+
+__all__ = ["LevelStatistics", "Matcher", "Matches", "Statistics"]

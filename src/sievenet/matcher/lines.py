@@ -1,0 +1,100 @@
+"""Lines: how the values of an attribute become whole numbers, exactly.
+
+For the kernels every constraint is a union of *closed intervals of int64*, and every event one int64 per attribute.
+Four kinds of line do this; each maps values monotonically to *keys*, and an interval's two cuts to its first and last
+key, so that open and closed ends, huge integers and neighbouring floats all come out exact:
+
+    whole     the number itself                         cut before 5 → first 5, last 4
+    real      the double's bits, made monotone          after 1.5 → first key(1.5) + 1, last key(1.5)
+    listed    the position in a sorted enumeration (bools: of false, true)
+    ranked    how many cuts of the same store lie at or below the value
+
+The first three are fixed by the schema.  Free strings (and all values of schemaless records, where whole numbers and
+doubles beyond 2**53 share a line) have no such fixed numbering: there a store of filters keeps the sorted list of the
+cuts it uses, and the key of a value is its rank among them: entering at cut i means rank > i, leaving at cut j means
+rank <= j.  Ranks are local to a store and translated when stores merge.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from sievenet.content.schema import Attribute
+from sievenet.content.valueset import ALL, BOOL, ValueSet
+
+__all__ = ["Intern", "ranked_pairs", "schema_pairs"]
+
+_MAX: Final = (1 << 63) - 1
+_DOUBLE: Final = struct.Struct("<d")
+_LONG: Final = struct.Struct("<q")
+_LOWEST, _HIGHEST = ALL.cuts
+
+#: A set of values as first and last key of every stretch, flat.
+Pairs = Callable[[ValueSet], list[int]]
+#: The numbers of cuts in one store, in order of their first use.
+Intern = dict[Any, int]
+
+
+def schema_pairs(attribute: Attribute) -> Pairs | None:
+    """The line of an attribute, ``None`` if it is ranked (free strings)."""
+    if attribute.values is not None:
+        return _listed(attribute.values)
+    return {"int": _whole, "float": _real, "bool": _bool, "str": None}[attribute.type]
+
+
+def _whole(values: ValueSet) -> list[int]:
+    # A canonical set of an integer attribute has cuts (NUMBER, n, 0) only, within the domain or one behind it.
+    keys = [cut[1] for cut in values.cuts]
+    keys[1::2] = [key - 1 for key in keys[1::2]]
+    return keys
+
+
+def _real(values: ValueSet) -> list[int]:
+    keys = []
+    leaving = 0
+    for _, value, side in values.cuts:
+        bits = _LONG.unpack(_DOUBLE.pack(value + 0.0))[0]
+        keys.append((bits if bits >= 0 else bits ^ _MAX) + side - leaving)
+        leaving ^= 1
+    return keys
+
+
+def _bool(values: ValueSet) -> list[int]:
+    first, last = values.cuts
+    return [0 if len(first) == 1 else 1, 0 if last[0] == BOOL else 1]
+
+
+def _listed(members: tuple[str, ...]) -> Pairs:
+    # A canonical set begins at a member and ends right behind one: its cut is (STRING, member + "\0").
+    first = {member: i for i, member in enumerate(members)} | {None: 0}
+    last = {member + "\0": i for i, member in enumerate(members)}
+
+    def pairs(values: ValueSet) -> list[int]:
+        cuts = iter(values.cuts)
+        keys: list[int] = []
+        for entering, leaving in zip(cuts, cuts, strict=True):
+            keys += (first[entering[1] if len(entering) > 1 else None], last[leaving[1]])
+        return keys
+
+    return pairs
+
+
+def ranked_pairs(values: ValueSet, numbers: Intern, *, strings: bool) -> list[int]:
+    """First and last key in terms of a store's *numbers of cuts*, to be translated to ranks; new cuts are added.
+
+    With ``strings`` a cut is stored as its bare string: that is what a free string is compared with.
+    """
+    keys = []
+    leaving = False
+    for cut in values.cuts:
+        if cut == _HIGHEST:
+            keys.append(_MAX)
+        elif cut == _LOWEST or (strings and len(cut) == 1):
+            keys.append(0)
+        else:
+            number = numbers.setdefault(cut[1] if strings else cut, len(numbers))
+            keys.append(number if leaving else number + 1)
+        leaving = not leaving
+    return keys

@@ -1,0 +1,314 @@
+"""`Matcher`: exact matching of events against very many subscriptions, which come and go.
+
+    add ──► pending ──(more than a few hundred)──► level ──► … ──► level
+            walked over                            └ a level swallows those up to twice its size ┘
+
+It is a log-structured set.  Filters are added to an unstructured store; when a match finds it too long, it is merged,
+together with every level that is not much larger, into a new level (`level` tells how one is built).  A filter thus
+takes part in O(log n) merges, and an event looks at O(log n) levels.  Removing marks the record; a level of which half
+is gone is merged at the next occasion.  Nothing is done in the background: matching pays for what was added before.
+
+Every answer is exact: a key is reported if and only if ``matches`` of its filter or subscription says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.content import Event, EventBatch, Filter, Record, Schema, Subscription
+from sievenet.errors import InvalidInput
+from sievenet.matcher import kernels as k
+from sievenet.matcher.level import Level
+from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
+from sievenet.matcher.pending import Pending, merge
+from sievenet.matcher.reading import Columns, Reader, RecordReader, SchemaReader
+
+__all__ = ["Matcher"]
+
+Ints = npt.NDArray[np.int64]
+
+#: Pending filters that matching walks over before it merges them.
+_WALKED: Final = 256
+#: A new level swallows others up to this many times its size.
+_APPETITE: Final = 2
+#: Events handled at a time: their keys and one group of filters fit the cache together.
+_CHUNK: Final = 1024
+_SLOT_BITS: Final = 40
+_PLACE: Final = (1 << _SLOT_BITS) - 1
+
+
+class Matcher:
+    """Subscriptions by key, asked which of them match an event.
+
+    ``schema`` is that of all filters and events, ``None`` for schemaless filters and records.  Keys are 64-bit
+    integers of the caller's choice.  One thread at a time may use a matcher.
+    """
+
+    def __init__(self, schema: Schema | None) -> None:
+        self.schema = schema
+        self._reader: Reader = RecordReader() if schema is None else SchemaReader(schema)
+        #: The row of each key's filter, or a tuple of rows.
+        self._rows: dict[int, int | tuple[int, ...]] = {}
+        #: Where the record of each row is: slot of its store, and place in the store's words.
+        self._where: Ints = np.empty(1024, np.int64)
+        self._free_rows: list[int] = []
+        self._next_row = 0
+        self._pending = Pending(self._reader.attributes)
+        #: Levels by slot; slot 0 is `_pending`.
+        self._levels: dict[int, Level] = {}
+        self._scratch = _Scratch()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    # -- changing ---------------------------------------------------------------------------
+
+    def add(self, key: int, what: Filter | Subscription) -> None:
+        """Match ``what`` under a key from now on; what the key stood for before is replaced."""
+        self.add_many((key,), (what,))
+
+    def add_many(self, keys: Iterable[int], what: Iterable[Filter | Subscription]) -> None:
+        """Add many; all or, if one of them does not fit, none."""
+        pending, numbers = self._pending, self._pending.numbers
+        record, new_row = self._reader.record, self._new_row
+        rows: dict[int, int | tuple[int, ...]] = {}
+        words: list[int] = []
+        starts: list[int] = []
+        taken: list[int] = []
+        try:
+            for key, each in zip(keys, what, strict=True):
+                key = _checked(key)
+                if key in rows:
+                    raise InvalidInput(expected="each key once", got=key)
+                if isinstance(each, Filter):
+                    filters: tuple[Filter, ...] = () if each.empty else (each,)
+                elif isinstance(each, Subscription):
+                    filters = each.filters
+                else:
+                    raise InvalidInput(expected="a Filter or a Subscription", got=each)
+                mine = []
+                for wanted in filters:
+                    row = new_row()
+                    taken.append(row)
+                    mine.append(row)
+                    starts.append(len(words))
+                    words += record(wanted, key, row, numbers)
+                rows[key] = mine[0] if len(mine) == 1 else tuple(mine)
+        except Exception:
+            self._free_rows += taken
+            raise
+        replaced = [key for key in rows if key in self._rows]
+        if replaced:
+            self.remove_many(replaced)
+        at = pending.append(words, len(starts))
+        if self._next_row > len(self._where):
+            self._where = np.resize(self._where, max(self._next_row, 2 * len(self._where)))
+        self._where[taken] = np.array(starts, np.int64) + at
+        self._rows.update(rows)
+
+    def _new_row(self) -> int:
+        if self._free_rows:
+            return self._free_rows.pop()
+        self._next_row += 1
+        return self._next_row - 1
+
+    def remove(self, key: int) -> None:
+        """Forget a key."""
+        self.remove_many((key,))
+
+    def remove_many(self, keys: Iterable[int]) -> None:
+        """Forget many keys; all or, if one of them is unknown, none."""
+        wanted = list(dict.fromkeys(keys))
+        for key in wanted:
+            if key not in self._rows:
+                raise InvalidInput(expected="a key that was added", got=key)
+        gone: list[int] = []
+        for key in wanted:
+            row = self._rows.pop(key)
+            if isinstance(row, int):
+                gone.append(row)
+            else:
+                gone += row
+        where = self._where[gone]
+        slots = where >> _SLOT_BITS
+        for slot in np.unique(slots).tolist():
+            places = where[slots == slot] & _PLACE
+            store: Pending | Level = self._levels[slot] if slot else self._pending
+            k.kill(store.words, places)
+            store.live -= len(places)
+            if isinstance(store, Pending):
+                store.changed()
+        self._free_rows += gone
+
+    def _settle(self) -> list[Level]:
+        """Merge what should be merged; the levels to look at."""
+        pending = self._pending
+        if pending.built > _WALKED:
+            self._merge()
+        stale = [slot for slot, level in self._levels.items() if 2 * level.live < level.built]
+        for slot in stale:
+            level = self._levels.pop(slot)
+            if level.live:
+                self._put(merge([level], self._reader.attributes))
+        levels = list(self._levels.values())
+        if pending.live:
+            levels.append(pending.level(self._reader.attributes))
+        if self._scratch.attributes != self._reader.attributes:
+            self._scratch.fit(self._reader)
+        return levels
+
+    def _merge(self) -> None:
+        size = self._pending.live
+        stores: list[Pending | Level] = [self._pending]
+        for slot, level in sorted(self._levels.items(), key=lambda each: each[1].live):
+            if level.live > _APPETITE * size:
+                break
+            size += level.live
+            stores.append(self._levels.pop(slot))
+        if size:
+            self._put(merge(stores, self._reader.attributes))
+        self._pending = Pending(self._reader.attributes)
+
+    def _put(self, level: Level) -> None:
+        slot = next(i for i in range(1, len(self._levels) + 2) if i not in self._levels)
+        self._levels[slot] = level
+        k.rows_of(level.words, self._where, slot)
+
+    # -- matching ---------------------------------------------------------------------------
+
+    def match(self, event: Event | Record) -> list[int]:
+        """The keys of all subscriptions that match an event, ascending."""
+        levels = self._settle()
+        scratch, reader = self._scratch, self._reader
+        values = reader.one(event, scratch.raw)
+        count = 0
+        for level in levels:
+            reader.rank(values, level, scratch.raw)
+            while True:
+                found = k.match_one(*scratch.one, level.used, level.edges, *level.arrays, *scratch.found, count)
+                if found <= len(scratch.found[1]):
+                    break
+                scratch.grow(found)
+            count = found
+        keys: list[int] = scratch.found[1][:count].tolist()
+        return sorted(set(keys)) if count > 1 else keys
+
+    def match_batch(self, events: EventBatch | Sequence[Event] | Sequence[Record]) -> Matches:
+        """The keys that each event of a batch matches."""
+        columns = self._reader.columns(events)
+        offsets = np.zeros(len(columns) + 1, np.int64)
+        parts = []
+        total = 0
+        for lo, starts, keys in self._chunks(columns):
+            offsets[lo + 1 : lo + len(starts)] = starts[1:] + total
+            total += len(keys)
+            parts.append(keys)
+        return Matches(offsets, np.concatenate(parts) if parts else np.empty(0, np.int64))
+
+    def counts_batch(self, events: EventBatch | Sequence[Event] | Sequence[Record]) -> Ints:
+        """How many keys each event of a batch matches."""
+        columns = self._reader.columns(events)
+        counts = np.zeros(len(columns), np.int64)
+        for lo, starts, _ in self._chunks(columns):
+            counts[lo : lo + len(starts) - 1] = np.diff(starts)
+        return counts
+
+    def _chunks(self, columns: Columns) -> Iterator[tuple[int, Ints, Ints]]:
+        """Offsets and keys, chunk by chunk."""
+        levels = self._settle()
+        attributes = self._reader.attributes
+        chunk = min(_CHUNK, len(columns))
+        xs = np.empty((chunk, attributes), np.int64)
+        buckets = np.zeros((chunk, attributes), np.uint8)
+        events = np.empty(32 * chunk, np.int32)
+        keys = np.empty(32 * chunk, np.int64)
+        starts = np.empty(chunk + 1, np.int64)
+        for lo in range(0, len(columns), _CHUNK):
+            hi = min(lo + _CHUNK, len(columns))
+            columns.fixed(xs, lo, hi)
+            count = 0
+            for level in levels:
+                columns.ranked(xs, lo, hi, level)
+                k.fill_buckets(xs, hi - lo, level.edges, level.used, buckets)
+                while True:
+                    found = k.match_chunk(xs, buckets, hi - lo, *level.arrays, events, keys, count)
+                    if found <= len(keys):
+                        break
+                    events = np.concatenate((events, np.empty(2 * found - len(events), np.int32)))
+                    keys = np.concatenate((keys, np.empty(2 * found - len(keys), np.int64)))
+                count = found
+            out = np.empty(count, np.int64)
+            kept = k.by_event(events, keys, count, hi - lo, starts, out)
+            yield lo, starts[: hi - lo + 1], out[:kept]
+
+    # -- telling ----------------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        """What the matcher holds, and in how many bytes."""
+        levels = tuple(
+            LevelStatistics(
+                filters=level.built,
+                removed=level.built - level.live,
+                groups=len(level.groups),
+                cells=len(level.offsets) - 1,
+                entries=len(level.places),
+                scanned=level.scanned,
+                bytes=level.nbytes + _cut_bytes(level.cuts),
+            )
+            for level in self._levels.values()
+        )
+        # A dictionary's entry refers to two int objects.
+        index = sys.getsizeof(self._rows) + 64 * len(self._rows) + self._where.nbytes
+        pending = self._pending.nbytes + _cut_bytes(self._pending.numbers)
+        return Statistics(
+            subscriptions=len(self._rows),
+            filters=self._pending.live + sum(level.live for level in self._levels.values()),
+            pending=self._pending.live,
+            bytes=index + pending + sum(each.bytes for each in levels),
+            levels=levels,
+        )
+
+
+class _Scratch:
+    """Arrays for matching a single event, kept between calls."""
+
+    def __init__(self) -> None:
+        self.attributes = -1
+        self.found = np.empty(256, np.int32), np.empty(256, np.int64)
+
+    def fit(self, reader: Reader) -> None:
+        """Make room for the attributes there are."""
+        self.attributes = n = reader.attributes
+        raw = np.zeros(n, np.int64)
+        self.raw = memoryview(raw.data).cast("B").cast("q")
+        #: What `match_one` takes first: packed values, which are doubles, keys, buckets.
+        self.one = raw, reader.floats, np.zeros((1, n), np.int64), np.zeros((1, n), np.uint8)
+
+    def grow(self, found: int) -> None:
+        """Make room for so many matches, keeping those found."""
+        events, keys = self.found
+        self.found = np.resize(events, 2 * found), np.resize(keys, 2 * found)
+
+
+def _cut_bytes(cuts: Iterable[Any]) -> int:
+    return sum(sys.getsizeof(each) + sum(map(sys.getsizeof, each)) for each in cuts if each)
+
+
+def _checked(key: Any) -> int:
+    if key.__class__ is not int and not isinstance(key, np.integer):
+        raise InvalidInput(expected="a whole number as key", got=key)
+    number = int(key)
+    if not k.MIN <= number <= k.MAX:
+        raise InvalidInput(expected="a 64-bit key", got=key)
+    return number

@@ -1,0 +1,148 @@
+"""A matcher against the filters' own `matches`: the same answer, always."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from sievenet.matcher import Matcher, matcher
+from tests.matcher import strategies as ours
+
+SCHEMA = ours.SCHEMA
+
+
+def brute(wanted, event):
+    return sorted(key for key, each in wanted.items() if each.matches(event))
+
+
+def agree(found, wanted, events):
+    """Single events, batches and counts all say what the filters say."""
+    expected = [brute(wanted, event) for event in events]
+    assert [found.match(event) for event in events] == expected
+    matches = found.match_batch(events)
+    assert [keys.tolist() for keys in matches] == expected
+    assert matches.offsets.dtype == matches.keys.dtype == np.int64
+    assert found.counts_batch(events).tolist() == [len(keys) for keys in expected] == matches.counts.tolist()
+
+
+@pytest.fixture(params=[0, 3, 256], ids="walked={}".format)
+def walked(request, monkeypatch):
+    """Levels from the first filter on, or after some, or never: the answer is the same."""
+    monkeypatch.setattr(matcher, "_WALKED", request.param)
+    return request.param
+
+
+def structured(monkeypatch):
+    """Grids even for a handful of filters."""
+    monkeypatch.setattr("sievenet.matcher.level._VISIT", 0.0)
+
+
+@pytest.mark.parametrize("grids", [False, True], ids=["natural", "forced"])
+@pytest.mark.parametrize("walk", [0, 256])
+def test_agrees_with_matches(monkeypatch, grids, walk):
+    monkeypatch.setattr(matcher, "_WALKED", walk)
+    if grids:
+        structured(monkeypatch)
+
+    @settings(max_examples=150, deadline=None)
+    @given(
+        st.lists(ours.subscriptions(ours.filters(), SCHEMA), max_size=12),
+        st.lists(ours.events, min_size=1, max_size=8),
+    )
+    def check(wanted, events):
+        found = Matcher(SCHEMA)
+        found.add_many(range(len(wanted)), wanted)
+        agree(found, dict(enumerate(wanted)), events)
+
+    check()
+
+
+@pytest.mark.parametrize("grids", [False, True], ids=["natural", "forced"])
+@pytest.mark.parametrize("walk", [0, 256])
+def test_agrees_with_matches_schemaless(monkeypatch, grids, walk):
+    monkeypatch.setattr(matcher, "_WALKED", walk)
+    if grids:
+        structured(monkeypatch)
+
+    @settings(max_examples=150, deadline=None)
+    @given(
+        st.lists(ours.subscriptions(ours.loose_filters(), None), max_size=12),
+        st.lists(ours.records, min_size=1, max_size=8),
+    )
+    def check(wanted, records):
+        found = Matcher(None)
+        found.add_many(range(len(wanted)), wanted)
+        agree(found, dict(enumerate(wanted)), records)
+
+    check()
+
+
+class Coming(RuleBasedStateMachine):
+    """Subscriptions come, change and go between matches, while levels merge underneath."""
+
+    schema = SCHEMA
+    one = ours.subscriptions(ours.filters(), SCHEMA)
+    event = ours.events
+
+    @initialize(walked=st.sampled_from([0, 2, 5]), grids=st.booleans())
+    def start(self, walked, grids):
+        from sievenet.matcher import level
+
+        self.before = matcher._WALKED, level._VISIT
+        matcher._WALKED = walked
+        level._VISIT = 0.0 if grids else self.before[1]
+        self.found = Matcher(self.schema)
+        self.wanted = {}
+
+    def teardown(self):
+        from sievenet.matcher import level
+
+        if hasattr(self, "before"):
+            matcher._WALKED, level._VISIT = self.before
+
+    @rule(data=st.data(), key=st.integers(-5, 5))
+    def add(self, data, key):
+        self.wanted[key] = what = data.draw(self.one)
+        self.found.add(key, what)
+
+    @rule(data=st.data(), start=st.integers(-5, 30), count=st.integers(1, 12))
+    def add_many(self, data, start, count):
+        some = data.draw(st.lists(self.one, min_size=count, max_size=count))
+        keys = range(start, start + count)
+        self.found.add_many(keys, some)
+        self.wanted.update(zip(keys, some, strict=True))
+
+    @rule(data=st.data())
+    def remove(self, data):
+        if self.wanted:
+            keys = data.draw(st.lists(st.sampled_from(sorted(self.wanted)), unique=True))
+            self.found.remove_many(keys)
+            for key in keys:
+                del self.wanted[key]
+
+    @rule(data=st.data())
+    def match(self, data):
+        events = data.draw(st.lists(self.event, min_size=1, max_size=3))
+        agree(self.found, self.wanted, events)
+
+    @invariant()
+    def knows_its_keys(self):
+        if hasattr(self, "found"):
+            assert len(self.found) == len(self.wanted)
+            assert set(self.found) == set(self.wanted)
+            assert self.found.statistics().subscriptions == len(self.wanted)
+
+
+class ComingSchemaless(Coming):
+    schema = None
+    one = ours.subscriptions(ours.loose_filters(), None)
+    event = ours.records
+
+
+TestComing = Coming.TestCase
+TestComing.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+TestComingSchemaless = ComingSchemaless.TestCase
+TestComingSchemaless.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
