@@ -1,0 +1,36 @@
+"""A standing advertisement: what its node may publish, until it is closed."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from sievenet.client.ledger import Registration
+
+if TYPE_CHECKING:
+    from sievenet.client.node import Node
+
+__all__ = ["Advertisement"]
+
+
+class Advertisement:
+    """A standing advertisement."""
+
+    def __init__(self, node: Node, registration: Registration) -> None:
+        self._node = node
+        self.registration = registration
+
+    async def close(self) -> None:
+        """Unadvertise."""
+        await self._node.unadvertise(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __str__(self) -> str:
+        return str(self.registration.wanted)

@@ -1,0 +1,49 @@
+"""How a node begins: `connect`, awaited or as a context manager."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from sievenet.client.node import Node
+
+__all__ = ["Connecting", "connect"]
+
+
+class Connecting:
+    """What `connect` returns: await it, or use it as an async context manager."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __await__(self) -> Generator[Any, None, Node]:
+        return self._node.start().__await__()
+
+    async def __aenter__(self) -> Node:
+        return await self._node.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._node.close()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    host: str | None = None,
+    timeout: float = 30.0,
+    reconnect: bool = True,
+    observer: bool = False,
+) -> Connecting:
+    """Connect to a daemon; await the result for a node, or use it with ``async with``.
+
+    Without a URL the environment's ``SIEVENET_URL`` counts, then ``sievenet://127.0.0.1:7400``. `name` must be free in
+    the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
+    longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe.
+    """
+    return Connecting(
+        Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer)
+    )

@@ -1,0 +1,27 @@
+"""What a subscriber gets: an event and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sievenet.content.event import Event
+
+__all__ = ["Delivery"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event as it arrived."""
+
+    event: Event
+    #: Number of the publishing node; with ``sequence`` it names the event in the whole fabric.
+    publisher: int
+    sequence: int
+    #: Nanoseconds since the epoch, by the clocks of the publisher and of this machine.
+    sent: int
+    received: int
+
+    @property
+    def latency(self) -> float:
+        """Seconds from publisher to here; as good as the two clocks agree."""
+        return (self.received - self.sent) / 1e9

@@ -1,0 +1,105 @@
+"""The exact filter at the edge: which subscriptions of this node does an event match, and who drew in the rest?
+
+The network delivers what lies in the *cells* of a node's subscriptions, which enclose their filters. The edge decides
+exactly. A handful of subscriptions are asked one by one, which is quick and loads no compiler; from `MANY` on the
+`Matcher` takes over, whose cost hardly grows with their number.
+
+An event that matches none of the node's subscriptions is a false positive. Which subscriptions drew it in is answered
+by the plan: those with a cell that holds the packet's code. Cells are kept by mask ("tuple space"), so that the answer
+is one look per distinct mask. It is asked only about events that nobody wanted, and prepared only when first asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from sievenet.content.event import Event
+from sievenet.content.filter import Subscription
+from sievenet.content.schema import Schema
+from sievenet.index import Dz
+
+if TYPE_CHECKING:
+    from sievenet.index import Plan
+    from sievenet.matcher import Matcher
+
+__all__ = ["MANY", "Edge"]
+
+#: From this many subscriptions on the matcher is used.
+MANY: Final = 24
+_FIELD: Final = 128
+
+
+class Edge:
+    """The subscriptions of one node in one category."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._subscriptions: dict[int, Subscription] = {}
+        self._matcher: Matcher | None = None
+        self._plan: Callable[[], Plan] | None = None
+        self._budget = 0
+        #: mask → value → keys of the subscriptions with that cell; ``None`` until it is needed.
+        self._cells: dict[int, dict[int, list[int]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def add(self, key: int, wanted: Subscription) -> None:
+        """Begin to match a subscription."""
+        self._subscriptions[key] = wanted
+        if self._matcher is not None:
+            self._matcher.add(key, wanted)
+        elif len(self._subscriptions) >= MANY:
+            from sievenet.matcher import Matcher
+
+            self._matcher = Matcher(self.schema)
+            for each, subscription in self._subscriptions.items():
+                self._matcher.add(each, subscription)
+        if self._cells is not None:
+            self._enter(self._cells, key, wanted)
+
+    def remove(self, key: int) -> None:
+        """Match it no more."""
+        if self._subscriptions.pop(key, None) is None:
+            return
+        self._cells = None
+        if self._matcher is not None:
+            if self._subscriptions:
+                self._matcher.remove(key)
+            else:
+                self._matcher = None
+
+    def adopt(self, plan: Callable[[], Plan], budget: int) -> None:
+        """The plan by which the network now filters; it is asked for only when first needed."""
+        self._plan, self._budget, self._cells = plan, budget, None
+
+    def match(self, event: Event) -> Sequence[int]:
+        """The keys of the subscriptions that match."""
+        if self._matcher is not None:
+            return self._matcher.match(event)
+        return [key for key, wanted in self._subscriptions.items() if wanted.matches(event)]
+
+    def blame(self, code: int) -> set[int]:
+        """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""
+        if self._cells is None:
+            self._cells = {}
+            for key, wanted in self._subscriptions.items():
+                self._enter(self._cells, key, wanted)
+        found: set[int] = set()
+        for mask, values in self._cells.items():
+            found.update(values.get(code & mask, ()))
+        return found
+
+    def _enter(self, cells: dict[int, dict[int, list[int]]], key: int, wanted: Subscription) -> None:
+        if self._plan is None:
+            return
+        plan = self._plan()
+        for member in plan.cover(wanted, budget=self._budget) if self._budget else plan.cover(wanted):
+            if isinstance(member, Dz):
+                shift = _FIELD - member.length
+                value, mask = member.bits << shift, ((1 << member.length) - 1) << shift
+            else:
+                shift = _FIELD - member.width
+                value, mask = member.value << shift, member.mask << shift
+            cells.setdefault(mask, {}).setdefault(value, []).append(key)

@@ -1,0 +1,226 @@
+"""A live subscription: an async iterator of events, or a callback, over a bounded queue.
+
+    async with await node.subscribe("stock: price > 420") as feed:
+        async for event in feed:
+            ...
+
+A feed outlives a lost connection and a restarted daemon. It ends (`StopAsyncIteration`) when it or its node is closed,
+and raises if the daemon refuses to have it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from sievenet.client.delivery import Delivery
+from sievenet.client.inbox import Inbox, Overflow, Policy
+from sievenet.client.latency import Latency
+from sievenet.client.ledger import Registration
+from sievenet.content.event import Event
+from sievenet.content.filter import Subscription
+
+__all__ = ["Callback", "Feed", "FeedStatistics"]
+
+log = logging.getLogger("sievenet.client")
+
+#: Called with each event; may be a coroutine function, which is awaited before the next event.
+Callback = Callable[[Event], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatistics:
+    """Counts since the subscription began."""
+
+    #: Events that matched and were handed to the queue.
+    delivered: int
+    #: Events that the network sent because of this subscription though nobody here wanted them.
+    false_positives: int
+    #: Events dropped because the queue was full, and times the network had to wait for it.
+    dropped: int
+    waits: int
+    #: Events in the queue.
+    waiting: int
+    latency_p50: float | None
+    latency_p99: float | None
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Unnecessary deliveries over all deliveries."""
+        return self.false_positives / max(1, self.false_positives + self.delivered)
+
+
+class Owner(Protocol):
+    """What a feed needs of its node."""
+
+    async def unsubscribe(self, feed: Feed) -> None:
+        """Take the subscription back."""
+
+    def room(self) -> None:
+        """There is room again in a queue that was full."""
+
+
+class Feed:
+    """The application's end of one subscription."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        registration: Registration,
+        *,
+        queue: int = 10_000,
+        when_full: Policy = "drop_oldest",
+        callback: Callback | None = None,
+        on_overflow: Callable[[Overflow], None] | None = None,
+    ) -> None:
+        self._owner = owner
+        self.registration = registration
+        self._inbox: Inbox[Delivery] = Inbox(queue, when_full)
+        self._on_overflow = on_overflow
+        self._told = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._closed = False
+        self._error: BaseException | None = None
+        self._delivered = 0
+        self.false_positives = 0
+        self.latency = Latency()
+        self._callback = callback
+        self._runner: asyncio.Task[None] | None = None
+        if callback is not None:
+            self._runner = asyncio.get_running_loop().create_task(self._run(callback), name=f"feed {self}")
+
+    # -- from the network -----------------------------------------------------------------
+
+    def accept(self, delivery: Delivery) -> bool:
+        """Queue a delivery. False: full, the node must wait and offer it again."""
+        inbox = self._inbox
+        if self._closed:
+            return True
+        dropped = inbox.dropped
+        if not inbox.offer(delivery):
+            self._report()
+            return False
+        self._delivered += 1
+        self.latency.add((delivery.received - delivery.sent) / 1e9)
+        if inbox.dropped != dropped:
+            self._report()
+        if self._waiters:
+            self._wake()
+        return True
+
+    def _report(self) -> None:
+        """Tell the application that the queue was full: each time if it asked, else in the log at 1, 2, 4, 8, …"""
+        inbox = self._inbox
+        notice = Overflow(str(self), inbox.policy, inbox.dropped - self._told, inbox.dropped)
+        if self._on_overflow is not None:
+            self._told = inbox.dropped
+            try:
+                self._on_overflow(notice)
+            except Exception:
+                log.exception("on_overflow of %s failed", self)
+            return
+        count = inbox.dropped or inbox.waits
+        if count & (count - 1) == 0:
+            self._told = inbox.dropped
+            log.warning("queue of %s (%d) was full: %s, %d dropped", self, inbox.limit, inbox.policy, inbox.dropped)
+
+    # -- to the application ---------------------------------------------------------------
+
+    @property
+    def subscription(self) -> Subscription:
+        """What is subscribed to."""
+        return self.registration.wanted
+
+    async def next(self) -> Delivery:
+        """The next delivery; `StopAsyncIteration` once the feed is closed and empty."""
+        inbox = self._inbox
+        while not len(inbox):
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise StopAsyncIteration
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+        was_full = inbox.policy == "wait" and inbox.full
+        delivery = inbox.pop()
+        if was_full:
+            self._owner.room()
+        return delivery
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        return (await self.next()).event
+
+    async def deliveries(self) -> AsyncIterator[Delivery]:
+        """Like iterating the feed, with publisher, sequence number and times."""
+        while True:
+            try:
+                delivery = await self.next()
+            except StopAsyncIteration:
+                return
+            yield delivery
+
+    async def _run(self, callback: Callback) -> None:
+        async for event in self:
+            try:
+                result: Any = callback(event)
+                if inspect.isawaitable(result):
+                    await result
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                # One bad event must not end the subscription; what failed is in the log with its traceback.
+                log.exception("callback of %s failed on %s", self, event)
+
+    def statistics(self) -> FeedStatistics:
+        """Counts since the subscription began."""
+        p50, p99 = self.latency.quantiles((0.5, 0.99))
+        inbox = self._inbox
+        return FeedStatistics(
+            self._delivered, self.false_positives, inbox.dropped, inbox.waits, len(inbox), p50, p99
+        )
+
+    # -- ending ---------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Unsubscribe; what is queued can still be read."""
+        if not self._closed:
+            await self._owner.unsubscribe(self)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """No more deliveries will come (the node calls this)."""
+        self._closed = True
+        self._error = self._error or error
+        self._wake()
+
+    async def drained(self) -> None:
+        """Wait until a callback has seen everything that was queued before `end`."""
+        if self._runner is not None and self._runner is not asyncio.current_task():
+            await asyncio.gather(self._runner, return_exceptions=True)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __str__(self) -> str:
+        return str(self.registration.wanted)

@@ -1,0 +1,123 @@
+"""From events to packets: check, number, encode. No I/O.
+
+An event travels once per code that the category's plan gives it (usually one), every copy with the same publisher and
+sequence number. Only what is advertised may be published: the control plane has made paths for that and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from sievenet.client.catalog import Catalog, Category
+from sievenet.content.batch import EventBatch
+from sievenet.content.codec import encode_event
+from sievenet.content.event import Event
+from sievenet.content.filter import Subscription
+from sievenet.dataplane.packet import Packet
+from sievenet.errors import EventError, Rejected, SchemaError
+
+if TYPE_CHECKING:
+    from sievenet.client.ledger import Registration
+
+__all__ = ["Outbox"]
+
+_FIELD = 128
+
+
+class Outbox:
+    """One node's publishing side."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        #: Given by the data plane when the node attaches.
+        self.publisher = 0
+        self._catalog = catalog
+        self._sequence = count()
+        #: category name → what this node may publish (confirmed by the daemon).
+        self._advertised: dict[str, dict[int, Subscription]] = {}
+        #: Largest encoded event that the data plane takes, in bytes.
+        self.max_event = 0
+        self.published = 0
+        #: Events that no filter can want under the plan of now, and that were therefore not sent.
+        self.unwanted = 0
+
+    def allow(self, entry: Registration) -> None:
+        """The advertisement stands."""
+        self._advertised.setdefault(entry.category, {})[entry.id] = entry.wanted
+
+    def forbid(self, entry: Registration) -> None:
+        """The advertisement is taken back."""
+        self._advertised.get(entry.category, {}).pop(entry.id, None)
+
+    def packets(self, event: Event, now: int) -> list[Packet]:
+        """The packets of one event published at ``now`` (nanoseconds since the epoch)."""
+        category = self._category(event)
+        self._check_advertised(event)
+        body = self._body(event)
+        codes = category.plan.encode(event)
+        sequence = next(self._sequence)
+        self.published += 1
+        if not codes:
+            self.unwanted += 1
+        number = category.number
+        return [
+            Packet(number, dz.bits << (_FIELD - dz.length), self.publisher, sequence, now, 0, body) for dz in codes
+        ]
+
+    def batch_packets(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> Iterable[list[Packet]]:
+        """The packets of many events of one schema, encoded together; all are checked before the first is sent."""
+        if not len(events):
+            return []
+        first = events[0]
+        category = self._category(first)
+        batch = events if isinstance(events, EventBatch) else EventBatch.from_events(first.schema, events)
+        rows = list(batch)
+        for event in rows:
+            self._check_advertised(event)
+        bodies = [self._body(event) for event in rows]
+        codes = category.plan.encode_batch(batch)
+        own: list[list[int]] = [[] for _ in rows]
+        for i, row in enumerate(codes.row.tolist()):
+            own[row].append(codes[i])
+        return self._stamped(category.number, bodies, own, clock)
+
+    def _stamped(
+        self, number: int, bodies: list[bytes], codes: list[list[int]], clock: Callable[[], int]
+    ) -> Iterable[list[Packet]]:
+        publisher = self.publisher
+        for body, own in zip(bodies, codes, strict=True):
+            sequence = next(self._sequence)
+            self.published += 1
+            if not own:
+                self.unwanted += 1
+            now = clock()
+            yield [Packet(number, code, publisher, sequence, now, 0, body) for code in own]
+
+    def _category(self, event: Event) -> Category:
+        if not isinstance(event, Event):
+            raise EventError(expected="an event", got=event, where="publish")
+        category = self._catalog[event.schema.name]
+        if category.schema is not event.schema and category.schema != event.schema:
+            raise SchemaError(
+                f"Expected an event of {category.schema.name} version {category.schema.version} as registered, got one "
+                f"of version {event.schema.version} or with other attributes"
+            )
+        return category
+
+    def _check_advertised(self, event: Event) -> None:
+        allowed = self._advertised.get(event.schema.name)
+        if allowed and any(each.matches(event) for each in allowed.values()):
+            return
+        if not allowed:
+            raise Rejected(f"Expected an advertisement of {event.schema.name} before publishing, got none")
+        shown = "; ".join(str(each) for each in list(allowed.values())[:4])
+        raise Rejected(f"Expected an event within what this node advertises ({shown}), got {event}")
+
+    def _body(self, event: Event) -> bytes:
+        body = encode_event(event)
+        if self.max_event and len(body) > self.max_event:
+            raise EventError(
+                f"Expected an event of at most {self.max_event} bytes, got {len(body)}", where=event.schema.name
+            )
+        return body

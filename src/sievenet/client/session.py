@@ -1,0 +1,300 @@
+"""A node's lasting relation to its daemon: connect, keep the lease, notice a loss, connect again, register again.
+
+    connect ─▶ Hello/Welcome ─▶ greet the data plane ─▶ compare ledgers, say what is missing ─▶ ready
+       ▲                                                                                          │
+       └───────────────── wait a little (`reconnect`) ◀── connection lost, lease refused ◀────────┘
+
+A request that was open when the connection broke is asked again on the next one: every request of this protocol may be
+repeated (registrations carry their id). What cannot be repeated says so (`again=False`) and ends with `LinkLost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sievenet.client.catalog import Catalog
+from sievenet.client.conversation import Request
+from sievenet.client.ledger import Ledger, Registration
+from sievenet.client.link import Link, LinkLost
+from sievenet.client.port import DataPort, Deliver, open_port
+from sievenet.client.reconnect import Reconnect
+from sievenet.client.url import Address
+from sievenet.content.schema import Schema
+from sievenet.control import protocol as p
+from sievenet.errors import Rejected, SievenetError, Unavailable
+
+__all__ = ["Hooks", "Session"]
+
+log = logging.getLogger("sievenet.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the session asks of its node."""
+
+    #: Packets have come.
+    deliver: Deliver
+    #: The catalog was replaced after a (re)connect: numbers and plans may be others.
+    renewed: Callable[[p.Welcome], None]
+    #: A category has a new plan; returns when no packet of the old plan is under way in this process.
+    adopt: Callable[[p.CategoryInfo], Any]
+    #: The daemon refuses to have this registration again.
+    refused: Callable[[Registration, SievenetError], None]
+    #: This registration stands (again).
+    settled: Callable[[Registration], None]
+    #: What to say of oneself with the heartbeat.
+    report: Callable[[], p.Report]
+
+
+class Session:
+    """Keeps one node connected."""
+
+    def __init__(
+        self,
+        address: Address,
+        catalog: Catalog,
+        ledger: Ledger,
+        hooks: Hooks,
+        *,
+        name: str | None,
+        host: str | None,
+        timeout: float,
+        reconnect: bool,
+        observer: bool = False,
+    ) -> None:
+        self.address = address
+        self.name = name
+        self.host = host
+        self.timeout = timeout
+        self._catalog = catalog
+        self._ledger = ledger
+        self._hooks = hooks
+        self._observer = observer
+        self._reconnect = reconnect
+        self._machine = Reconnect()
+        self._ticket: bytes | None = None
+        self._lease = 30.0
+        self._link: Link | None = None
+        self.port: DataPort | None = None
+        self._endpoint: p.DataEndpoint | None = None
+        self._ready = asyncio.Event()
+        self._error: SievenetError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._acks: set[asyncio.Task[None]] = set()
+        #: Schemas that this node works with, to be registered again at a daemon that does not know them.
+        self.schemas: dict[str, Schema] = {}
+        #: Registrations that could not be said again yet; tried again with every heartbeat.
+        self._unsettled: set[Registration] = set()
+
+    @property
+    def losses(self) -> int:
+        """Times that the connection was lost."""
+        return self._machine.losses
+
+    @property
+    def connected(self) -> bool:
+        """Whether everything is registered and events flow."""
+        return self._ready.is_set()
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """The first connection; raises if there is none."""
+        loop = asyncio.get_running_loop()
+        self._machine.handle("begin", loop.time())
+        link = await self._connect()
+        self._machine.handle("connected", loop.time())
+        self._task = asyncio.create_task(self._supervise(link), name=f"session {self.name}")
+
+    async def _supervise(self, link: Link) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            reason = await self._hold(link)
+            self._ready.clear()
+            self._error = reason
+            await link.close()
+            if not self._reconnect:
+                return
+            wait = self._machine.handle("lost", loop.time())
+            log.info("%s: connection lost (%s), again in %.2f s", self.name, reason, wait)
+            while True:
+                await asyncio.sleep(wait)
+                self._machine.handle("due", loop.time())
+                try:
+                    link = await self._connect()
+                except SievenetError as error:
+                    self._error = error
+                    wait = self._machine.handle("failed", loop.time())
+                    log.debug("%s: no connection (%s), again in %.2f s", self.name, error, wait)
+                else:
+                    self._machine.handle("connected", loop.time())
+                    log.info("%s: connected again", self.name)
+                    break
+
+    async def _hold(self, link: Link) -> SievenetError:
+        """Renew the lease until the connection ends, and say why it did."""
+        while True:
+            await asyncio.wait((link.ended,), timeout=self._lease / 3)
+            if link.ended.done():
+                return link.ended.result()
+            if self._observer:
+                continue
+            report = self._hooks.report()
+            try:
+                await link.call(lambda number: p.Renew(number, report), timeout=self._lease / 3)  # noqa: B023
+                await self._settle(link, sorted(self._unsettled, key=lambda e: (e.kind, e.id)))
+            except SievenetError as error:
+                return error
+
+    async def close(self) -> None:
+        """Take everything back and go; a daemon that does not answer is left to its lease."""
+        self._machine.handle("closed", 0.0)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        link, self._link = self._link, None
+        if link is not None:
+            if not self._observer and not link.ended.done():
+                try:
+                    await link.call(p.Leave, timeout=min(2.0, self.timeout))
+                except SievenetError as error:
+                    log.debug("%s: leave: %s", self.name, error)
+            await link.close()
+        self._ready.clear()
+        self._error = Unavailable("The node is closed")
+        if self.port is not None:
+            self.port.close()
+            self.port = None
+
+    # -- connecting -----------------------------------------------------------------------
+
+    async def _connect(self) -> Link:
+        link: Link | None = None
+
+        def on_plan(info: p.CategoryInfo) -> None:
+            assert link is not None
+            task = asyncio.create_task(self._adopt(link, info))
+            self._acks.add(task)
+            task.add_done_callback(self._acks.discard)
+
+        link, welcome = await Link.open(
+            self.address,
+            on_plan,
+            name=self.name,
+            host=self.host,
+            ticket=self._ticket,
+            observer=self._observer,
+            timeout=min(5.0, self.timeout),
+        )
+        try:
+            self.name, self.host, self._ticket = welcome.name, welcome.host, welcome.ticket
+            self._lease = max(0.05, welcome.lease)
+            self._catalog.replace(welcome.categories)
+            for schema in self.schemas.values():
+                category = self._catalog.get(schema.name)
+                if category is None or category.schema != schema:
+                    info = await link.call(lambda number: p.Register(number, schema), self.timeout)  # noqa: B023
+                    self._catalog.update(info)
+            self._hooks.renewed(welcome)
+            await self._attach(welcome)
+            difference = self._ledger.difference(welcome.advertisements, welcome.subscriptions)
+            for entry in self._ledger:
+                if entry not in difference.missing:
+                    self._hooks.settled(entry)
+            await self._withdraw(link, difference.surplus)
+            await self._settle(link, difference.missing)
+        except BaseException:
+            await link.close()
+            raise
+        if link.ended.done():
+            raise LinkLost(str(link.ended.result()))
+        self._link = link
+        self._ready.set()
+        return link
+
+    async def _attach(self, welcome: p.Welcome) -> None:
+        if welcome.data is None:
+            return
+        if self.port is not None and welcome.data == self._endpoint:
+            await self.port.greet(self.timeout)
+            return
+        if self.port is not None:
+            self.port.close()
+            self.port = None
+        self.port = await open_port(welcome.data, self._hooks.deliver, self.timeout)
+        self._endpoint = welcome.data
+
+    async def _withdraw(self, link: Link, surplus: tuple[tuple[str, int], ...]) -> None:
+        def undo(kind: str, id: int) -> Request:
+            if kind == "subscription":
+                return lambda number: p.Unsubscribe(number, id)
+            return lambda number: p.Unadvertise(number, id)
+
+        await asyncio.gather(*(link.call(undo(kind, id), self.timeout) for kind, id in surplus))
+
+    async def _settle(self, link: Link, entries: list[Registration] | tuple[Registration, ...]) -> None:
+        """Say registrations again. What is refused for good ends; what is unavailable is tried again later."""
+        answers = await asyncio.gather(
+            *(link.call(self.request(entry), self.timeout) for entry in entries), return_exceptions=True
+        )
+        for entry, answer in zip(entries, answers, strict=True):
+            self._unsettled.discard(entry)
+            if isinstance(answer, LinkLost):
+                raise answer
+            if isinstance(answer, Unavailable):
+                self._unsettled.add(entry)
+            elif isinstance(answer, SievenetError):
+                self._ledger.remove(entry)
+                self._hooks.refused(entry, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                self._hooks.settled(entry)
+
+    def request(self, entry: Registration) -> Request:
+        """The request that makes a registration."""
+        message = p.Subscribe if entry.kind == "subscription" else p.Advertise
+        # The category's number is looked up when the message is made: the next daemon may count otherwise.
+        return lambda number: message(number, entry.id, self._catalog[entry.category].number, entry.content)
+
+    async def _adopt(self, link: Link, info: p.CategoryInfo) -> None:
+        await self._hooks.adopt(info)
+        link.adopted(info.number, info.epoch)
+
+    # -- requests -------------------------------------------------------------------------
+
+    async def call(self, request: Request, *, again: bool = True) -> Any:
+        """Ask the daemon, now or as soon as it is there; `Unavailable` if that takes too long."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout
+        while True:
+            await self.ready(deadline - loop.time())
+            link = self._link
+            if link is None:
+                raise Unavailable("The node is closed")
+            try:
+                return await link.call(request, max(0.001, deadline - loop.time()))
+            except LinkLost:
+                if not again or not self._reconnect:
+                    raise
+                # The supervisor clears `ready` in its own time; do not spin meanwhile.
+                await asyncio.sleep(0.001)
+
+    async def ready(self, timeout: float | None = None) -> None:
+        """Wait until connected; `Unavailable`, with the last reason, if that takes too long."""
+        if self._ready.is_set():
+            return
+        try:
+            async with asyncio.timeout(self.timeout if timeout is None else max(0.0, timeout)):
+                if not self._reconnect or self._task is None or self._task.done():
+                    raise TimeoutError
+                await self._ready.wait()
+        except TimeoutError:
+            reason = self._error or Unavailable("not connected")
+            if isinstance(reason, Rejected):
+                raise reason from None
+            raise Unavailable(f"No connection to {self.address}: {reason}") from None

@@ -1,0 +1,24 @@
+"""What a node has counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sievenet.client.receiver import ReceiverStatistics
+
+__all__ = ["NodeStatistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics:
+    """Counts since the node began."""
+
+    published: int
+    #: Published events that no filter can want under the plan of now, and that were not sent.
+    unwanted: int
+    received: ReceiverStatistics
+    delivered: int
+    dropped: int
+    #: Times that the connection to the daemon was lost.
+    losses: int
+    connected: bool

@@ -1,0 +1,47 @@
+"""Where a daemon listens: ``sievenet://host:port``."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from sievenet.errors import InvalidInput
+
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "ENVIRONMENT", "Address", "parse_url"]
+
+DEFAULT_PORT: Final = 7400
+DEFAULT_URL: Final = f"sievenet://127.0.0.1:{DEFAULT_PORT}"
+#: Environment variable that replaces the default URL.
+ENVIRONMENT: Final = "SIEVENET_URL"
+
+
+class Address(NamedTuple):
+    """A daemon's control port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"sievenet://{host}:{self.port}"
+
+
+def parse_url(url: str | None = None) -> Address:
+    """The address in a URL; without one, the environment's `SIEVENET_URL` or the default.
+
+    >>> parse_url("sievenet://localhost:9000")
+    Address(host='localhost', port=9000)
+    >>> str(parse_url("localhost"))
+    'sievenet://localhost:7400'
+    """
+    text = url or os.environ.get(ENVIRONMENT) or DEFAULT_URL
+    try:
+        parts = urlsplit(text if "://" in text else f"sievenet://{text}")
+        port = DEFAULT_PORT if parts.port is None else parts.port
+        good = parts.scheme == "sievenet" and parts.hostname and not (parts.path.strip("/") or parts.query)
+    except ValueError:
+        good = False
+    if not good or not parts.hostname:
+        raise InvalidInput(expected="a URL such as sievenet://127.0.0.1:7400", got=text, where="url")
+    return Address(parts.hostname, port)

@@ -1,0 +1,63 @@
+"""Duplicate removal: has this packet of this publisher been here before?
+
+An event whose point lies in several regions of an index plan travels once per region, and a plan change or a repaired
+tree can send it twice: all copies carry the same (publisher, sequence). Per publisher there is a ring of the last
+`span` sequence numbers; number n lives in slot n mod span, so that asking and noting are one look each, in any order
+of arrival, with nothing to clear as the window moves:
+
+    slot     0    1    2    3            span = 4
+           ┌────┬────┬────┬────┐
+           │ 8  │ 5  │ 6  │ 7  │         8 replaced 4;  a second 6 is a duplicate;
+           └────┴────┴────┴────┘         3 would find 7 in its slot: too late to tell, not delivered
+
+What comes more than `span` behind is not delivered, since it could be a duplicate: *at most once* is kept without
+exception, and `late` counts what that cost. Publishers are bounded too: the one unheard for longest is forgotten.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+
+__all__ = ["Window"]
+
+
+class Window:
+    """The last sequence numbers of the publishers heard last."""
+
+    def __init__(self, span: int = 4096, publishers: int = 1024) -> None:
+        self._span = span
+        self._limit = publishers
+        self._rings: OrderedDict[int, array[int]] = OrderedDict()
+        self._last: int | None = None
+        self.duplicates = 0
+        self.late = 0
+        #: Publishers that were forgotten to make room; a copy of theirs from before would pass.
+        self.forgotten = 0
+
+    def fresh(self, publisher: int, sequence: int) -> bool:
+        """Whether this packet is new; if so it is noted."""
+        ring = self._rings.get(publisher)
+        if ring is None:
+            ring = self._new(publisher)
+        elif publisher != self._last:
+            self._rings.move_to_end(publisher)
+        self._last = publisher
+        slot = sequence % self._span
+        # Slots hold the number plus one, so that zero is an empty slot.
+        found = ring[slot]
+        if found <= sequence:
+            ring[slot] = sequence + 1
+            return True
+        if found == sequence + 1:
+            self.duplicates += 1
+        else:
+            self.late += 1
+        return False
+
+    def _new(self, publisher: int) -> array[int]:
+        if len(self._rings) >= self._limit:
+            self._rings.popitem(last=False)
+            self.forgotten += 1
+        ring = self._rings[publisher] = array("Q", bytes(8 * self._span))
+        return ring
