@@ -1,10 +1,19 @@
-"""A short guided tour: what an event says, and what filters know about events and about each other."""
+"""A short guided tour: what an event says, what filters know about each other, and who wants the event."""
 
-from sievenet import Attribute, Schema, explain, parse_filter, parse_subscription
+import time
+
+from sievenet import Attribute, Matcher, Schema, explain, parse_filter, parse_subscription
+from sievenet.workload import Ticks
 
 
 def main() -> None:
-    """Show the content model at work."""
+    """Take the tour."""
+    content()
+    matching()
+
+
+def content() -> None:
+    """What is said: schema, event, filter, subscription."""
     stock = Schema(
         "stock",
         (
@@ -34,6 +43,25 @@ def main() -> None:
 
     heading("A subscription is an or of filters; every answer can be explained")
     print(explain(parse_subscription('price > 500 or symbol in {"AAPL", "IBM"} and volume < 2000', stock), event))
+
+
+def matching() -> None:
+    """Who wants it: ten thousand subscriptions, asked about a thousand ticks of a made-up market at once."""
+    heading("The matcher finds who wants an event, among very many, exactly")
+    market = Ticks(seed=1)
+    interests = market.subscriptions(10_000)
+    matcher = Matcher(market.schema)
+    matcher.add_many(range(len(interests)), interests)
+    print("compiling on first use …")
+    ticks = market.events(1000)
+    matcher.match_batch(ticks)
+    start = time.perf_counter()
+    found = matcher.match_batch(ticks)
+    seconds = time.perf_counter() - start
+    tick = ticks[0]
+    print(f"{len(interests):,} subscriptions, such as {interests[0]}")
+    print(f"{tick}: wanted by {len(matcher.match(tick)):,}")
+    print(f"{len(ticks):,} ticks: {int(found.counts.sum()):,} matches in {seconds * 1000:.1f} ms")
 
 
 def heading(text: str) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         parse_subscription,
     )
     from sievenet.errors import SievenetError
+    from sievenet.matcher import Matcher
 
 __version__ = "0.1.0.dev0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "Event",
     "EventBatch",
     "Filter",
+    "Matcher",
     "Record",
     "Schema",
     "SievenetError",
@@ -55,6 +57,7 @@ _HOMES = {
     "Event": "content",
     "EventBatch": "content",
     "Filter": "content",
+    "Matcher": "matcher",
     "Record": "content",
     "Schema": "content",
     "SievenetError": "errors",
