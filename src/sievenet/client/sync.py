@@ -1,0 +1,219 @@
+"""The client library for scripts: the same node, without async.
+
+    import sievenet.sync
+
+    with sievenet.sync.connect() as node:
+        for event in node.subscribe("stock: price > 420"):
+            print(event)
+
+An event loop runs in a thread of its own, so leases are renewed and events received while the script does something
+else or nothing. Calls block until done and raise what the asynchronous ones raise. A `SyncNode` may be used from
+several threads. Callbacks run in that thread: they must not call the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sievenet.client.advertisement import Advertisement
+from sievenet.client.connecting import connect as connect_async
+from sievenet.client.delivery import Delivery
+from sievenet.client.feed import Callback, Feed, FeedStatistics
+from sievenet.client.inbox import Overflow, Policy
+from sievenet.client.node import Node, Wanted
+from sievenet.client.statistics import NodeStatistics
+from sievenet.content.batch import EventBatch
+from sievenet.content.event import Event
+from sievenet.content.filter import Subscription
+from sievenet.content.schema import Schema
+from sievenet.errors import Unavailable
+
+__all__ = ["SyncFeed", "SyncNode", "connect"]
+
+T = TypeVar("T")
+
+
+class _Background:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sievenet", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run in the loop and wait for the result here."""
+        if not self._thread.is_alive():
+            work.close()
+            raise Unavailable("The node is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise
+        except BaseException:
+            # An interrupted wait (Ctrl-C) takes the work back.
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+class SyncFeed:
+    """A live subscription; iterate it, or ask for one event with a timeout."""
+
+    def __init__(self, background: _Background, feed: Feed) -> None:
+        self._background = background
+        self._feed = feed
+
+    @property
+    def subscription(self) -> Subscription:
+        """What is subscribed to."""
+        return self._feed.subscription
+
+    def next(self, timeout: float | None = None) -> Delivery | None:
+        """The next delivery; ``None`` if none came in time (seconds) or the feed is closed."""
+
+        async def one() -> Delivery | None:
+            try:
+                return await asyncio.wait_for(self._feed.next(), timeout)
+            except (TimeoutError, StopAsyncIteration):
+                return None
+
+        return self._background.run(one())
+
+    def get(self, timeout: float | None = None) -> Event | None:
+        """The next event; ``None`` if none came in time (seconds) or the feed is closed."""
+        delivery = self.next(timeout)
+        return None if delivery is None else delivery.event
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self.get()) is not None:
+            yield event
+
+    def statistics(self) -> FeedStatistics:
+        """Counts since the subscription began."""
+        return self._feed.statistics()
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        self._background.run(self._feed.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncNode:
+    """A node for scripts. Made by `connect`; close it, or use it as a context manager."""
+
+    def __init__(self, background: _Background, node: Node) -> None:
+        self._background = background
+        self._node = node
+
+    @property
+    def name(self) -> str:
+        """The node's name in the fabric."""
+        return self._node.name
+
+    @property
+    def host(self) -> str:
+        """The host where it is attached."""
+        return self._node.host
+
+    def schema(self, wanted: str | Schema) -> Schema:
+        """Look a schema up by name, or register one."""
+        return self._background.run(self._node.schema(wanted))
+
+    def advertise(self, what: Wanted) -> Advertisement:
+        """Say what this node will publish; give the result to `unadvertise` to take it back."""
+        return self._background.run(self._node.advertise(what))
+
+    def unadvertise(self, advertisement: Advertisement) -> None:
+        """Take an advertisement back."""
+        self._background.run(self._node.unadvertise(advertisement))
+
+    def publish(self, event: Event) -> None:
+        """Publish one event."""
+        self._background.run(self._node.publish(event))
+
+    def publish_many(self, events: EventBatch | Iterable[Event]) -> int:
+        """Publish events in order; returns how many."""
+        return self._background.run(self._node.publish_many(events))
+
+    def subscribe(
+        self,
+        what: Wanted,
+        callback: Callback | None = None,
+        *,
+        queue: int = 10_000,
+        when_full: Policy = "drop_oldest",
+        on_overflow: Callable[[Overflow], None] | None = None,
+    ) -> SyncFeed:
+        """Subscribe; when this returns, delivery is guaranteed from then on."""
+        work = self._node.subscribe(what, callback, queue=queue, when_full=when_full, on_overflow=on_overflow)
+        return SyncFeed(self._background, self._background.run(work))
+
+    def ask(self, about: str, of: str = "") -> Any:
+        """Ask the daemon about the fabric."""
+        return self._background.run(self._node.ask(about, of))
+
+    def statistics(self) -> NodeStatistics:
+        """Counts since the node began."""
+        return self._node.statistics()
+
+    def close(self) -> None:
+        """Take back everything, disconnect, and end the thread."""
+        try:
+            self._background.run(self._node.close())
+        except Unavailable:
+            return
+        finally:
+            self._background.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    host: str | None = None,
+    timeout: float = 30.0,
+    reconnect: bool = True,
+    observer: bool = False,
+) -> SyncNode:
+    """Connect to a daemon; arguments as in `sievenet.connect`."""
+    background = _Background()
+
+    async def start() -> Node:
+        return await connect_async(
+            url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer
+        )
+
+    try:
+        return SyncNode(background, background.run(start()))
+    except BaseException:
+        background.stop()
+        raise

@@ -1,0 +1,128 @@
+"""The daemon's configuration: one typed, frozen value.
+
+It comes from defaults, then a TOML file if there is one, then the command line. Unknown keys are errors: a misspelt
+setting that is silently ignored is worse than none.
+
+    # sievenet.toml
+    topology = "fattree,k=4"
+    state = "/var/lib/sievenet"
+
+    [control]
+    port = 7400
+    lease = 30.0
+
+    [links]
+    delay = 0.001
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from sievenet.errors import InvalidInput
+from sievenet.network.link import LinkSettings
+
+__all__ = ["Config", "ControlConfig", "DataConfig", "PlanConfig", "load_config"]
+
+Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all sections."""
+
+
+class ControlConfig(_Settings, frozen=True):
+    """The control port, and how patient the daemon is."""
+
+    #: Address to listen on; anything but loopback lets others in, and nothing is encrypted.
+    host: str = "127.0.0.1"
+    #: TCP port; 0 takes a free one.
+    port: Port = 7400
+    #: Seconds without a word after which a client's registrations are taken back.
+    lease: Seconds = 30.0
+    #: Seconds that a switch has to acknowledge a change before its state counts as undefined.
+    acknowledge: Seconds = 2.0
+    #: Seconds that a new connection has to say hello.
+    hello: Seconds = 5.0
+    #: Bytes of the largest request.
+    max_request: Positive = 1 << 20
+    #: Connections at the same time.
+    max_clients: Positive = 4096
+    #: Requests of one connection that are being worked on at the same time; further ones wait in its socket.
+    max_open: Positive = 256
+
+
+class DataConfig(_Settings, frozen=True):
+    """The data port of the embedded data plane."""
+
+    #: Address for events.
+    host: str = "127.0.0.1"
+    #: UDP port; 0 takes a free one.
+    port: Port = 7401
+    #: Flows that a switch's table holds; None means any number.
+    capacity: Positive | None = None
+
+
+class PlanConfig(_Settings, frozen=True):
+    """Index plans of categories that are registered without one."""
+
+    #: Bits of an event's code (at most 112).
+    bits: Annotated[int, msgspec.Meta(ge=1, le=112)] = 64
+    #: Entries of a subscription's cover: more entries, fewer false positives, more flows.
+    budget: Positive = 16
+
+
+class Config(_Settings, frozen=True):
+    """Everything that a daemon can be told."""
+
+    #: The network: a shape with its settings, such as "testbed", "fattree,k=4", "line,switches=3", or a file's path.
+    topology: str = "testbed"
+    #: Directory for the journal and the daemon's key; None keeps everything in memory, to be gone with the process.
+    state: str | None = None
+    control: ControlConfig = ControlConfig()
+    data: DataConfig = DataConfig()
+    plans: PlanConfig = PlanConfig()
+    #: What every link between switches does to packets; default: a perfect wire.
+    links: LinkSettings = LinkSettings()
+    #: JSON files with schemas to register at start.
+    schemas: tuple[str, ...] = ()
+    #: Seed of everything random in the data plane.
+    seed: int = 0
+
+
+def load_config(path: str | Path | None = None, **changes: Any) -> Config:
+    """The configuration of a TOML file with changes on top; a change is ``section__key`` or ``key``, None is none.
+
+    >>> load_config(control__port=0, topology="ring,switches=4").control.port
+    0
+    """
+    data: dict[str, Any] = {}
+    where = "config"
+    if path is not None:
+        where = str(path)
+        try:
+            data = tomllib.loads(Path(path).read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"Expected a readable file, got {error}", where=where) from None
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidInput(f"Expected TOML, got something else: {error}", where=where) from None
+    for key, value in changes.items():
+        if value is None:
+            continue
+        *sections, name = key.split("__")
+        target = data
+        for section in sections:
+            target = target.setdefault(section, {})
+        target[name] = value
+    try:
+        return msgspec.convert(data, Config)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidInput):
+            raise error.__cause__ from None
+        raise InvalidInput(str(error), where=where) from None
