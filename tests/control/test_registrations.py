@@ -136,7 +136,7 @@ def test_another_tree_gives_the_tables_of_that_tree(seed):
     assert tree.number_of_nodes() <= 6
     if tree.number_of_nodes() < 6 or not nx.is_connected(tree):
         return
-    parent = {n: p for n, p in nx.predecessor(tree, "s1").items()}
+    parent = dict(nx.predecessor(tree, "s1"))
     net.tree = SpanningTree(rest, "s1", {n: (p[0] if p else None) for n, p in parent.items()})
     dead = [(a, net.topology.port(a, b)), (b, net.topology.port(b, a))]
     mask = sum(1 << net.wires.number(*wire) for wire in dead)

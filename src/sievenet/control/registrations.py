@@ -41,6 +41,8 @@ cases apart when adding, and more when removing; the tables are the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 
 import msgspec
 
@@ -74,8 +76,8 @@ class Node:
         self.to = 0
         self.frm = 0
         #: The same for this dz and all above.
-        self.all_to = 0 if parent is None else parent.all_to
-        self.all_frm = 0 if parent is None else parent.all_frm
+        self.all_to: int = 0 if parent is None else parent.all_to
+        self.all_frm: int = 0 if parent is None else parent.all_frm
 
     def __repr__(self) -> str:
         return f"<Node {self.key:b}: wanted by {self.wants}, offered by {self.offers}>"
@@ -103,6 +105,7 @@ class Registrations:
         self.routes = routes
         self._wires = wires
         self._root = Node(1, 0, None)
+        self._nodes: dict[int, Node] = {1: self._root}
         #: P and new wires, as they were at the last `changes`, of every node where they may differ now.
         self._was: dict[Node, tuple[int, int]] = {}
         #: Nodes that nobody may be registered at any more.  They stay until the next `changes`,
@@ -125,7 +128,7 @@ class Registrations:
             wants[wire] = held + 1
             return node
         wants[wire] = 1
-        to = self.routes.to(wire)
+        to = self.routes.to[wire]
         node.to |= to
         if to & ~node.all_to:
             self._settle(node)
@@ -140,10 +143,7 @@ class Registrations:
             wants[wire] = held - 1
             return
         del wants[wire]
-        to = self.routes.to
-        rest = 0
-        for other in wants:
-            rest |= to(other)
+        rest = reduce(or_, map(self.routes.to.__getitem__, wants), 0)
         if rest != node.to:
             node.to = rest
             self._settle(node)
@@ -160,7 +160,7 @@ class Registrations:
             offers[wire] = held + 1
             return node
         offers[wire] = 1
-        frm = self.routes.frm(wire)
+        frm = self.routes.frm[wire]
         node.frm |= frm
         if frm & ~node.all_frm:
             self._settle(node)
@@ -175,10 +175,7 @@ class Registrations:
             offers[wire] = held - 1
             return
         del offers[wire]
-        frm = self.routes.frm
-        rest = 0
-        for other in offers:
-            rest |= frm(other)
+        rest = reduce(or_, map(self.routes.frm.__getitem__, offers), 0)
         if rest != node.frm:
             node.frm = rest
             self._settle(node)
@@ -192,11 +189,8 @@ class Registrations:
         for node in self._walk():  # parents first, so each finds its parent's old state noted
             self._note(node)
         for node in self._walk():
-            node.to = node.frm = 0
-            for wire in node.wants:
-                node.to |= routes.to(wire)
-            for wire in node.offers:
-                node.frm |= routes.frm(wire)
+            node.to = reduce(or_, map(routes.to.__getitem__, node.wants), 0)
+            node.frm = reduce(or_, map(routes.frm.__getitem__, node.offers), 0)
             above = node.parent
             node.all_to = node.to if above is None else node.to | above.all_to
             node.all_frm = node.frm if above is None else node.frm | above.all_frm
@@ -205,9 +199,12 @@ class Registrations:
 
     def _node(self, key: int) -> Node:
         """The node of a dz, made if there is none."""
+        known = self._nodes.get(key)
+        if known is not None:
+            return known
         length = key.bit_length() - 1
         node = self._root
-        while node.length < length:
+        while True:
             child = node.one if key >> (length - node.length - 1) & 1 else node.zero
             if child is None:
                 return self._hang(node, key, length)
@@ -225,11 +222,10 @@ class Registrations:
             else:
                 fork.zero = child
             return fork if fork.length == length else self._hang(fork, key, length)
-        return node
 
     def _hang(self, above: Node, key: int, length: int) -> Node:
         """A new node on the proper side of `above`; what it has is what `above` has."""
-        node = Node(key, length, above)
+        node = self._nodes[key] = Node(key, length, above)
         if key >> (length - above.length - 1) & 1:
             above.one = node
         else:
@@ -246,12 +242,12 @@ class Registrations:
             child = node.zero or node.one
             if above is None or (node.zero is not None and node.one is not None):
                 return
+            if self._nodes.pop(node.key, None) is None:
+                return  # out already
             if above.one is node:
                 above.one = child
-            elif above.zero is node:
-                above.zero = child
             else:
-                return  # out already
+                above.zero = child
             if child is not None:
                 child.parent = above
                 return
@@ -314,7 +310,7 @@ class Registrations:
 
     def nodes(self) -> int:
         """How many dz the prefix tree holds."""
-        return sum(1 for _ in self._walk())
+        return len(self._nodes)
 
     def changes(self) -> Changes:
         """What the switches must be told since the last time, in two steps."""
@@ -335,9 +331,10 @@ class Registrations:
             either = old_new | now_new
             match: Match | None = None
             length = node.length
-            for switch in switches(differing):
+            fewer, other = (either, differing) if either.bit_count() < differing.bit_count() else (differing, either)
+            for switch in switches(fewer):
                 mask = out[switch]
-                if not either & mask:
+                if not other & mask:
                     continue
                 before, after = old & mask, now & mask
                 had, has = bool(old_new & mask), bool(now_new & mask)

@@ -10,11 +10,11 @@ one machine-word operation on a few words.
 Links between switches are numbered first and for good; the ports of clients come and go
 behind them.  `Routes` says, for one spanning tree and a client's wire w,
 
-    to(w)    the wires on some way *to* the client:   toward its switch, and w itself
-    frm(w)   the wires on some way *from* the client: away from its switch, and every
+    to[w]    the wires on some way *to* the client:   toward its switch, and w itself
+    frm[w]   the wires on some way *from* the client: away from its switch, and every
              other client's wire
 
-A packet from a to b crosses exactly the wires ``frm(a) & to(b)``.  Both are unions over
+A packet from a to b crosses exactly the wires ``frm[a] & to[b]``.  Both are unions over
 clients too: publishers A reach subscribers B over ``frm(A) & to(B)`` (a wire is on a way
 from some a to some b iff some a lies before it and some b behind it), which is why one
 mask per set of clients is enough and no pair is ever looked at.
@@ -27,11 +27,11 @@ lists the clients of the same part, and must be asked again when a client joins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from sievenet.network import SpanningTree, Topology
 
-__all__ = ["Routes", "Wires"]
+__all__ = ["Masks", "Routes", "Wires", "bits"]
 
 
 class Wires:
@@ -114,14 +114,28 @@ class Wires:
             mask &= ~self.out[switch]
 
 
+class Masks(dict[int, int]):
+    """A mask per wire, worked out when first asked for."""
+
+    def __init__(self, find: Callable[[int], int]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, wire: int) -> int:
+        mask = self[wire] = self._find(wire)
+        return mask
+
+
 class Routes:
     """The ways of one spanning tree, as masks of wires."""
 
     def __init__(self, wires: Wires, tree: SpanningTree) -> None:
         self.tree = tree
         self._wires = wires
-        self._to: dict[int, int] = {}
-        self._frm: dict[int, int] = {}
+        #: The wires on some way to the client behind a wire; 0 if its switch is down.
+        self.to = Masks(self._ways_to)
+        #: The wires on some way from the client behind a wire; 0 if its switch is down.
+        self.frm = Masks(self._ways_from)
         self._toward: dict[str, int] = {}
         self._away: dict[str, int] = {}
         self._part: dict[str, int] = {}
@@ -159,21 +173,9 @@ class Routes:
             if self._part[switch] == part:
                 self._away[switch] = every & ~self._toward[switch]
 
-    def to(self, wire: int) -> int:
-        """The wires on some way to the client behind this wire; 0 if its switch is down."""
-        known = self._to.get(wire)
-        if known is None:
-            switch = self._wires.owner[wire]
-            known = self._toward[switch] | 1 << wire if switch in self._toward else 0
-            self._to[wire] = known
-        return known
-
-    def frm(self, wire: int) -> int:
-        """The wires on some way from the client behind this wire; 0 if its switch is down."""
-        known = self._frm.get(wire)
-        if known is None:
-            known = self._frm[wire] = self._ways_from(wire)
-        return known
+    def _ways_to(self, wire: int) -> int:
+        switch = self._wires.owner[wire]
+        return self._toward[switch] | 1 << wire if switch in self._toward else 0
 
     def _ways_from(self, wire: int) -> int:
         switch = self._wires.owner[wire]
@@ -190,11 +192,11 @@ class Routes:
     def forget(self, wire: int | None = None) -> None:
         """Ask anew about a wire that changed hands, or about all."""
         if wire is None:
-            self._to.clear()
-            self._frm.clear()
+            self.to.clear()
+            self.frm.clear()
         else:
-            self._to.pop(wire, None)
-            self._frm.pop(wire, None)
+            self.to.pop(wire, None)
+            self.frm.pop(wire, None)
 
 
 def bits(mask: int) -> Iterator[int]:
