@@ -109,7 +109,7 @@ def test_files_that_are_none(tmp_path, data, message):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidInput, match="got: No such file or directory - at .*nowhere"):
+    with pytest.raises(InvalidInput, match=r"got: No such file or directory - at .*nowhere"):
         load_quotes(tmp_path / "nowhere")
 
 
@@ -146,7 +146,7 @@ def test_schemas_load_from_files(tmp_path):
     path.write_bytes(load_schema("stock").to_json())
     assert load_schema(path) == load_schema("stock")
     path.write_text('{"name": "s", "attributes": [{"name": "x", "type": "integer"}]}')
-    with pytest.raises(SchemaError, match="s.json"):
+    with pytest.raises(SchemaError, match=r"s\.json"):
         load_schema(path)
     path.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(SchemaError, match="at most 1048576 bytes"):

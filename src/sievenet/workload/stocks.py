@@ -75,7 +75,8 @@ class Quotes:
         """What was read and what was left out, for people."""
         first, last = (date.fromordinal(int(t / _DAY) + _EPOCH) for t in (self.times[0], self.times[-1]))
         symbols = len(self.schema["symbol"].values or ())
-        lines = [f"{len(self)} quotes of {symbols} symbols, {first} to {last}; {self.bad_count} bad rows"]
+        left_out = f"{self.bad_count} bad row{'' if self.bad_count == 1 else 's'}"
+        lines = [f"{len(self)} quotes of {symbols} symbols, {first} to {last}; {left_out}"]
         lines += [f"  {row}" for row in self.bad[:10]]
         if self.bad_count > 10:
             lines.append(f"  … and {self.bad_count - 10} more")

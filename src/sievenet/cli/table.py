@@ -1,0 +1,25 @@
+"""All commands: name → where it is, and its one line of help.
+
+The line is here too, and not only at the command, so that ``sievenet --help`` imports none
+of them; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["COMMANDS", "Entry"]
+
+
+class Entry(NamedTuple):
+    """A command: ``module:name`` of its click command, and its one line."""
+
+    target: str
+    summary: str
+
+
+#: In the order in which ``sievenet --help`` shows them.
+COMMANDS: Final[dict[str, Entry]] = {
+    "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
+    "schema": Entry("sievenet.cli.schema:schema", "Check and show schemas."),
+}
