@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sievenet.content.schema import Schema
 from sievenet.control.protocol import CategoryInfo
-from sievenet.errors import SchemaError
+from sievenet.errors import PlanError, SchemaError
 
 if TYPE_CHECKING:
-    from sievenet.index import Plan
+    from sievenet.index.plan import Plan
 
 __all__ = ["Catalog", "Category"]
 
@@ -32,9 +34,13 @@ class Category:
     def plan(self) -> Plan:
         """The index plan; read when first needed, since many clients never do."""
         if self._plan is None:
-            from sievenet.index import Plan
+            from sievenet.index.plan import Plan
 
-            self._plan = Plan.from_json(self.plan_json, self.schema)
+            plan = Plan.from_json(self.plan_json)
+            if plan.schema != self.schema:
+                raise PlanError(f"Expected a plan for {self.schema.name} as registered, got one for another schema")
+            # The same object as everywhere: events are checked against the plan's schema by identity first.
+            self._plan = msgspec.structs.replace(plan, schema=self.schema)
         return self._plan
 
 

@@ -20,7 +20,7 @@ from sievenet.content.schema import Schema
 from sievenet.index import Dz
 
 if TYPE_CHECKING:
-    from sievenet.index import Plan
+    from sievenet.index.plan import Plan
     from sievenet.matcher import Matcher
 
 __all__ = ["MANY", "Edge"]

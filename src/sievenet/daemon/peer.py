@@ -1,0 +1,160 @@
+"""One client's connection, as the server sees it: read frames, work on requests, write replies.
+
+What one client does must not harm another, so everything here is bounded: the time until hello, the size of a frame,
+the requests worked on at once (further bytes wait in the client's own socket), the replies that wait to be read, and
+the number of malformed messages that are answered before the connection is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from typing import Final, Protocol
+
+from sievenet.config import ControlConfig
+from sievenet.control import protocol as p
+from sievenet.control.framing import Malformed, daemon_framer, failure, frame
+from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
+
+__all__ = ["Handler", "Peer"]
+
+log = logging.getLogger("sievenet.daemon")
+
+_CHUNK: Final = 1 << 16
+#: Bytes of replies that may wait for a client that does not read; then it is disconnected.
+_UNREAD: Final = 1 << 26
+#: Malformed messages answered before the connection is given up.
+_PATIENCE: Final = 100
+
+
+class Handler(Protocol):
+    """What a peer asks of the daemon."""
+
+    async def hello(self, peer: Peer, message: p.Hello) -> p.Welcome:
+        """Accept a client, or raise."""
+
+    async def handle(self, peer: Peer, message: p.FromClient) -> p.FromDaemon | None:
+        """Carry out a request and answer it, or raise."""
+
+    def lost(self, peer: Peer) -> None:
+        """The connection is gone."""
+
+
+class Peer:
+    """A connection from its first byte to its last."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler, config: ControlConfig
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._handler = handler
+        self._config = config
+        self._framer = daemon_framer(config.max_request)
+        self._slots = asyncio.Semaphore(config.max_open)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._malformed = 0
+        self._closing = False
+        #: The client's name once it is welcome; observers keep none.
+        self.client: str | None = None
+        self.observer = False
+        self.welcome = False
+
+    async def run(self) -> None:
+        """Serve until the connection ends."""
+        raw = self._writer.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            async with asyncio.timeout(self._config.hello) as until_hello:
+                while not self._closing:
+                    data = await self._reader.read(_CHUNK)
+                    if not data:
+                        break
+                    for message in self._framer.feed(data):
+                        await self._take(message)
+                        if self._closing:
+                            break
+                    if self.welcome and until_hello.when() is not None:
+                        until_hello.reschedule(None)
+        except TimeoutError:
+            self.send(failure(0, Unavailable(f"Expected a hello within {self._config.hello:g} s")))
+        except CodecError as error:
+            # The stream has lost its footing: say so and close.
+            self.send(failure(0, error))
+        except OSError as error:
+            log.debug("connection of %s: %s", self.client, error)
+        finally:
+            await self._end()
+
+    async def _take(self, message: p.FromClient | Malformed) -> None:
+        if isinstance(message, Malformed):
+            self._malformed += 1
+            self.send(failure(message.request, message.error))
+            if self._malformed > _PATIENCE or not self.welcome:
+                self.goodbye("too many malformed messages" if self.welcome else "expected a hello")
+            return
+        if not self.welcome:
+            await self._hello(message)
+            return
+        await self._slots.acquire()
+        task = asyncio.create_task(self._work(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hello(self, message: p.FromClient) -> None:
+        try:
+            if not isinstance(message, p.Hello):
+                raise CodecError(expected="a hello", got=f"`{type(message).__name__}`", where="connection")
+            if message.protocol != p.PROTOCOL:
+                raise Rejected(f"Expected protocol version {p.PROTOCOL}, got {message.protocol}")
+            welcome = await self._handler.hello(self, message)
+        except SievenetError as error:
+            self.send(failure(0, error))
+            self._closing = True
+            return
+        self.welcome = True
+        self.send(welcome)
+
+    async def _work(self, message: p.FromClient) -> None:
+        number = getattr(message, "request", 0)
+        try:
+            reply = await self._handler.handle(self, message)
+            if reply is not None:
+                self.send(reply)
+        except SievenetError as error:
+            self.send(failure(number, error))
+        except Exception as error:
+            log.exception("request %s of %s failed", type(message).__name__, self.client)
+            self.send(failure(number, error))
+        finally:
+            self._slots.release()
+
+    def send(self, message: p.FromDaemon) -> None:
+        """Send a message, unless the client has stopped reading."""
+        if self._writer.is_closing():
+            return
+        self._writer.write(frame(message))
+        transport = self._writer.transport
+        if transport.get_write_buffer_size() > _UNREAD:
+            log.warning("%s does not read its replies: disconnected", self.client)
+            transport.abort()
+
+    def goodbye(self, reason: str) -> None:
+        """Say why, and close once it is said."""
+        if not self._closing:
+            self.send(p.Goodbye(reason))
+            self._closing = True
+            self._writer.close()
+
+    async def _end(self) -> None:
+        self._closing = True
+        self._handler.lost(self)
+        self._writer.close()
+        # What was begun is finished: the client may have lost only its connection, and asks again.
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()

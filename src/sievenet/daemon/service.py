@@ -1,0 +1,225 @@
+"""What the daemon does for its clients: each request of the protocol, carried out on the control plane.
+
+The service knows who is connected; the control plane knows who is registered. The two differ on purpose: a client whose
+connection breaks keeps its registrations until its lease ends, and finds them again when it comes back with its ticket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sievenet.control.plane import Category, ControlPlane
+from sievenet.daemon.answers import Answers
+
+from sievenet.content.codec import decode_subscription
+from sievenet.content.filter import Subscription
+from sievenet.control import protocol as p
+from sievenet.daemon.adoption import Adoption
+from sievenet.daemon.peer import Peer
+from sievenet.daemon.reports import Reports
+from sievenet.daemon.ticket import Tickets
+from sievenet.dataplane.packet import MAX_BODY
+from sievenet.dataplane.plane import DataPlane
+from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError
+from sievenet.index.plan import Plan
+
+__all__ = ["Service"]
+
+log = logging.getLogger("sievenet.daemon")
+
+#: Names that the daemon gives to clients that bring none.
+_PREFIX: Final = "node-"
+
+
+class Service:
+    """Carries out requests; see `Peer` for the connection around them."""
+
+    def __init__(
+        self, control: ControlPlane, plane: DataPlane, tickets: Tickets, answers: Answers, reports: Reports
+    ) -> None:
+        self._control = control
+        self._plane = plane
+        self._tickets = tickets
+        self._answers = answers
+        self._reports = reports
+        self._peers: dict[str, Peer] = {}
+        self._everyone: set[Peer] = set()
+        self._adoption = Adoption()
+        self._named = 0
+        control.on_plan(self._plan_changed)
+        control.on_expired(self._expired)
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """The names of the clients that are connected now."""
+        return frozenset(self._peers)
+
+    # -- connections ----------------------------------------------------------------------
+
+    async def hello(self, peer: Peer, message: p.Hello) -> p.Welcome:
+        """Accept a client, new or returning."""
+        if message.observer:
+            peer.observer = True
+            self._everyone.add(peer)
+            return self._welcome_observer(message)
+        resume = bool(
+            message.name and message.ticket is not None and self._tickets.valid(message.name, message.ticket)
+        )
+        name = message.name or self._free_name()
+        if name in self._peers and not resume:
+            raise Rejected(f"Expected a free name, got {name!r}, which is taken by a connected client")
+        session = await self._control.join(name, message.host or self._least_loaded_host(), resume=resume)
+        older = self._peers.get(name)
+        if older is not None:
+            older.goodbye("the same client has connected again")
+        peer.client = name
+        self._peers[name] = peer
+        self._everyone.add(peer)
+        attached = session.attached
+        advertisements, subscriptions = self._control.registrations_of(name)
+        endpoint = None
+        if attached.endpoint is not None:
+            endpoint = p.DataEndpoint("udp", attached.endpoint[0], attached.endpoint[1], attached.token)
+        return p.Welcome(
+            message.request,
+            p.PROTOCOL,
+            name,
+            session.host,
+            self._tickets.issue(name),
+            session.lease,
+            endpoint,
+            MAX_BODY,
+            tuple(advertisements),
+            tuple(subscriptions),
+            tuple(_info(category) for category in self._control.categories()),
+        )
+
+    def _welcome_observer(self, message: p.Hello) -> p.Welcome:
+        return p.Welcome(message.request, p.PROTOCOL, message.name or "observer", "", b"", 3600.0, None, MAX_BODY)
+
+    def _free_name(self) -> str:
+        taken = self._control.clients()
+        while True:
+            self._named += 1
+            name = f"{_PREFIX}{self._named}"
+            if name not in taken:
+                return name
+
+    def _least_loaded_host(self) -> str:
+        load = dict.fromkeys(self._plane.topology.hosts, 0)
+        for session in self._control.clients().values():
+            if session.host in load:
+                load[session.host] += 1
+        if not load:
+            raise Rejected("Expected a host to attach to, got a topology without hosts")
+        return min(load, key=lambda host: load[host])
+
+    def lost(self, peer: Peer) -> None:
+        """A connection is gone; the client's lease goes on."""
+        self._everyone.discard(peer)
+        if peer.client is not None and self._peers.get(peer.client) is peer:
+            del self._peers[peer.client]
+
+    def _expired(self, client: str) -> None:
+        log.info("lease of %s has ended", client)
+        self._gone(client)
+        peer = self._peers.pop(client, None)
+        if peer is not None:
+            peer.goodbye("the lease has ended")
+
+    def _gone(self, client: str) -> None:
+        self._adoption.gone(client)
+        self._reports.forget(client)
+
+    def goodbye(self, reason: str) -> None:
+        """Tell everybody that the daemon goes."""
+        for peer in list(self._everyone):
+            peer.goodbye(reason)
+
+    # -- requests -------------------------------------------------------------------------
+
+    async def handle(self, peer: Peer, message: p.FromClient) -> p.FromDaemon | None:
+        """Carry out one request."""
+        control = self._control
+        match message:
+            case p.LookUp(request, name):
+                return p.CategoryReply(request, _info(control.category(name)))
+            case p.Ask(request, about, of):
+                return p.Done(request, await self._answers.answer(about, of))
+            case p.ApplyPlan(request, name, plan):
+                return p.Done(request, await self._apply_plan(name, plan))
+            case p.Register(request, schema):
+                return p.CategoryReply(request, _info(await control.register_schema(schema)))
+            case p.Hello():
+                raise InvalidInput("Expected one hello, got a second", where="connection")
+        client = self._client(peer)
+        match message:
+            case p.Advertise(request, id, number, content):
+                await control.advertise(client, id, self._decoded(number, content))
+            case p.Unadvertise(request, id):
+                await control.unadvertise(client, id)
+            case p.Subscribe(request, id, number, content):
+                await control.subscribe(client, id, self._decoded(number, content))
+            case p.Unsubscribe(request, id):
+                await control.unsubscribe(client, id)
+            case p.Renew(request, report):
+                await control.renew(client)
+                self._reports.add(client, report)
+            case p.Leave(request):
+                self._gone(client)
+                await control.leave(client)
+            case p.PlanAdopted(number, epoch):
+                self._adoption.adopted(client, number, epoch)
+                return None
+        return p.Done(request)
+
+    def _client(self, peer: Peer) -> str:
+        if peer.client is None:
+            raise Rejected("Expected a question, got a registration: an observer only looks")
+        if self._peers.get(peer.client) is not peer:
+            raise Rejected(f"{peer.client} has connected again elsewhere")
+        return peer.client
+
+    def _decoded(self, number: int, content: bytes) -> Subscription:
+        for category in self._control.categories():
+            if category.number == number:
+                return decode_subscription(category.schema, content)
+        raise SchemaError(expected="the number of a known category", got=number)
+
+    # -- plans ----------------------------------------------------------------------------
+
+    async def _apply_plan(self, name: str, data: bytes) -> Any:
+        category = self._control.category(name)
+        plan = Plan.from_json(data)
+        if plan.schema != category.schema:
+            raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
+        return await self._control.apply_plan(name, plan)
+
+    async def _plan_changed(self, category: Category) -> None:
+        """Tell every client of the new plan; returns when all that may publish have adopted it or are gone."""
+        done = asyncio.get_running_loop().create_future()
+        publishers = set(self._peers) | set(self._publishers(category.schema.name))
+        change = self._adoption.begin(
+            category.number, category.epoch, publishers, lambda: done.done() or done.set_result(None)
+        )
+        news = p.PlanChanged(_info(category))
+        for peer in list(self._peers.values()):
+            peer.send(news)
+        try:
+            await done
+        finally:
+            self._adoption.abandon(change)
+
+    def _publishers(self, name: str) -> Iterable[str]:
+        for each in self._control.registrations():
+            if each.kind == "advertisement" and each.category == name:
+                yield each.client
+
+
+def _info(category: Category) -> p.CategoryInfo:
+    return p.CategoryInfo(
+        category.number, category.schema, category.plan.to_json(), category.epoch, category.budget
+    )

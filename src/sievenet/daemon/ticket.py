@@ -1,0 +1,66 @@
+"""Tickets: how a returning client proves that a name is its own.
+
+A ticket is a nonce and a keyed hash of the name and the nonce. The daemon keeps only its key, on disk beside the
+journal, and no list of tickets: a ticket is as good after a restart as before it, which is when it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from sievenet.errors import Unavailable
+
+__all__ = ["Tickets"]
+
+_KEY: Final = 32
+_NONCE: Final = 8
+_HASH: Final = 24
+
+
+class Tickets:
+    """Issues and checks tickets under one key."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(_KEY)
+
+    @classmethod
+    def load(cls, directory: Path) -> Tickets:
+        """With the key kept in a directory, made on first use and readable by its owner only."""
+        path = directory / "key"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                key = path.read_bytes()
+                if len(key) == _KEY:
+                    return cls(key)
+            key = secrets.token_bytes(_KEY)
+            # Written aside and renamed: a crash in between leaves no half key.
+            aside = path.with_suffix(".new")
+            handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(key)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+        except OSError as error:
+            raise Unavailable(f"Expected a writable state directory, got {error}") from None
+        return cls(key)
+
+    def issue(self, name: str) -> bytes:
+        """A ticket for a name."""
+        nonce = secrets.token_bytes(_NONCE)
+        return nonce + self._hash(name, nonce)
+
+    def valid(self, name: str, ticket: bytes) -> bool:
+        """Whether a ticket is one of ours for this name."""
+        nonce, proof = ticket[:_NONCE], ticket[_NONCE:]
+        return hmac.compare_digest(proof, self._hash(name, nonce))
+
+    def _hash(self, name: str, nonce: bytes) -> bytes:
+        return blake2b(name.encode() + b"\0" + nonce, key=self._key, digest_size=_HASH).digest()

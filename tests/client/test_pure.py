@@ -1,0 +1,132 @@
+"""Small pure parts of the client: backoff, ledger, latency, URL."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.client.latency import Latency
+from sievenet.client.ledger import Ledger
+from sievenet.client.reconnect import TRANSITIONS, Reconnect, State
+from sievenet.client.url import parse_url
+from sievenet.content import Attribute, Filter, Schema, Subscription
+from sievenet.errors import InvalidInput
+
+SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=9),))
+ALL = Subscription([Filter(SCHEMA)])
+
+
+def test_backoff_doubles_to_its_limit_and_a_steady_connection_resets_it():
+    machine = Reconnect(first=1.0, most=8.0, steady=10.0, uniform=lambda: 1.0)
+    machine.handle("begin", 0.0)
+    waits = []
+    for _ in range(6):
+        waits.append(machine.handle("failed", 0.0))
+        machine.handle("due", 0.0)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    machine.handle("connected", 100.0)
+    assert machine.handle("lost", 105.0) == 8.0  # not steady yet
+    machine.handle("due", 113.0)
+    machine.handle("connected", 113.0)
+    assert machine.handle("lost", 130.0) == 1.0
+    assert machine.losses == 2
+
+
+def test_backoff_is_spread():
+    machine = Reconnect(first=1.0, uniform=lambda: 0.0)
+    machine.handle("begin", 0.0)
+    assert machine.handle("failed", 0.0) == 0.5
+
+
+@given(st.lists(st.sampled_from(["begin", "connected", "failed", "lost", "due", "closed"]), max_size=20))
+def test_the_machine_follows_its_table_and_nothing_else(stimuli):
+    machine = Reconnect()
+    for stimulus in stimuli:
+        expected = TRANSITIONS.get((machine.state, stimulus))
+        if expected is None:
+            with pytest.raises(KeyError):
+                machine.handle(stimulus, 0.0)
+        else:
+            machine.handle(stimulus, 0.0)
+            assert machine.state is expected
+    machine.handle("closed", 0.0)
+    assert machine.state is State.CLOSED
+
+
+def test_the_ledger_tells_what_is_missing_and_what_is_too_much():
+    ledger = Ledger()
+    ad = ledger.add("advertisement", "t", ALL, b"a")
+    kept = ledger.add("subscription", "t", ALL, b"b")
+    given_up = ledger.add("subscription", "t", ALL, b"c")
+    lost = ledger.add("subscription", "t", ALL, b"d")
+    assert len({e.id for e in (ad, kept, given_up, lost)}) == 4
+    assert ledger.remove(given_up)
+    assert not ledger.remove(given_up)
+    difference = ledger.difference([], [kept.id, given_up.id])
+    assert difference.missing == (ad, lost)
+    assert difference.surplus == (("subscription", given_up.id),)
+    assert ad in ledger
+    assert given_up not in ledger
+    assert len(ledger) == 3
+    assert list(ledger) == [ad, kept, lost]
+    assert ledger.of("subscription", "t") == [kept, lost]
+
+
+def test_ids_are_never_reused():
+    ledger = Ledger()
+    first = ledger.add("subscription", "t", ALL, b"")
+    ledger.remove(first)
+    assert ledger.add("subscription", "t", ALL, b"").id != first.id
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_latency_quantiles_are_good_to_four_per_cent(durations, share):
+    latency = Latency()
+    for each in durations:
+        latency.add(each)
+    [found] = latency.quantiles((share,))
+    exact = sorted(durations)[math.ceil(share * len(durations) - 1e-9) - 1]
+    assert abs(found / exact - 1) < 0.04
+    assert latency.largest == max(durations)
+
+
+def test_latency_of_nothing_and_of_clocks_that_disagree():
+    latency = Latency()
+    assert latency.quantiles((0.5, 0.99)) == [None, None]
+    latency.add(-3.0)
+    latency.add(1e9)
+    assert latency.count == 2
+    other = Latency()
+    other.add(1.0)
+    other.merge(latency)
+    assert other.count == 3
+    assert other.largest == 1e9
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("sievenet://127.0.0.1:7400", "127.0.0.1", 7400),
+        ("sievenet://example.org", "example.org", 7400),
+        ("localhost:12", "localhost", 12),
+        ("sievenet://[::1]:7", "::1", 7),
+    ],
+)
+def test_urls(text, host, port):
+    address = parse_url(text)
+    assert address == (host, port)
+    assert parse_url(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["http://x:1", "sievenet://", "sievenet://x:99999", "sievenet://x/path", "x:y"])
+def test_bad_urls(text):
+    with pytest.raises(InvalidInput, match="sievenet://127"):
+        parse_url(text)
+
+
+def test_the_environment_gives_the_default(monkeypatch):
+    monkeypatch.setenv("SIEVENET_URL", "sievenet://10.0.0.1:9")
+    assert parse_url() == ("10.0.0.1", 9)
+    monkeypatch.delenv("SIEVENET_URL")
+    assert str(parse_url()) == "sievenet://127.0.0.1:7400"
