@@ -128,6 +128,8 @@ def _read_strings(reader: Reader, attribute: Attribute, count: int) -> StringCol
     if count and int(codes.max()) >= len(categories):
         row = int(np.argmax(codes))
         _refuse(reader, attribute, row, f"`string number {codes[row]}`")
+    if attribute.values is None and count and not np.bincount(codes, minlength=len(categories)).all():
+        reader.fail("every string in use", "`some that are not`")
     return StringColumn(codes.astype(np.int32), categories)
 
 

@@ -298,18 +298,15 @@ class Subscription:
         Depth first: a piece that nothing covers ends the search at once.  Deciding this is
         co-NP-hard in the number of attributes, but pieces rarely outnumber the filters.
         """
-        pieces = [(wanted, 0)]
+        pieces = [(wanted, list(self.filters))]
         while pieces:
-            piece, start = pieces.pop()  # the filters before `start` do not overlap the piece
-            rest = self.filters[start:]
-            if any(mine.covers(piece) for mine in rest):
-                continue
-            for i, mine in enumerate(rest, start):
-                if mine.overlaps(piece):
-                    pieces += ((part, i + 1) for part in piece.minus(mine))
-                    break
-            else:
+            piece, candidates = pieces.pop()
+            near = [mine for mine in candidates if mine.overlaps(piece)]
+            if not near:
                 return False
+            if not any(mine.covers(piece) for mine in near):
+                first, *rest = near
+                pieces += ((part, rest) for part in piece.minus(first))
         return True
 
     def _check(self, other: Subscription) -> None:

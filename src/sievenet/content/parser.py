@@ -1,8 +1,8 @@
 """Text to filters, subscriptions and events.
 
     subscription = [ schema ":" ] filter { "or" [ schema ":" ] filter }
-    filter       = "any" | "true" | "none" | "false" | condition { "and" condition }
-    condition    = name union
+    filter       = condition { "and" condition }
+    condition    = name union | "any" | "true" | "none" | "false"
     union        = term { "|" term }
     term         = ( "=" | "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
                  | "in" piece | piece
@@ -165,16 +165,16 @@ class _Parser:
             self.schema = next(iter(self.known.values()))
 
     def filter(self) -> Filter:
-        if self.take("any", "true"):
-            return Filter(self.schema)
-        if self.take("none", "false"):
-            return Filter.nothing(self.schema)
         constraints: dict[str, ValueSet] = {}
+        nothing = False
         while True:
-            name, values = self.condition()
-            constraints[name] = constraints[name] & values if name in constraints else values
+            if self.take("none", "false"):
+                nothing = True
+            elif not self.take("any", "true"):
+                name, values = self.condition()
+                constraints[name] = constraints[name] & values if name in constraints else values
             if not self.take("and"):
-                return Filter(self.schema, constraints)
+                return Filter.nothing(self.schema) if nothing else Filter(self.schema, constraints)
 
     def condition(self) -> tuple[str, ValueSet]:
         token = self.token
