@@ -3,8 +3,8 @@
 Interests become flow entries in switches and an event's content becomes the destination address of its packet, so a
 plain packet match is a content match. The packages below this one, each importing only from those before it:
 
-    errors → content → index → matcher → workload → network → dataplane → control → transport → routers → cache
-           → client / daemon → pipeline → dashboard → testing → cli
+    errors → content → index → matcher → workload → network → config → dataplane → control → transport → routers
+           → cache → client / daemon → sync → pipeline → dashboard → testing → cli
 
 Importing `sievenet` itself imports none of them: a name is looked up in its package when it is first asked for, so
 that the command line starts quickly and the core never pulls in Spark, a web server or a compiler.
@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sievenet import sync
+    from sievenet.client import Delivery, Feed, Node, connect
     from sievenet.content import (
         Attribute,
         Event,
@@ -35,38 +37,48 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Attribute",
+    "Delivery",
     "Event",
     "EventBatch",
+    "Feed",
     "Filter",
     "Matcher",
+    "Node",
     "Record",
     "Schema",
     "SievenetError",
     "Subscription",
     "ValueSet",
     "__version__",
+    "connect",
     "explain",
     "parse_event",
     "parse_filter",
     "parse_subscription",
+    "sync",
 ]
 
 #: Where each public name lives.
 _HOMES = {
     "Attribute": "content",
+    "Delivery": "client",
     "Event": "content",
     "EventBatch": "content",
+    "Feed": "client",
     "Filter": "content",
     "Matcher": "matcher",
+    "Node": "client",
     "Record": "content",
     "Schema": "content",
     "SievenetError": "errors",
     "Subscription": "content",
     "ValueSet": "content",
+    "connect": "client",
     "explain": "content",
     "parse_event": "content",
     "parse_filter": "content",
     "parse_subscription": "content",
+    "sync": "sync",
 }
 
 
@@ -74,7 +86,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sievenet' has no attribute {name!r}")
-    value: object = getattr(import_module(f"sievenet.{home}"), name)
+    module = import_module(f"sievenet.{home}")
+    value: object = module if name == home else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,6 +1,51 @@
 """The client library: connect, advertise, publish, subscribe.
 
 `node` is where to begin. Below it, pure state (`conversation`, `ledger`, `reconnect`, `outbox`, `receiver`, `edge`,
-`window`, `inbox`) and three thin shells (`link` for TCP, `port` for packets, `session` around both). Names are imported
-from the modules, or as `sievenet.connect`; loading this package loads no compiler.
+`window`, `inbox`) and three thin shells (`link` for TCP, `port` for packets, `session` around both). Names are
+loaded when asked for, and this package loads no compiler. May import everything up to `cache`.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sievenet.client.advertisement import Advertisement
+    from sievenet.client.connecting import Connecting, connect
+    from sievenet.client.delivery import Delivery
+    from sievenet.client.feed import Feed, FeedStatistics
+    from sievenet.client.inbox import Overflow
+    from sievenet.client.node import Node
+    from sievenet.client.statistics import NodeStatistics
+
+__all__ = [
+    "Advertisement",
+    "Connecting",
+    "Delivery",
+    "Feed",
+    "FeedStatistics",
+    "Node",
+    "NodeStatistics",
+    "Overflow",
+    "connect",
+]
+
+_HOMES = {
+    "Advertisement": "advertisement",
+    "Connecting": "connecting",
+    "Delivery": "delivery",
+    "Feed": "feed",
+    "FeedStatistics": "feed",
+    "Node": "node",
+    "NodeStatistics": "statistics",
+    "Overflow": "inbox",
+    "connect": "connecting",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sievenet.client' has no attribute {name!r}")
+    value: object = getattr(import_module(f"sievenet.client.{home}"), name)
+    globals()[name] = value
+    return value

@@ -44,6 +44,4 @@ def connect(
     the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
     longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe.
     """
-    return Connecting(
-        Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer)
-    )
+    return Connecting(Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer))

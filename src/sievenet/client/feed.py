@@ -187,9 +187,7 @@ class Feed:
         """Counts since the subscription began."""
         p50, p99 = self.latency.quantiles((0.5, 0.99))
         inbox = self._inbox
-        return FeedStatistics(
-            self._delivered, self.false_positives, inbox.dropped, inbox.waits, len(inbox), p50, p99
-        )
+        return FeedStatistics(self._delivered, self.false_positives, inbox.dropped, inbox.waits, len(inbox), p50, p99)
 
     # -- ending ---------------------------------------------------------------------------
 

@@ -61,9 +61,7 @@ class Outbox:
         if not codes:
             self.unwanted += 1
         number = category.number
-        return [
-            Packet(number, dz.bits << (_FIELD - dz.length), self.publisher, sequence, now, 0, body) for dz in codes
-        ]
+        return [Packet(number, dz.bits << (_FIELD - dz.length), self.publisher, sequence, now, 0, body) for dz in codes]
 
     def batch_packets(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> Iterable[list[Packet]]:
         """The packets of many events of one schema, encoded together; all are checked before the first is sent."""

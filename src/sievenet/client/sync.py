@@ -208,9 +208,7 @@ def connect(
     background = _Background()
 
     async def start() -> Node:
-        return await connect_async(
-            url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer
-        )
+        return await connect_async(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer)
 
     try:
         return SyncNode(background, background.run(start()))

@@ -123,9 +123,7 @@ def client_framer(limit: int = MAX_REPLY) -> Framer:
 
 # -- errors across the wire ----------------------------------------------------------------
 
-_KINDS: Final[dict[str, type[errors.SievenetError]]] = {
-    name: getattr(errors, name) for name in errors.__all__
-}
+_KINDS: Final[dict[str, type[errors.SievenetError]]] = {name: getattr(errors, name) for name in errors.__all__}
 
 
 def failure(request: int, error: BaseException) -> Failure:

@@ -65,9 +65,7 @@ class Service:
             peer.observer = True
             self._everyone.add(peer)
             return self._welcome_observer(message)
-        resume = bool(
-            message.name and message.ticket is not None and self._tickets.valid(message.name, message.ticket)
-        )
+        resume = bool(message.name and message.ticket is not None and self._tickets.valid(message.name, message.ticket))
         name = message.name or self._free_name()
         if name in self._peers and not resume:
             raise Rejected(f"Expected a free name, got {name!r}, which is taken by a connected client")
@@ -220,6 +218,4 @@ class Service:
 
 
 def _info(category: Category) -> p.CategoryInfo:
-    return p.CategoryInfo(
-        category.number, category.schema, category.plan.to_json(), category.epoch, category.budget
-    )
+    return p.CategoryInfo(category.number, category.schema, category.plan.to_json(), category.epoch, category.budget)
