@@ -47,6 +47,8 @@ Wanted = str | Filter | Subscription | Schema
 _PREFIX: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(?::|$)")
 #: Events encoded together by `publish_many` before others get their turn.
 _CHUNK: Final = 256
+#: Packets that may wait for the window when a publisher goes on.
+_LOW: Final = 1024
 #: Single publishes after which others get their turn.
 _TURN: Final = 64
 
@@ -65,8 +67,6 @@ class Node:
         self._feeds: dict[int, Feed] = {}
         self._reported = p.Report()
         self._turn = 0
-        #: Sends that wait for the operating system; a new plan is acknowledged when those begun before it are through.
-        self._sending: set[asyncio.Future[None]] = set()
         self._gone_delivered = self._gone_dropped = 0
         self._session = Session(
             parse_url(url),
@@ -198,15 +198,8 @@ class Node:
         port = self._session.port
         if port is None:
             raise Unavailable("This node has no data port: it only observes")
-        rest = port.offer(packets) if packets else ()
-        if rest:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._sending.add(done)
-            try:
-                await port.finish(rest)
-            finally:
-                self._sending.discard(done)
-                done.set_result(None)
+        if not port.send(packets):
+            await port.flushed(_LOW)
 
     # -- subscribing ----------------------------------------------------------------------
 
@@ -297,9 +290,9 @@ class Node:
         edge = self._edges.get(category.schema.name)
         if edge is not None:
             edge.adopt(lambda: category.plan, category.budget)
-        # From here on events are encoded with the new plan; what waits in a full socket still has the old one.
-        if self._sending:
-            await asyncio.wait(set(self._sending))
+        # From here on events are encoded with the new plan; what waits for the window still has the old one.
+        if self._session.port is not None:
+            await self._session.port.flushed(0)
 
     def _refused(self, entry: Registration, error: SievenetError) -> None:
         if entry.kind == "advertisement":

@@ -1,8 +1,9 @@
 """Data ports: how a client's packets reach the network and come from it.
 
 The daemon's welcome says which kind its data plane needs (`DataEndpoint.kind`), `open_port` makes it. The embedded data
-plane speaks UDP: every datagram carries the client's token and one or more packets; a datagram without packets is the
-greeting by which the plane learns the client's address, answered in kind, so that a port that is open is reachable.
+plane speaks UDP. The rules (token, window, acknowledgements, bounded queue) are `dataplane.hostlink`, the same at both
+ends; here is only the socket around them. A greeting makes the client's address known and is answered in kind, so that
+a port that is open is reachable.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from sievenet.control.protocol import DataEndpoint
-from sievenet.dataplane.packet import Kind, Packet, decode, encode
+from sievenet.dataplane.hostlink import HostLink
+from sievenet.dataplane.packet import Kind, Packet, decode, encode_packet
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 
 __all__ = ["DataPort", "Deliver", "UdpPort", "open_port"]
@@ -28,6 +31,8 @@ _BURST: Final = 64
 _LARGEST: Final = 1 << 16
 #: Seconds between greetings until one is answered.
 _GREET_EVERY: Final = 0.05
+#: Packets that may wait for the window before a publisher has to wait too.
+_AHEAD: Final = 4096
 
 
 class DataPort(Protocol):
@@ -39,11 +44,11 @@ class DataPort(Protocol):
     async def greet(self, timeout: float) -> None:
         """Make this port known to the data plane (again); `Unavailable` if it does not answer."""
 
-    def offer(self, packets: Sequence[Packet]) -> Sequence[bytes]:
-        """Send packets without waiting; what the operating system could not take comes back, for `finish`."""
+    def send(self, packets: Iterable[Packet]) -> bool:
+        """Send packets. False: many wait already, `flushed` before sending more."""
 
-    async def finish(self, rest: Sequence[bytes]) -> None:
-        """Send the rest of an `offer`, waiting as long as it takes."""
+    async def flushed(self, ahead: int = 0) -> None:
+        """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
 
     def pause(self) -> None:
         """Read nothing until `resume`."""
@@ -67,12 +72,18 @@ class UdpPort:
 
     def __init__(self, sock: socket.socket, token: int, deliver: Deliver) -> None:
         self._socket = sock
-        self._token = token
+        self._link = HostLink(token)
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
         self._greeted: asyncio.Future[None] = self._loop.create_future()
         self._paused = True
         self._closed = False
+        #: Datagrams that the socket could not take at once.
+        self._unsent: deque[bytes] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        #: Packets ever queued, and who waits until so many of them have left.
+        self._given = 0
+        self._waiting: dict[asyncio.Future[None], int] = {}
         self.malformed = 0
         #: Datagrams that could not be sent since nobody listens there any more.
         self.refused = 0
@@ -104,55 +115,72 @@ class UdpPort:
         try:
             async with asyncio.timeout(timeout):
                 while not self._greeted.done():
-                    for datagram in encode(self._token, ()):
-                        with contextlib.suppress(OSError):
-                            self._socket.send(datagram)
+                    with contextlib.suppress(OSError):
+                        self._socket.send(self._link.hello())
                     await asyncio.wait((self._greeted,), timeout=_GREET_EVERY)
         except TimeoutError:
             raise Unavailable(f"The data plane did not answer within {timeout:g} s") from None
 
-    def offer(self, packets: Sequence[Packet]) -> Sequence[bytes]:
-        """Send packets, several to a datagram, as far as it goes without waiting."""
-        datagrams = encode(self._token, packets)
-        for i, datagram in enumerate(datagrams):
-            if not self._try_send(datagram):
-                return datagrams[i:]
-        return ()
+    # -- sending --------------------------------------------------------------------------
 
-    async def finish(self, rest: Sequence[bytes]) -> None:
-        """Send what an `offer` left."""
-        for datagram in rest:
-            while not self._try_send(datagram):
-                await self._writable()
-
-    def _try_send(self, datagram: bytes) -> bool:
+    def send(self, packets: Iterable[Packet]) -> bool:
+        """Queue packets and send as many as the window allows."""
         if self._closed:
             raise Unavailable("The data port is closed")
+        push = self._link.push
+        for packet in packets:
+            self._given += push(encode_packet(packet))
+        self._flush()
+        return self._link.queued <= _AHEAD
+
+    async def flushed(self, ahead: int = _AHEAD // 2) -> None:
+        """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
+        # Counted from the first packet on, so that packets given later prolong nobody's wait.
+        until = self._given - ahead
+        if self._given - self._link.queued >= until and not self._unsent:
+            return
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[done] = until
         try:
-            self._socket.send(datagram)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            # Nobody listens just now; the control connection will notice, and the transport repairs.
-            self.refused += 1
-        return True
-
-    async def _writable(self) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
-
-        def set_ready() -> None:
-            if not ready.done():
-                ready.set_result(None)
-
-        self._loop.add_writer(self._socket, set_ready)
-        try:
-            await ready
+            await done
         finally:
-            if not self._closed:
-                self._loop.remove_writer(self._socket)
+            del self._waiting[done]
+
+    def _flush(self) -> None:
+        self._unsent.extend(self._link.datagrams(self._loop.time()))
+        while self._unsent:
+            try:
+                self._socket.send(self._unsent[0])
+            except (BlockingIOError, InterruptedError):
+                self._loop.add_writer(self._socket, self._writable)
+                return
+            except OSError:
+                # Nobody listens just now; the control connection will notice.
+                self.refused += 1
+            self._unsent.popleft()
+        self._wake()
+        if self._timer is None and (due := self._link.stalled_until()) is not None:
+            self._timer = self._loop.call_at(due, self._stalled)
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        self._flush()
+
+    def _stalled(self) -> None:
+        self._timer = None
+        self._flush()
+
+    def _wake(self) -> None:
+        left = self._given - self._link.queued
+        for waiter, until in self._waiting.items():
+            if left >= until and not waiter.done():
+                waiter.set_result(None)
+
+    # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
         packets: list[Packet] = []
+        now = self._loop.time()
         for _ in range(_BURST):
             try:
                 datagram = self._socket.recv(_LARGEST)
@@ -166,18 +194,20 @@ class UdpPort:
             except CodecError:
                 self.malformed += 1
                 continue
-            if found.token != self._token:
+            if found.token != self._link.token:
                 self.malformed += 1
-            elif found.kind is Kind.HELLO:
-                if not self._greeted.done():
-                    self._greeted.set_result(None)
-            else:
-                packets += found.packets
+                continue
+            self._link.heard(found.sequence, found.acknowledged, found.window, now)
+            packets += found.packets
+            if found.kind is Kind.HELLO and not self._greeted.done():
+                self._greeted.set_result(None)
         if packets:
             self._deliver(packets)
+        if not self._closed:
+            self._flush()
 
     def pause(self) -> None:
-        """Stop reading; the operating system holds what it can."""
+        """Stop reading; the other end's window closes, and its queue holds what it can."""
         if not self._paused and not self._closed:
             self._paused = True
             self._loop.remove_reader(self._socket)
@@ -189,12 +219,18 @@ class UdpPort:
             self._loop.add_reader(self._socket, self._readable)
 
     def close(self) -> None:
-        """Give the socket back."""
-        if not self._closed:
-            self.pause()
-            self._closed = True
-            self._loop.remove_writer(self._socket)
-            self._socket.close()
+        """Give the socket back; who waits for it to be flushed waits no more."""
+        if self._closed:
+            return
+        self.pause()
+        self._closed = True
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(Unavailable("The data port was closed"))
 
 
 def _enlarge(sock: socket.socket) -> None:
