@@ -47,10 +47,15 @@ _ALL: Final = (1 << CODE_BITS) - 1
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Packets of a category whose code lies in a cell."""
+    """Packets of a category whose code lies in a cell; a cell that is a dz is kept as one, so that equals are equal."""
 
     category: int
     cell: Dz | Cell
+
+    def __post_init__(self) -> None:
+        cell = self.cell
+        if not isinstance(cell, Dz) and cell.is_dz:
+            msgspec.structs.force_setattr(self, "cell", cell.dz)
 
     @property
     def bits(self) -> tuple[int, int]:
@@ -64,8 +69,8 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def is_prefix(self) -> bool:
-        """Whether the cell is a dz, in either form."""
-        return isinstance(self.cell, Dz) or self.cell.is_dz
+        """Whether the cell is a dz."""
+        return isinstance(self.cell, Dz)
 
     def matches(self, category: int, code: int) -> bool:
         """Whether a packet with this (left-aligned) code is meant."""

@@ -1,0 +1,249 @@
+"""A whole network compiled for batches of events.
+
+For one category, the tables of all switches become one set of arrays, and each event walks
+the network inside one compiled loop (`kernels.walk`): a binary search per switch, a list of
+ports per decision, until it has reached every client or host.
+
+    port ──▶ segment (a switch's boundaries) ──▶ decision ──▶ ports ──▶ far ports ──▶ …
+
+Faithful in what the tables do, in flow and port counters, in links and switches that are
+down, and in each delivery's delay and loss along its path.  Not modelled: bandwidth, queues,
+jitter and reordering, which depend on the other packets; send packet by packet for those.
+
+Cost: compiling is proportional to the number of flows, once after a change (switches that did
+not change are reused); carrying takes about a tenth of a microsecond per event and switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.dataplane.classifier import Entry
+from sievenet.dataplane.compiled import Compiled, Intervals, compile_entries
+from sievenet.dataplane.forwarding import Forwarding, Port
+from sievenet.dataplane.switch import Switch
+from sievenet.errors import InvalidInput
+
+__all__ = ["CompiledNetwork", "Deliveries"]
+
+_Ints = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deliveries:
+    """Which event reached which port, and how long after it was sent."""
+
+    row: _Ints
+    #: An index into `ports`.
+    port: _Ints
+    delay: npt.NDArray[np.float64]
+    #: (switch, port number) of hosts and clients.
+    ports: list[tuple[str, int]]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def by_port(self) -> dict[tuple[str, int], _Ints]:
+        """The events that reached each port."""
+        order = np.argsort(self.port, kind="stable")
+        rows, ports = self.row[order], self.port[order]
+        cuts = np.flatnonzero(np.diff(ports)) + 1
+        firsts = ports[np.concatenate(([0], cuts))] if ports.size else ports
+        return {self.ports[int(p)]: part for p, part in zip(firsts, np.split(rows, cuts), strict=False)}
+
+
+_NOTHING: Final = compile_entries((), None)
+
+
+class _Segments:
+    """The compiled tables of one switch: one for all in-ports, or one for each."""
+
+    def __init__(self, switch: Switch, category: int, numbers: list[int]) -> None:
+        self.version: Final = switch.version
+        self.numbers: Final = numbers
+        classifier = switch.classifier(category)
+        self.tables: dict[int | None, Compiled] = {}
+        if classifier is None:
+            self.tables[None] = _NOTHING
+            return
+        if classifier.irregular:
+            raise InvalidInput(
+                expected="flows with dz", got=f"{classifier.irregular} with masks", where=f"batch at {switch.name}"
+            )
+        for number in numbers if classifier.in_ports else [None]:
+            table = switch.compiled(category, number)
+            assert table is not None
+            self.tables[number] = table
+
+
+class CompiledNetwork:
+    """The tables of one category in all switches, as arrays."""
+
+    def __init__(self, forwarding: Forwarding, category: int, previous: CompiledNetwork | None = None) -> None:
+        self.category: Final = category
+        self._forwarding: Final = forwarding
+        self._state: Final = self._look()
+        self._ports: Final[list[Port]] = list(forwarding.ports.values())
+        self._number: Final = {port: i for i, port in enumerate(self._ports)}
+        by_switch: dict[str, list[int]] = {name: [] for name in forwarding.switches}
+        for port in self._ports:
+            by_switch[port.switch.name].append(port.number)
+        reused = previous._segments if previous is not None and previous.category == category else {}
+        self._segments: Final[dict[str, _Segments]] = {}
+        for name, switch in forwarding.switches.items():
+            old = reused.get(name)
+            fresh = old is not None and old.version == switch.version and old.numbers == by_switch[name]
+            self._segments[name] = old if fresh and old is not None else _Segments(switch, category, by_switch[name])
+        self._join()
+        self._wire()
+
+    def _look(self) -> tuple[Any, ...]:
+        f = self._forwarding
+        return (
+            frozenset(f.down_switches),
+            frozenset(f.down_links),
+            f.attachments,
+            tuple(switch.version for switch in f.switches.values()),
+        )
+
+    def current(self, category: int) -> bool:
+        """Whether nothing has changed since it was compiled for this category."""
+        return category == self.category and self._state == self._look()
+
+    def number(self, port: Port) -> int:
+        """The index of a port in the arrays."""
+        return self._number[port]
+
+    def _join(self) -> None:
+        """Put the tables of all switches one after the other."""
+        parts_hi, parts_lo, parts_decision = [], [], []
+        begins, ends = [], []
+        self._entries: list[tuple[Entry, ...]] = []
+        self._owner: list[Switch] = []
+        ports: list[int] = []
+        ports_start = [0]
+        segment_of = np.full(len(self._ports), -1, np.int64)
+        by_place = {(p.switch.name, p.number): i for i, p in enumerate(self._ports)}
+        at = 0
+        for name, segments in self._segments.items():
+            if name in self._forwarding.down_switches:
+                continue
+            known: dict[int, int] = {}
+            for in_port, table in segments.tables.items():
+                assert isinstance(table, Intervals)
+                parts_hi.append(table.starts_hi)
+                parts_lo.append(table.starts_lo)
+                parts_decision.append(table.decision + len(self._entries))
+                begins.append(at)
+                at += table.decision.size
+                ends.append(at)
+                known[-1 if in_port is None else in_port] = len(begins) - 1
+                for decision in table.decisions:
+                    self._entries.append(decision)
+                    self._owner.append(self._forwarding.switches[name])
+                    numbers = frozenset().union(*(entry.flow.ports for entry in decision))
+                    ports += [by_place[name, n] for n in sorted(numbers) if (name, n) in by_place]
+                    ports_start.append(len(ports))
+            for number in segments.numbers:
+                segment_of[by_place[name, number]] = known.get(number, known.get(-1, -1))
+        self._arrays = (
+            segment_of,
+            np.array(begins, np.int64),
+            np.array(ends, np.int64),
+            np.concatenate(parts_hi) if parts_hi else np.zeros(0, np.uint64),
+            np.concatenate(parts_lo) if parts_lo else np.zeros(0, np.uint64),
+            np.concatenate(parts_decision) if parts_decision else np.zeros(0, np.int64),
+            np.array(ports_start, np.int64),
+            np.array(ports, np.int64),
+        )
+
+    def _wire(self) -> None:
+        """What is at the other end of each port, and the way there."""
+        down = self._forwarding.down_switches
+        count = len(self._ports)
+        self._far = np.full(count, -1, np.int64)
+        self._alive = np.zeros(count, np.bool_)
+        self._delay = np.zeros(count)
+        self._loss = np.zeros(count)
+        self._delay_in = np.zeros(count)
+        self._loss_in = np.zeros(count)
+        for i, port in enumerate(self._ports):
+            far = port.far
+            if far is not None:
+                self._far[i] = self._number[far]
+            self._alive[i] = port.wire_out.up and (far is None or far.switch.name not in down)
+            self._delay[i] = port.wire_out.settings.delay
+            self._loss[i] = port.wire_out.settings.loss
+            self._delay_in[i] = port.wire_in.settings.delay
+            self._loss_in[i] = port.wire_in.settings.loss if port.wire_in.up else 1.0
+
+    def carry(self, entry: _Ints, hi: _Words, lo: _Words, size: _Ints, seed: int) -> Deliveries:
+        """Carry events that come in by the given ports."""
+        from sievenet.dataplane.kernels import walk
+
+        if not len(entry) == len(hi) == len(lo) == len(size):
+            raise InvalidInput(expected="arrays of one length", got=(len(entry), len(hi), len(lo), len(size)))
+        # The way from the client to its switch comes first.
+        rng = np.random.default_rng(seed)
+        rows = np.flatnonzero(rng.random(len(entry)) >= self._loss_in[entry])
+        entry, hi, lo, size = entry[rows], hi[rows], lo[rows], size[rows]
+        count = len(self._ports)
+        decisions, decision_bytes = np.zeros(len(self._entries), np.int64), np.zeros(len(self._entries), np.int64)
+        sent, sent_bytes, dropped = (np.zeros(count, np.int64) for _ in range(3))
+        seen, stack, late = np.full(count, -1, np.int64), np.zeros(count + 1, np.int64), np.zeros(count)
+        parts: list[tuple[_Ints, _Ints, npt.NDArray[np.float64]]] = []
+        room = max(4 * count, 1 << 16)
+        row = 0
+        while row < len(rows):
+            out_row, out_port, out_delay = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
+            row, made, looped = walk(
+                row, hi, lo, size, entry, *self._arrays, self._far, self._alive, self._delay, self._loss,
+                np.uint64(seed & 0xFFFFFFFFFFFFFFFF), decisions, decision_bytes, sent, sent_bytes, dropped,
+                seen, stack, late, out_row, out_port, out_delay,
+            )  # fmt: skip
+            self._forwarding.looped += looped
+            parts.append((out_row[:made], out_port[:made], out_delay[:made]))
+            room = min(2 * room, 1 << 24)
+        self._count(entry, size, decisions, decision_bytes, sent, sent_bytes, dropped)
+        found, ports, delays = (
+            (np.concatenate(column) for column in zip(*parts, strict=True))
+            if parts
+            else (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        )
+        places = [(port.switch.name, port.number) for port in self._ports]
+        return Deliveries(rows[found], ports, delays + self._delay_in[entry[found]], places)
+
+    def _count(
+        self,
+        entry: _Ints,
+        size: _Ints,
+        decisions: _Ints,
+        decision_bytes: _Ints,
+        sent: _Ints,
+        sent_bytes: _Ints,
+        dropped: _Ints,
+    ) -> None:
+        for d in np.flatnonzero(decisions).tolist():
+            packets, octets = int(decisions[d]), int(decision_bytes[d])
+            if not self._entries[d]:
+                self._owner[d].unmatched += packets
+            for hit in self._entries[d]:
+                hit.packets += packets
+                hit.bytes += octets
+        came = np.bincount(entry, minlength=len(self._ports))
+        came_bytes = np.bincount(entry, weights=size, minlength=len(self._ports)).astype(np.int64)
+        for i in np.flatnonzero(came | sent | dropped).tolist():
+            port = self._ports[i]
+            port.received += int(came[i])
+            port.received_bytes += int(came_bytes[i])
+            port.sent += int(sent[i])
+            port.sent_bytes += int(sent_bytes[i])
+            port.dropped += int(dropped[i])
+            if port.far is not None:
+                port.far.received += int(sent[i])
+                port.far.received_bytes += int(sent_bytes[i])

@@ -1,0 +1,435 @@
+"""Carrying packets from switch to switch.
+
+Pure forwarding over switches, wires and ports; when a packet has to wait, a scheduler
+calls back.  What makes it fast is that most packets do not wait: across perfect wires a
+packet *walks* the whole tree in one go, and walks are remembered.
+
+    ingress port, category, code  ──▶  Walk: flows hit, ports passed, clients reached,
+                                             wires that take time
+
+Codes differ from event to event, so walks are remembered not by code but by *class*: all
+boundaries of all flows of a category, over all switches, cut the code space into intervals
+within which every packet fares alike.  The class of a code is one binary search.  A change
+to any table of the category makes its walks stale (an epoch number says so) and adds at most
+two boundaries; boundaries that are no longer needed only make classes finer than necessary
+and are swept when they prevail.  Categories with masked cells remember by code.
+
+Counters cost one addition per packet: a walk counts for all flows and ports it touches, and
+passes the sum on when somebody looks or when it goes stale.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sievenet.dataplane.classifier import Entry
+from sievenet.dataplane.plane import Count, PortCount
+from sievenet.dataplane.scheduler import Scheduler
+from sievenet.dataplane.switch import Switch
+from sievenet.dataplane.wire import Wire
+from sievenet.errors import InvalidInput
+from sievenet.network.flow import CODE_BITS, FlowChange
+from sievenet.network.topology import Topology
+
+__all__ = ["Forwarding", "Port", "Walk"]
+
+#: Walks remembered per ingress port before all of them are forgotten.
+_MAX_WALKS: Final = 1 << 15
+#: Packets under way on slow wires at most; more are dropped and counted.
+MAX_IN_FLIGHT: Final = 1 << 20
+#: Boundaries below this number are not worth sweeping.
+_FEW_BOUNDARIES: Final = 4096
+_END: Final = 1 << CODE_BITS
+
+
+class Port:
+    """A port of a switch, and what hangs on it."""
+
+    __slots__ = (
+        "dropped",
+        "far",
+        "listener",
+        "number",
+        "received",
+        "received_bytes",
+        "sent",
+        "sent_bytes",
+        "switch",
+        "walks",
+        "wire_in",
+        "wire_out",
+    )
+
+    def __init__(self, switch: Switch, number: int, wire_out: Wire, wire_in: Wire) -> None:
+        self.switch: Final = switch
+        self.number: Final = number
+        self.wire_out: Final = wire_out
+        self.wire_in: Final = wire_in
+        #: The port at the other end; None if a host or client is there.
+        self.far: Port | None = None
+        #: Who takes packets that leave here, if it is a host or client.
+        self.listener: Callable[[Any, int], None] | None = None
+        self.walks: Final[dict[int, Walk]] = {}
+        self.received = self.received_bytes = self.sent = self.sent_bytes = self.dropped = 0
+
+    def counters(self) -> PortCount:
+        """What it has counted."""
+        return PortCount(Count(self.received, self.received_bytes), Count(self.sent, self.sent_bytes), self.dropped)
+
+
+class Walk:
+    """What happens to the packets of one class that come in by one port, as far as no wire takes time."""
+
+    __slots__ = ("bytes", "came", "crossings", "dead", "epoch", "hits", "outputs", "packets", "passed", "unmatched")
+
+    def __init__(self, came: Port, epoch: int) -> None:
+        #: The port it came in by.
+        self.came: Final = came
+        self.epoch: Final = epoch
+        self.packets = 0
+        self.bytes = 0
+        #: Flows that decided on the way.
+        self.hits: list[Entry] = []
+        #: Switches without a flow for it.
+        self.unmatched: list[Switch] = []
+        #: Ports by which it left for another switch, at once.
+        self.passed: list[Port] = []
+        #: Ports by which it reached a host or client, at once.
+        self.outputs: list[Port] = []
+        #: Ports whose wire takes time or chances.
+        self.crossings: list[Port] = []
+        #: Ports whose wire or far switch is down, or where it would have gone round in a circle.
+        self.dead: list[Port] = []
+
+    def settle(self) -> None:
+        """Pass the counts on to flows and ports."""
+        packets, size = self.packets, self.bytes
+        if not packets:
+            return
+        self.packets = self.bytes = 0
+        self.came.received += packets
+        self.came.received_bytes += size
+        for entry in self.hits:
+            entry.packets += packets
+            entry.bytes += size
+        for switch in self.unmatched:
+            switch.unmatched += packets
+        for port in self.passed:
+            port.sent += packets
+            port.sent_bytes += size
+            if port.far is not None:
+                port.far.received += packets
+                port.far.received_bytes += size
+        for port in self.outputs:
+            port.sent += packets
+            port.sent_bytes += size
+        for port in self.dead:
+            port.dropped += packets
+
+
+class _Classes:
+    """The boundaries of a category: intervals of codes that all tables treat alike."""
+
+    __slots__ = ("epoch", "irregular", "known", "pending", "starts", "sweep_at")
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.starts = [0]
+        self.known = {0}
+        self.pending: list[int] = []
+        self.irregular = False
+        #: So many boundaries, and it is time to look which of them are still needed.
+        self.sweep_at = _FEW_BOUNDARIES
+
+    def note(self, value: int, mask: int) -> None:
+        """A flow with this match exists."""
+        end = value + (_END - mask)
+        known = self.known
+        if value not in known:
+            known.add(value)
+            self.pending.append(value)
+        if end not in known and end < _END:
+            known.add(end)
+            self.pending.append(end)
+
+    def start(self, code: int) -> int:
+        """The first code of the class of a code."""
+        starts = self.starts
+        if self.pending:
+            if len(self.pending) < 16:
+                for boundary in self.pending:
+                    insort(starts, boundary)
+            else:
+                starts += self.pending
+                starts.sort()
+            self.pending.clear()
+        return starts[bisect_right(starts, code) - 1]
+
+
+class Forwarding:
+    """Switches joined by wires."""
+
+    def __init__(self, topology: Topology, scheduler: Scheduler, *, seed: int = 0, capacity: int | None = None) -> None:
+        self.topology: Final = topology
+        self.scheduler: Final = scheduler
+        self.switches: Final = {name: Switch(name, capacity) for name in topology.switches}
+        self.down_switches: Final[set[str]] = set()
+        self.down_links: Final[set[tuple[str, str]]] = set()
+        #: Packets dropped because too many were under way, and those cut off in a circle.
+        self.overflowed = 0
+        self.looped = 0
+        self.in_flight = 0
+        #: Counts changes of client ports.
+        self.attachments = 0
+        self._rng = random.Random(seed)
+        self._epoch = 0
+        self._classes: dict[int, _Classes] = {}
+        self._wires: dict[tuple[str, str], Wire] = {}
+        for link in topology.links:
+            self._wires[link.a, link.b] = Wire(link.settings)
+            self._wires[link.b, link.a] = Wire(link.settings)
+        self.ports: Final[dict[tuple[str, int], Port]] = {}
+        for switch in topology.switches:
+            for number, peer in topology.ports(switch).items():
+                self.ports[switch, number] = self._port(switch, number, peer)
+        for (switch, number), port in self.ports.items():
+            peer, far = topology.peer_port(switch, number)
+            port.far = self.ports.get((peer, far))
+
+    def _port(self, switch: str, number: int, peer: str) -> Port:
+        return Port(self.switches[switch], number, self._wires[switch, peer], self._wires[peer, switch])
+
+    # -- what it consists of -------------------------------------------------------------------
+
+    def add_port(self, switch: str, number: int, host: str) -> Port:
+        """A client's port: it shares the wires of its host's link."""
+        port = self.ports[switch, number] = self._port(switch, number, host)
+        self.attachments += 1
+        self._epoch += 1
+        return port
+
+    def remove_port(self, port: Port) -> None:
+        """Take a client's port away."""
+        for walk in port.walks.values():
+            walk.settle()
+        del self.ports[port.switch.name, port.number]
+        self.attachments += 1
+        self._epoch += 1
+
+    def install(self, switch: str, changes: Sequence[FlowChange]) -> None:
+        """Carry out changes on a switch; `Rejected` and none of them if they do not fit."""
+        target = self.switches[switch]
+        target.apply(changes)
+        for change in changes:
+            match = change.flow.match
+            classes = self._classes.get(match.category)
+            if classes is None:
+                classes = self._classes[match.category] = _Classes()
+            classes.epoch += 1
+            if match.is_prefix:
+                classes.note(*match.bits)
+            else:
+                classes.irregular = True
+            if len(classes.known) > classes.sweep_at:
+                self._sweep(match.category, classes)
+
+    def set_switch(self, name: str, up: bool, keep_table: bool = False) -> bool:
+        """Take a switch down (it forgets its table unless told otherwise) or up; whether that is news."""
+        if name not in self.switches:
+            raise InvalidInput(expected="a switch", got=name, where="data plane")
+        if up != (name in self.down_switches):
+            return False
+        self.settle()
+        self._epoch += 1
+        if up:
+            self.down_switches.discard(name)
+        else:
+            self.down_switches.add(name)
+            if not keep_table:
+                self.switches[name].clear()
+        return True
+
+    def set_link(self, a: str, b: str, up: bool) -> bool:
+        """Take a link down or up; whether that is news."""
+        ends = self.topology.link(a, b).id
+        if up != (ends in self.down_links):
+            return False
+        self.settle()
+        self._epoch += 1
+        (self.down_links.discard if up else self.down_links.add)(ends)
+        for wire in (self._wires[a, b], self._wires[b, a]):
+            wire.up = up
+            wire.reset()
+        return True
+
+    def link_wires(self, a: str, b: str) -> tuple[Wire, Wire]:
+        """Both directions of a link, from a to b first."""
+        self.topology.link(a, b)
+        return self._wires[a, b], self._wires[b, a]
+
+    # -- carrying packets ------------------------------------------------------------------------
+
+    def inject(self, port: Port, category: int, code: int, item: Any, size: int) -> None:
+        """A host or client sends a packet into its port."""
+        wire = port.wire_in
+        if wire.perfect and wire.up:
+            self.accept(port, category, code, item, size)
+        else:
+            self._cross(wire, None, port, category, code, item, size, 0)
+
+    def accept(self, port: Port, category: int, code: int, item: Any, size: int, hops: int = 0) -> None:
+        """A packet has come in by a port."""
+        classes = self._classes.get(category)
+        if classes is None or classes.irregular:
+            key, epoch = code, self._epoch + (classes.epoch if classes is not None else 0)
+        else:
+            # `start` with the usual case, nothing pending, in line
+            starts = classes.starts
+            start = starts[bisect_right(starts, code) - 1] if not classes.pending else classes.start(code)
+            key, epoch = start, self._epoch + classes.epoch
+        key |= category << CODE_BITS
+        walk = port.walks.get(key)
+        if walk is None or walk.epoch != epoch:
+            walk = self._remember(port, key, walk, category, code, epoch)
+        walk.packets += 1
+        walk.bytes += size
+        for out in walk.outputs:
+            listener = out.listener
+            if listener is not None:
+                listener(item, size)
+            else:
+                out.dropped += 1
+        if walk.crossings:
+            if hops >= len(self.switches):
+                self.looped += 1
+                return
+            for out in walk.crossings:
+                self._cross(out.wire_out, out, out.far, category, code, item, size, hops + 1)
+
+    def _remember(self, port: Port, key: int, stale: Walk | None, category: int, code: int, epoch: int) -> Walk:
+        if stale is not None:
+            stale.settle()
+        elif len(port.walks) >= _MAX_WALKS:
+            for walk in port.walks.values():
+                walk.settle()
+            port.walks.clear()
+        walk = port.walks[key] = self.walk(port, category, code, epoch)
+        return walk
+
+    def _sweep(self, category: int, classes: _Classes) -> None:
+        """Forget the boundaries of flows that are gone."""
+        flows = [c.entries() for s in self.switches.values() if (c := s.classifier(category)) is not None]
+        fresh = self._classes[category] = _Classes()
+        fresh.epoch = classes.epoch + 1
+        for match in {entry.flow.match for entries in flows for entry in entries}:
+            if match.is_prefix:
+                fresh.note(*match.bits)
+            else:
+                fresh.irregular = True
+        fresh.sweep_at = max(_FEW_BOUNDARIES, 2 * len(fresh.known))
+
+    def walk(self, port: Port, category: int, code: int, epoch: int = 0) -> Walk:
+        """Where a packet goes at once.  Counts nothing."""
+        walk = Walk(port, epoch)
+        if port.switch.name in self.down_switches:
+            walk.dead.append(port)
+            return walk
+        stack = [port]
+        seen = {port}
+        while stack:
+            came = stack.pop()
+            switch = came.switch
+            decision = switch.lookup(category, code, came.number)
+            if not decision:
+                walk.unmatched.append(switch)
+                continue
+            walk.hits += decision
+            numbers = decision[0].flow.ports
+            if len(decision) > 1:
+                numbers = numbers.union(*(entry.flow.ports for entry in decision[1:]))
+            for number in sorted(numbers):
+                if number == came.number:
+                    continue
+                out = self.ports.get((switch.name, number))
+                if out is None:
+                    continue  # the client has left; its flows will follow
+                far = out.far
+                if not out.wire_out.up or (far is not None and far.switch.name in self.down_switches):
+                    walk.dead.append(out)
+                elif not out.wire_out.perfect:
+                    walk.crossings.append(out)
+                elif far is None:
+                    walk.outputs.append(out)
+                elif far in seen:
+                    walk.dead.append(out)
+                else:
+                    walk.passed.append(out)
+                    seen.add(far)
+                    stack.append(far)
+        return walk
+
+    def _cross(
+        self,
+        wire: Wire,
+        out: Port | None,
+        into: Port | None,
+        category: int,
+        code: int,
+        item: Any,
+        size: int,
+        hops: int,
+    ) -> None:
+        """Send a packet over a wire that takes time or chances."""
+        scheduler = self.scheduler
+        arrival = wire.offer(scheduler.time(), size, self._rng) if wire.up else None
+        if arrival is None or self.in_flight >= MAX_IN_FLIGHT:
+            self.overflowed += arrival is not None
+            blamed = out if out is not None else into
+            if blamed is not None:
+                blamed.dropped += 1
+            return
+        if out is not None:
+            out.sent += 1
+            out.sent_bytes += size
+        self.in_flight += 1
+        scheduler.call_at(arrival, self._arrive, wire, out, into, category, code, item, size, hops)
+
+    def _arrive(
+        self,
+        wire: Wire,
+        out: Port | None,
+        into: Port | None,
+        category: int,
+        code: int,
+        item: Any,
+        size: int,
+        hops: int,
+    ) -> None:
+        self.in_flight -= 1
+        if not wire.up:
+            wire.lost += 1
+        elif into is not None:
+            if self.ports.get((into.switch.name, into.number)) is not into:
+                return  # a client sent this and left
+            self.accept(into, category, code, item, size, hops)
+        elif out is not None and out.listener is not None:
+            out.listener(item, size)
+        elif out is not None:
+            out.dropped += 1
+
+    # -- counters ----------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring all counters up to date."""
+        for port in self.ports.values():
+            for walk in port.walks.values():
+                if walk.packets:
+                    walk.settle()
+
+    def port_counters(self, switch: str) -> dict[int, PortCount]:
+        """What the ports of a switch have counted."""
+        self.settle()
+        return {number: port.counters() for (name, number), port in self.ports.items() if name == switch}

@@ -1,0 +1,179 @@
+"""The link between a client and its switch over UDP: pure, the same at both ends.
+
+UDP on loopback does not lose packets on a wire, it loses them in socket buffers, and
+silently.  So each end counts its datagrams, tells the other how far it has come, and keeps
+no more than a window of bytes under way; what does not fit waits in a bounded queue, and what
+does not fit there is dropped *and counted*.
+
+    queue ──▶ [ window: sent, not yet acknowledged ] ──▶ socket buffers ──▶ other end
+    full: dropped, counted                     ◀── acknowledged, window (in KiB) ──
+
+Every datagram acknowledges; if there is nothing to send, an empty one does, once per turn of
+the event loop.  A receiver that serves many senders advertises a smaller window to each.  If
+acknowledgements stop (a datagram was lost after all), the window opens again after
+`STALL` seconds: this is flow control, not recovery.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, batches, encode_datagram
+
+__all__ = ["STALL", "HostLink", "LinkStatistics"]
+
+#: Seconds without an acknowledgement after which datagrams under way are given up.
+STALL: Final = 0.2
+#: Bytes under way at most, unless the other end says otherwise.
+WINDOW: Final = 96 * 1024
+#: What the kernel adds to a datagram in its accounts, about.
+_OVERHEAD: Final = 768
+_WRAP: Final = 1 << 32
+
+
+class LinkStatistics(msgspec.Struct, frozen=True):
+    """What a host link has counted."""
+
+    sent_datagrams: int
+    sent_packets: int
+    received_datagrams: int
+    #: Datagrams of the other end that never came.
+    lost_datagrams: int
+    #: Packets dropped because the queue was full.
+    dropped_packets: int
+    #: How often acknowledgements stopped coming.
+    stalls: int
+    queued_packets: int
+
+
+class HostLink:
+    """One end of the link."""
+
+    def __init__(self, token: int, *, max_packets: int = 65_536, max_bytes: int = 16 << 20) -> None:
+        self.token: Final = token
+        #: Bound of the queue.
+        self.max_packets: Final = max_packets
+        self.max_bytes: Final = max_bytes
+        #: The window that we grant the other end, in KiB.
+        self.grant = WINDOW >> 10
+        #: Whether an acknowledgement is due.
+        self.owes = False
+        self.received = 0
+        self.lost = 0
+        self.dropped = 0
+        self.sent_packets = 0
+        self.stalls = 0
+        self._window = WINDOW
+        self._queue: deque[bytes] = deque()
+        self._queue_bytes = 0
+        self._next = 1
+        #: (number, bytes) of datagrams under way.
+        self._under_way: deque[tuple[int, int]] = deque()
+        self._under_way_bytes = 0
+        self._progress = 0.0
+        self._highest = 0
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def push(self, packet: bytes) -> bool:
+        """Queue an encoded packet; False if it was dropped because the queue is full."""
+        if len(self._queue) >= self.max_packets or self._queue_bytes + len(packet) > self.max_bytes:
+            self.dropped += 1
+            return False
+        self._queue.append(packet)
+        self._queue_bytes += len(packet)
+        return True
+
+    @property
+    def queued(self) -> int:
+        """Packets that wait."""
+        return len(self._queue)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits."""
+        return not self._queue
+
+    def datagrams(self, now: float) -> list[bytes]:
+        """What to send now: as much of the queue as the window allows, or an acknowledgement that is due."""
+        out: list[bytes] = []
+        if self._queue:
+            if self._under_way and now - self._progress >= STALL:
+                self.stalls += 1
+                self._under_way.clear()
+                self._under_way_bytes = 0
+            while self._queue and (not self._under_way or self._under_way_bytes < self._window):
+                if not self._under_way:
+                    self._progress = now
+                out.append(self._seal(self._take()))
+        if not out and self.owes:
+            out.append(self._seal(()))
+        if out:
+            self.owes = False
+        return out
+
+    def hello(self) -> bytes:
+        """The greeting that makes an end's address known."""
+        return encode_datagram(self.token, (), kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)
+
+    def stalled_until(self) -> float | None:
+        """When to try again though nothing has come; None if nothing waits."""
+        return self._progress + STALL if self._queue else None
+
+    def _take(self) -> list[bytes]:
+        group = next(batches(self._head()))
+        for part in group:
+            self._queue.popleft()
+            self._queue_bytes -= len(part)
+        return group
+
+    def _head(self) -> Iterable[bytes]:
+        return iter(self._queue)
+
+    def _seal(self, parts: Iterable[bytes]) -> bytes:
+        group = list(parts)
+        number = 0
+        if group:
+            number, self._next = self._next, self._next + 1 if self._next + 1 < _WRAP else 1
+        datagram = encode_datagram(self.token, group, sequence=number, acknowledged=self._highest, window=self.grant)
+        if group:
+            cost = len(datagram) - DATAGRAM_HEADER + _OVERHEAD
+            self._under_way.append((number, cost))
+            self._under_way_bytes += cost
+            self.sent_packets += len(group)
+        return datagram
+
+    # -- receiving -----------------------------------------------------------------------------
+
+    def heard(self, sequence: int, acknowledged: int, window: int, now: float) -> None:
+        """The header of a datagram from the other end."""
+        if sequence:
+            self.received += 1
+            self.owes = True
+            ahead = (sequence - self._highest) % _WRAP
+            if 0 < ahead < _WRAP // 2:
+                self.lost += ahead - 1
+                self._highest = sequence
+            else:
+                self.lost -= self.lost > 0  # overtaken, not lost
+        self._window = max(window, 1) << 10
+        under_way = self._under_way
+        while under_way and (acknowledged - under_way[0][0]) % _WRAP < _WRAP // 2:
+            self._under_way_bytes -= under_way.popleft()[1]
+            self._progress = now
+
+    def statistics(self) -> LinkStatistics:
+        """What it has counted."""
+        return LinkStatistics(
+            sent_datagrams=self._next - 1,
+            sent_packets=self.sent_packets,
+            received_datagrams=self.received,
+            lost_datagrams=self.lost,
+            dropped_packets=self.dropped,
+            stalls=self.stalls,
+            queued_packets=len(self._queue),
+        )

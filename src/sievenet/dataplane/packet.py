@@ -1,0 +1,233 @@
+"""Packets and datagrams: what travels between clients and switches.
+
+A packet is one event on its way: its category and code (what the switches match), who
+sent it, its number and time of departure, and the encoded event.  On the loopback
+network several packets share a datagram:
+
+    datagram   magic "SV" | version | kind | packets u16 | window KiB u16 | sequence u32 | acknowledged u32 | token u64
+    packet     body length u16 | category u16 | flags u8 | 0 u8 | code u128 | publisher u64 | sequence u64 |
+               departure ns u64 | body
+
+All numbers are big-endian.  `token` is the secret a client was given when it attached;
+the datagram's `sequence` counts datagrams one way (0: carries no packets), `acknowledged`
+is the highest that came the other way, and `window` says how many bytes may be under way to
+the sender: flow control for socket buffers, see `hostlink`.
+
+A client's publisher number follows from its token (`publisher_of`), so that a client
+cannot use up the sequence numbers of another: the plane knows the only number it may use.
+
+Bytes from outside are checked before anything is believed: total length, magic, version,
+kind, the number of packets, and that the packets fill the datagram exactly.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from sievenet.errors import CodecError, InvalidInput
+from sievenet.network.flow import MAX_CATEGORY
+
+__all__ = [
+    "DATAGRAM_HEADER",
+    "MAX_BODY",
+    "MAX_DATAGRAM",
+    "PACKET_HEADER",
+    "VERSION",
+    "Datagram",
+    "Kind",
+    "Packet",
+    "decode",
+    "encode",
+    "encode_datagram",
+    "encode_packet",
+    "publisher_of",
+    "split",
+]
+
+VERSION: Final = 1
+_MAGIC: Final = 0x5356
+
+_DATAGRAM: Final = struct.Struct(">HBBHHIIQ")
+_PACKET: Final = struct.Struct(">HHBBQQQQQ")
+
+#: Bytes before the first packet.
+DATAGRAM_HEADER: Final = _DATAGRAM.size
+#: Bytes of a packet before its body.
+PACKET_HEADER: Final = _PACKET.size
+#: The most that UDP over IPv4 carries.
+MAX_DATAGRAM: Final = 65_507
+#: The longest encoded event.
+MAX_BODY: Final = MAX_DATAGRAM - DATAGRAM_HEADER - PACKET_HEADER
+
+#: Several packets share a datagram up to this size: enough to make system calls cheap, little enough for a buffer
+#: to hold many.
+FULL_DATAGRAM: Final = 16_384
+
+_LOW: Final = (1 << 64) - 1
+
+
+class Kind(IntEnum):
+    """What a datagram is for."""
+
+    #: Carries packets; without any it only acknowledges.
+    DATA = 0
+    #: "Here I am": the plane notes the sender's address and answers with the same kind.
+    HELLO = 1
+
+
+_LAST_KIND: Final = int(max(Kind))
+
+
+class Packet(msgspec.Struct, frozen=True):
+    """One event on its way."""
+
+    category: int
+    #: What switches match: the event's dz, left-aligned in 128 bits.
+    code: int
+    publisher: int
+    sequence: int
+    #: When it left, in nanoseconds of the publisher's clock.
+    departure: int
+    flags: int = 0
+    #: The encoded event.
+    body: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return PACKET_HEADER + len(self.body)
+
+
+class Datagram(msgspec.Struct, frozen=True):
+    """A decoded datagram."""
+
+    token: int
+    kind: Kind
+    sequence: int
+    acknowledged: int
+    #: Bytes that may be under way to whoever sent this, in KiB.
+    window: int
+    packets: list[Packet]
+
+
+def publisher_of(token: int) -> int:
+    """The publisher number of the client that holds a token; says nothing about the token."""
+    return int.from_bytes(blake2b(token.to_bytes(8, "big"), digest_size=8, person=b"sievenet").digest(), "big")
+
+
+def encode_packet(packet: Packet) -> bytes:
+    """The bytes of one packet."""
+    body = packet.body
+    if len(body) > MAX_BODY:
+        raise InvalidInput(expected=f"at most {MAX_BODY} bytes", got=len(body), where="packet.body")
+    if not 0 <= packet.category <= MAX_CATEGORY:
+        raise InvalidInput(expected=f"0..{MAX_CATEGORY}", got=packet.category, where="packet.category")
+    code = packet.code
+    try:
+        head = _PACKET.pack(
+            len(body),
+            packet.category,
+            packet.flags,
+            0,
+            code >> 64,
+            code & _LOW,
+            packet.publisher,
+            packet.sequence,
+            packet.departure,
+        )
+    except struct.error as error:
+        raise InvalidInput(str(error), where="packet") from None
+    return head + body
+
+
+def encode_datagram(
+    token: int,
+    encoded: Iterable[bytes],
+    *,
+    kind: Kind = Kind.DATA,
+    sequence: int = 0,
+    acknowledged: int = 0,
+    window: int = 64,
+) -> bytes:
+    """One datagram around packets that are bytes already."""
+    parts = list(encoded)
+    head = _DATAGRAM.pack(
+        _MAGIC, VERSION, kind, len(parts), window, sequence & 0xFFFFFFFF, acknowledged & 0xFFFFFFFF, token
+    )
+    datagram = head + b"".join(parts)
+    if len(datagram) > MAX_DATAGRAM:
+        raise InvalidInput(expected=f"at most {MAX_DATAGRAM} bytes", got=len(datagram), where="datagram")
+    return datagram
+
+
+def batches(encoded: Iterable[bytes], full: int = FULL_DATAGRAM) -> Iterator[list[bytes]]:
+    """Packets in groups that fit a datagram each; one that is longer than `full` travels alone."""
+    group: list[bytes] = []
+    size = DATAGRAM_HEADER
+    for part in encoded:
+        if group and size + len(part) > full:
+            yield group
+            group, size = [], DATAGRAM_HEADER
+        group.append(part)
+        size += len(part)
+    if group:
+        yield group
+
+
+def encode(token: int, packets: Iterable[Packet]) -> list[bytes]:
+    """Packets as datagrams; none becomes a greeting."""
+    datagrams = [encode_datagram(token, group) for group in batches(map(encode_packet, packets))]
+    return datagrams or [encode_datagram(token, (), kind=Kind.HELLO)]
+
+
+def header(data: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
+    """``(token, kind, sequence, acknowledged, window, packets)`` of a datagram, or `CodecError`."""
+    if not DATAGRAM_HEADER <= len(data) <= MAX_DATAGRAM:
+        raise CodecError(expected=f"{DATAGRAM_HEADER}..{MAX_DATAGRAM} bytes", got=len(data), where="datagram")
+    magic, version, kind, count, window, sequence, acknowledged, token = _DATAGRAM.unpack_from(data)
+    if magic != _MAGIC:
+        raise CodecError(expected=f"magic {_MAGIC:#x}", got=f"{magic:#x}", where="datagram")
+    if version != VERSION:
+        raise CodecError(expected=f"version {VERSION}", got=version, where="datagram")
+    if kind > _LAST_KIND:
+        raise CodecError(expected="a known kind", got=kind, where="datagram")
+    if count * PACKET_HEADER > len(data) - DATAGRAM_HEADER:
+        raise CodecError(expected=f"room for {count} packets", got=f"{len(data)} bytes", where="datagram")
+    return token, kind, sequence, acknowledged, window, count
+
+
+def split(data: bytes | memoryview, count: int) -> list[tuple[int, int, int, int, int]]:
+    """Where the packets of a datagram are: ``(start, end, category, code, publisher)`` each, or `CodecError`."""
+    found = []
+    unpack = _PACKET.unpack_from
+    at, end = DATAGRAM_HEADER, len(data)
+    last = end - PACKET_HEADER
+    for _ in range(count):
+        if at > last:
+            raise CodecError(expected="a packet header", got=f"{end - at} bytes", where=f"datagram byte {at}")
+        length, category, _flags, zero, hi, lo, publisher, _sequence, _departure = unpack(data, at)
+        after = at + PACKET_HEADER + length
+        if after > end or zero:
+            raise CodecError(expected=f"a body of {length} bytes", got=end - at, where=f"datagram byte {at}")
+        found.append((at, after, category, (hi << 64) | lo, publisher))
+        at = after
+    if at != end:
+        raise CodecError(expected="nothing after the last packet", got=f"{end - at} bytes", where="datagram")
+    return found
+
+
+def decode(data: bytes | memoryview) -> Datagram:
+    """The datagram that some bytes are, or `CodecError`."""
+    token, kind, sequence, acknowledged, window, count = header(data)
+    packets = []
+    for start, end, category, code, publisher in split(data, count):
+        _, _, flags, _, _, _, _, number, departure = _PACKET.unpack_from(data, start)
+        body = bytes(data[start + PACKET_HEADER : end])
+        packets.append(Packet(category, code, publisher, number, departure, flags, body))
+    return Datagram(token, Kind(kind), sequence, acknowledged, window, packets)

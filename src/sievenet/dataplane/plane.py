@@ -1,0 +1,156 @@
+"""What a data plane is, for those who decide: the interface, its notices and its counters.
+
+Every data plane (embedded, simulated, OpenFlow) is used through `DataPlane` and held to
+one contract suite, `sievenet.testing.dataplane_contract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from sievenet.network.flow import FlowChange, FlowKey
+from sievenet.network.table import FlowTable
+from sievenet.network.topology import Attachment, Topology
+
+__all__ = [
+    "Attached",
+    "Count",
+    "DataPlane",
+    "LinkDown",
+    "LinkUp",
+    "Notice",
+    "PortCount",
+    "SwitchCounters",
+    "SwitchDown",
+    "SwitchUp",
+]
+
+
+class SwitchUp(msgspec.Struct, frozen=True, tag=True):
+    """A switch answers (again); what its table holds must be read."""
+
+    switch: str
+
+
+class SwitchDown(msgspec.Struct, frozen=True, tag=True):
+    """A switch is gone, with its table."""
+
+    switch: str
+
+
+class LinkUp(msgspec.Struct, frozen=True, tag=True):
+    """A link carries packets (again)."""
+
+    a: str
+    b: str
+
+
+class LinkDown(msgspec.Struct, frozen=True, tag=True):
+    """A link carries nothing."""
+
+    a: str
+    b: str
+
+
+Notice: TypeAlias = SwitchUp | SwitchDown | LinkUp | LinkDown
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """A client's place in the network: a port of its own at its host's switch."""
+
+    client: str
+    host: str
+    switch: str
+    port: int
+    #: The secret that its datagrams carry.
+    token: int = 0
+    #: Where to send them: (address, UDP port), or None if the plane has no sockets of its own.
+    endpoint: tuple[str, int] | None = None
+
+    @property
+    def attachment(self) -> Attachment:
+        """Switch and port alone."""
+        return Attachment(self.switch, self.port)
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Packets and their bytes."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.packets + other.packets, self.bytes + other.bytes)
+
+
+class PortCount(msgspec.Struct, frozen=True):
+    """What went through a port."""
+
+    received: Count = Count()
+    sent: Count = Count()
+    #: Not sent because the link was down, full or lossy, or because nobody listened.
+    dropped: int = 0
+
+
+class SwitchCounters(msgspec.Struct, frozen=True):
+    """What a switch has counted since it came up."""
+
+    flows: Mapping[FlowKey, Count]
+    ports: Mapping[int, PortCount]
+    #: Packets that no flow wanted.
+    unmatched: int = 0
+    #: Flows that fit its table, if it has a limit.
+    capacity: int | None = None
+
+
+@runtime_checkable
+class DataPlane(Protocol):
+    """A network of switches that can be told what to do."""
+
+    @property
+    def topology(self) -> Topology:
+        """The whole network, what is down included."""
+        ...
+
+    async def apply(self, switch: str, changes: Sequence[FlowChange]) -> None:
+        """Carry out changes in order; returns when the switch has acknowledged all of them.
+
+        `Unavailable` if it is down or does not acknowledge in time: then its state is
+        undefined.  `Rejected` if it refuses (a full table): then none was carried out.
+        """
+        ...
+
+    async def table(self, switch: str) -> FlowTable:
+        """What the switch holds, after everything that was sent to it before; or `Unavailable`."""
+        ...
+
+    async def counters(self, switch: str) -> SwitchCounters:
+        """What the switch has counted; or `Unavailable`."""
+        ...
+
+    def notices(self) -> AsyncIterator[Notice]:
+        """What fails and comes back, from the call on."""
+        ...
+
+    def down(self) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+        """The switches and links that are down now."""
+        ...
+
+    async def attach(self, host: str, client: str, port: int | None = None) -> Attached:
+        """Give a client a port at its host's switch, if possible the one it asks for.
+
+        The same client gets the same port until it is detached.  `InvalidInput` for an
+        unknown host, `Unavailable` if the host's switch or link is down.
+        """
+        ...
+
+    async def detach(self, client: str) -> None:
+        """Take a client's port away; nothing happens if it has none."""
+        ...
+
+    async def close(self) -> None:
+        """Stop, and give everything back."""
+        ...
