@@ -3,7 +3,7 @@
 Interests become flow entries in switches and an event's content becomes the destination address of its packet, so a
 plain packet match is a content match. The packages below this one, each importing only from those before it:
 
-    errors → content → index → matcher → workload → network → config → dataplane → control → transport → routers
+    errors → content → index → matcher → workload → network → dataplane → control → config → transport → routers
            → cache → client / daemon → sync → pipeline → dashboard → testing → cli
 
 Importing `sievenet` itself imports none of them: a name is looked up in its package when it is first asked for, so

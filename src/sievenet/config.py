@@ -7,8 +7,10 @@ setting that is silently ignored is worse than none.
     topology = "fattree,k=4"
     state = "/var/lib/sievenet"
 
-    [control]
+    [listen]
     port = 7400
+
+    [control]
     lease = 30.0
 
     [links]
@@ -23,10 +25,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from sievenet.control.config import ControlConfig
 from sievenet.errors import InvalidInput
 from sievenet.network.link import LinkSettings
 
-__all__ = ["Config", "ControlConfig", "DataConfig", "PlanConfig", "load_config"]
+__all__ = ["Config", "DataConfig", "ListenConfig", "load_config"]
 
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -37,17 +40,13 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all sections."""
 
 
-class ControlConfig(_Settings, frozen=True):
-    """The control port, and how patient the daemon is."""
+class ListenConfig(_Settings, frozen=True):
+    """The control port, and what one connection may do."""
 
     #: Address to listen on; anything but loopback lets others in, and nothing is encrypted.
     host: str = "127.0.0.1"
     #: TCP port; 0 takes a free one.
     port: Port = 7400
-    #: Seconds without a word after which a client's registrations are taken back.
-    lease: Seconds = 30.0
-    #: Seconds that a switch has to acknowledge a change before its state counts as undefined.
-    acknowledge: Seconds = 2.0
     #: Seconds that a new connection has to say hello.
     hello: Seconds = 5.0
     #: Bytes of the largest request.
@@ -69,15 +68,6 @@ class DataConfig(_Settings, frozen=True):
     capacity: Positive | None = None
 
 
-class PlanConfig(_Settings, frozen=True):
-    """Index plans of categories that are registered without one."""
-
-    #: Bits of an event's code (at most 112).
-    bits: Annotated[int, msgspec.Meta(ge=1, le=112)] = 64
-    #: Entries of a subscription's cover: more entries, fewer false positives, more flows.
-    budget: Positive = 16
-
-
 class Config(_Settings, frozen=True):
     """Everything that a daemon can be told."""
 
@@ -85,9 +75,10 @@ class Config(_Settings, frozen=True):
     topology: str = "testbed"
     #: Directory for the journal and the daemon's key; None keeps everything in memory, to be gone with the process.
     state: str | None = None
+    #: Leases, plans of new categories, partitions, trees: see `sievenet.control.config`.
     control: ControlConfig = ControlConfig()
+    listen: ListenConfig = ListenConfig()
     data: DataConfig = DataConfig()
-    plans: PlanConfig = PlanConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()
     #: JSON files with schemas to register at start.
@@ -99,7 +90,7 @@ class Config(_Settings, frozen=True):
 def load_config(path: str | Path | None = None, **changes: Any) -> Config:
     """The configuration of a TOML file with changes on top; a change is ``section__key`` or ``key``, None is none.
 
-    >>> load_config(control__port=0, topology="ring,switches=4").control.port
+    >>> load_config(listen__port=0, topology="ring,switches=4").listen.port
     0
     """
     data: dict[str, Any] = {}

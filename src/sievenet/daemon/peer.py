@@ -13,7 +13,7 @@ import logging
 import socket
 from typing import Final, Protocol
 
-from sievenet.config import ControlConfig
+from sievenet.config import ListenConfig
 from sievenet.control import protocol as p
 from sievenet.control.framing import Malformed, daemon_framer, failure, frame
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
@@ -46,7 +46,7 @@ class Peer:
     """A connection from its first byte to its last."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler, config: ControlConfig
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler, config: ListenConfig
     ) -> None:
         self._reader = reader
         self._writer = writer
