@@ -3,11 +3,11 @@
 Each subscription starts from an *anchor*, an actual quote: so popular symbols are asked
 for often, and prices where prices are.  Around it:
 
-    symbol    the anchor's and up to four others, popular ones rather
+    symbol    the anchor's and up to four others, rather few, popular ones rather
     prices    a band of a few percent around the anchor's
-    volume    at least about the anchor's
+    volume    at least a part of the anchor's
 
-Which of these it constrains is drawn per attribute; it constrains at least one.
+A subscription always wants its anchor.  Which attributes it constrains is drawn: at least two.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from sievenet.workload.space import whole
 __all__ = ["watchers"]
 
 _MOST_SYMBOLS: Final = 5
+#: Attributes that every subscription constrains at least.
+_LEAST: Final = 2
 #: Half-width of a band of prices, as a part of the price: at least and at most.
-_BAND: Final = (0.01, 0.15)
+_BAND: Final = (0.005, 0.06)
 
 
 def watchers(
@@ -55,13 +57,13 @@ def watchers(
             rng.random((n, d)),
             rng.random((n, d)),
             rng.choice(len(weights), size=(n, _MOST_SYMBOLS - 1), p=weights),
-            rng.integers(1, _MOST_SYMBOLS, size=n, endpoint=True),
+            rng.integers(1, _MOST_SYMBOLS, size=(2, n), endpoint=True).min(axis=0),
         ),
     )
     chance = np.array([odds[name] for name in names])
-    used = chosen < chance
-    # Whoever would constrain nothing constrains what was nearest to being chosen.
-    used[np.arange(count), np.argmin(chosen / chance, axis=1)] = True
+    # Whoever would constrain too little constrains what was nearest to being chosen.
+    nearness = chosen / chance
+    used = (nearness < 1.0) | (nearness <= np.sort(nearness, axis=1)[:, _LEAST - 1, None])
     lo, hi = np.empty((count, d)), np.empty((count, d))
     choices: dict[int, Choices] = {}
     for j, attribute in enumerate(schema.attributes):
@@ -74,7 +76,7 @@ def watchers(
             continue
         anchor = anchors[attribute.name][on]
         if attribute.type == "int":
-            lo[on, j] = np.clip(np.floor(anchor * (0.5 + wide[on, j])), least, most)
+            lo[on, j] = np.clip(np.floor(anchor * (0.3 + 0.7 * wide[on, j])), least, most)
         else:
             half = anchor * (_BAND[0] + (_BAND[1] - _BAND[0]) * wide[on, j])
             lo[on, j] = np.clip(np.round(anchor - half, 2), least, most)
