@@ -1,13 +1,33 @@
 """Content becomes bits: cells and dz, index plans, encoding, addresses, tuning kernels.
 
-Start with `dz` (nested subspaces), `cell` (any mask), then `plan` (how a schema's
-content becomes bits).  Imports `errors` and `content` only.
+Start with `dz` (nested subspaces), `cell` (any mask), then `plan` (how a schema's content
+becomes bits) and `cover` (how a filter becomes few entries).  Compiled kernels are imported
+on first use, so importing this package is quick.  Imports `errors` and `content` only.
 """
 
+from sievenet.index.axis import Axis
 from sievenet.index.cell import Cell
 from sievenet.index.cellset import CellSet
 from sievenet.index.codes import Codes
+from sievenet.index.density import Density
 from sievenet.index.dz import FIELD, MAX_BITS, ROOT, Dz
 from sievenet.index.dzset import DzSet
+from sievenet.index.plan import DEFAULT_BUDGET, MAX_BUDGET, Bound, Plan, Region
 
-__all__ = ["FIELD", "MAX_BITS", "ROOT", "Cell", "CellSet", "Codes", "Dz", "DzSet"]
+__all__ = [
+    "DEFAULT_BUDGET",
+    "FIELD",
+    "MAX_BITS",
+    "MAX_BUDGET",
+    "ROOT",
+    "Axis",
+    "Bound",
+    "Cell",
+    "CellSet",
+    "Codes",
+    "Density",
+    "Dz",
+    "DzSet",
+    "Plan",
+    "Region",
+]

@@ -1,0 +1,197 @@
+"""Boxes: filters in grid coordinates, region by region.
+
+    filter ──regions──▶ which regions must hold it ──axes──▶ spans of coordinates ──product──▶ boxes
+
+A constraint that is a union gives several spans on its axis, and the box becomes a product
+of them.  Products are kept small: while there are too many boxes, the two spans with the
+smallest gap between them are joined, which can only enlarge what is covered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.content import Filter, Subscription
+from sievenet.errors import PlanError
+from sievenet.index.axis import MAX_AXIS_BITS
+
+if TYPE_CHECKING:
+    from sievenet.index.encoding import RegionEncoder
+    from sievenet.index.plan import Plan
+
+__all__ = ["Boxes", "Layout", "boxes_of", "layout_of"]
+
+#: Most boxes that one filter becomes in one region.
+_MAX_PER_FILTER: Final = 64
+#: Most boxes that one subscription becomes in one region.
+_MAX_PER_REGION: Final = 256
+
+_Spans = list[tuple[int, int]]
+_Box = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A plan as the arrays that the covering kernels read; a row per region."""
+
+    bits: npt.NDArray[np.int64]
+    orders: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    shares: npt.NDArray[np.float64]
+    positions: npt.NDArray[np.int64]
+    #: Prefix value and mask words.
+    bases: npt.NDArray[np.uint64]
+    no_sample: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Inclusive coordinates of boxes, grouped by region: region r has rows offsets[r]..offsets[r+1]."""
+
+    layout: Layout
+    lo: npt.NDArray[np.int64]
+    hi: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+
+    def wanted(self) -> float:
+        """The volume of the boxes, in shares of their regions (boxes of one filter are disjoint)."""
+        spans = (self.hi - self.lo + 1).astype(np.float64)
+        bits = np.repeat(self.layout.bits, np.diff(self.offsets), axis=0)
+        return float(np.prod(np.ldexp(spans, -bits), axis=1).sum())
+
+
+@lru_cache(maxsize=64)
+def _layout(plan: _ByIdentity) -> Layout:
+    encoders = plan.plan.encoder.regions
+    axes = max(1, max(len(r.scales) for r in encoders))
+    bits = np.zeros((len(encoders), axes), np.int64)
+    positions = np.zeros((len(encoders), axes, MAX_AXIS_BITS), np.int64)
+    longest = max(1, max(len(r.region.order) for r in encoders))
+    orders = np.zeros((len(encoders), longest), np.int64)
+    bases = np.zeros((len(encoders), 4), np.uint64)
+    for r, region in enumerate(encoders):
+        orders[r, : len(region.region.order)] = region.region.order
+        bases[r] = region.prefix.cell(128).words()
+        for d, places in enumerate(region.positions):
+            bits[r, d] = len(places)
+            positions[r, d, : len(places)] = places
+    lengths = np.array([len(r.region.order) for r in encoders], np.int64)
+    shares = np.array([r.region.share(plan.plan.schema) for r in encoders])
+    none = (np.zeros((0, axes), np.int64), np.zeros(len(encoders) + 1, np.int64))
+    return Layout(bits, orders, lengths, shares, positions, bases, none)
+
+
+class _ByIdentity:
+    """A plan as a key that is compared by identity: hashing a plan with many split points is slow."""
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and other.plan is self.plan
+
+    def __hash__(self) -> int:
+        return id(self.plan)
+
+
+def layout_of(plan: Plan) -> Layout:
+    """The plan's arrays, made once."""
+    return _layout(_ByIdentity(plan))
+
+
+def boxes_of(plan: Plan, wanted: Filter | Subscription) -> Boxes:
+    """The boxes of a filter or subscription in every region that must hold it."""
+    layout = layout_of(plan)
+    axes = layout.bits.shape[1]
+    filters = wanted.filters if isinstance(wanted, Subscription) else (wanted,)
+    found: list[list[_Box]] = [[] for _ in plan.regions]
+    for each in filters:
+        if each.empty:
+            continue
+        if each.schema is None:
+            raise PlanError("Expected a filter with a schema: schemaless content has no index", where="cover")
+        plan._check_schema(each.schema)
+        for r, part in _parts(plan, each):
+            found[r] += _region_boxes(plan.encoder.regions[r], part)
+    found = [_fewer(boxes) for boxes in found]
+    offsets = np.zeros(len(found) + 1, np.int64)
+    np.cumsum([len(boxes) for boxes in found], out=offsets[1:])
+    lo = np.zeros((int(offsets[-1]), axes), np.int64)
+    hi = np.zeros((int(offsets[-1]), axes), np.int64)
+    row = 0
+    for boxes in found:
+        for box in boxes:
+            for d, (first, last) in enumerate(box):
+                lo[row, d] = first
+                hi[row, d] = last
+            row += 1
+    return Boxes(layout, lo, hi, offsets)
+
+
+def _parts(plan: Plan, wanted: Filter) -> list[tuple[int, Filter]]:
+    """The regions that must hold a filter, each with the filter's part in it."""
+    areas = region_filters(plan)
+    holding = [r for r, area in enumerate(areas) if not plan.regions[r].rest and area.covers(wanted)]
+    if holding:
+        shares = layout_of(plan).shares
+        return [(min(holding, key=lambda r: (shares[r], r)), wanted)]
+    if not plan.admits(wanted):
+        raise PlanError(
+            "Expected a filter inside the plan's regions, for the plan has none for the rest "
+            f"(see Plan.admits, Plan.with_rest), got {str(wanted)[:200]}",
+            where="cover",
+        )
+    parts = ((r, wanted.intersect(area)) for r, area in enumerate(areas))
+    return [(r, part) for r, part in parts if not part.empty]
+
+
+def region_filters(plan: Plan) -> tuple[Filter, ...]:
+    """Every region as a filter."""
+    return _filters(_ByIdentity(plan))
+
+
+@lru_cache(maxsize=64)
+def _filters(plan: _ByIdentity) -> tuple[Filter, ...]:
+    return tuple(r.filter(plan.plan.schema) for r in plan.plan.regions)
+
+
+def _region_boxes(region: RegionEncoder, part: Filter) -> list[_Box]:
+    spans: list[_Spans] = []
+    for scale in region.scales:
+        values = part.constraints.get(scale.attribute.name)
+        spans.append([(0, (1 << scale.bits) - 1)] if values is None else scale.spans(values))
+    widths = [1 << scale.bits for scale in region.scales]
+    while prod(map(len, spans)) > _MAX_PER_FILTER:
+        _join_nearest(spans, widths)
+    return list(product(*spans))
+
+
+def _join_nearest(spans: list[_Spans], widths: list[int]) -> None:
+    """Join the two spans of one axis that are closest, relative to the axis."""
+    _, axis, at = min(
+        ((each[i + 1][0] - each[i][1]) / widths[d], d, i) for d, each in enumerate(spans) for i in range(len(each) - 1)
+    )
+    spans[axis][at : at + 2] = [(spans[axis][at][0], spans[axis][at + 1][1])]
+
+
+def _fewer(boxes: list[_Box]) -> list[_Box]:
+    """At most `_MAX_PER_REGION` boxes: neighbours in order joined pair by pair."""
+    boxes = list(dict.fromkeys(boxes))
+    while len(boxes) > _MAX_PER_REGION:
+        boxes.sort()
+        pairs = zip(boxes[::2], [*boxes[1::2], boxes[-1]], strict=False)
+        boxes = [_hull(a, b) for a, b in pairs]
+    return boxes
+
+
+def _hull(one: _Box, other: _Box) -> _Box:
+    return tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(one, other, strict=True))
