@@ -108,8 +108,8 @@ def test_batches_hold_their_events(data):
 
 
 def columns(**change):
-    base = {"symbol": ["IBM", "AAPL"], "price": [1.0, 2.0], "volume": [1, 2], "halted": [True, False], "note": ["", "x"]}
-    return {**base, **change}
+    base = {"symbol": ["IBM", "AAPL"], "price": [1.0, 2.0], "volume": [1, 2]}
+    return {**base, "halted": [True, False], "note": ["", "x"], **change}
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_contradictions_are_refused(build, message):
         ("[]", "Expected `object`, got `array`"),
         ('{"name": "s"}', "missing required field `attributes`"),
         ('{"name": "s", "attributes": [{"name": "x", "type": "int", "lo": "0"}]}', r"\$\.attributes\[0\]\.lo"),
-        ('{"name": "s", "attributes": [{"name": "x", "type": "date"}]}', r"Invalid enum value 'date'.*\$\.attributes\[0\]"),
+        ('{"name": "s", "attributes": [{"name": "x", "type": "date"}]}', r"enum value 'date'.*\$\.attributes\[0\]"),
         ('{"name": "s", "attributes": [{"name": "x", "type": "bool", "low": 0}]}', "unknown field `low`"),
         (
             '{"name": "s", "attributes": [{"name": "x", "type": "int", "lo": 2, "hi": 1}]}',
@@ -101,7 +101,7 @@ def test_values_are_checked():
     for attribute, bad in (
         (number, 2), (number, True), (number, "1"), (number, float("nan")), (whole, 1.0), (whole, True), (whole, None)
     ):  # fmt: skip
-        with pytest.raises(EventError, match="got .* - at here"):
+        with pytest.raises(EventError, match=r"got .* - at here"):
             attribute.checked(bad, "here")
     many = Attribute("e", "str", values=tuple("abcdef"))
     with pytest.raises(EventError, match=r"Expected one of 'a', 'b', 'c', 'd', …, got 'z' - at here"):

@@ -58,7 +58,8 @@ class Filter:
     constraints: dict[str, ValueSet]
     #: True if nothing can match; then there are no constraints.
     empty: bool
-    _hash: int
+    #: Made when first asked for: most filters are intermediate results.
+    _hash: int | None
 
     def __init__(
         self, schema: Schema | None = None, constraints: Mapping[str, ValueSet] | None = None
@@ -84,8 +85,7 @@ class Filter:
         _set_schema(self, schema)
         _set_constraints(self, constraints)
         _set_empty(self, empty)
-        name = None if schema is None else schema.name
-        _set_hash(self, hash((name, empty, *((n, v.cuts) for n, v in constraints.items()))))
+        _set_hash(self, None)
 
     @classmethod
     def _canonical(
@@ -102,7 +102,12 @@ class Filter:
         return cls._canonical(schema, {}, empty=True)
 
     def __hash__(self) -> int:
-        return self._hash
+        found = self._hash
+        if found is None:
+            name = None if self.schema is None else self.schema.name
+            found = hash((name, self.empty, *((n, v.cuts) for n, v in self.constraints.items())))
+            _set_hash(self, found)
+        return found
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -110,8 +115,7 @@ class Filter:
         if not isinstance(other, Filter):
             return NotImplemented
         return (
-            self._hash == other._hash
-            and self.empty == other.empty
+            self.empty == other.empty
             and self.constraints == other.constraints
             and (self.schema is other.schema or self.schema == other.schema)
         )
@@ -199,7 +203,9 @@ class Filter:
             merged[name] = both = merged[name] & values if name in merged else values
             if not both:
                 return Filter.nothing(self.schema)
-        return Filter._canonical(self.schema, {n: merged[n] for n in _ordered(self.schema, merged)})
+        if len(merged) != len(self.constraints):
+            merged = {name: merged[name] for name in _ordered(self.schema, merged)}
+        return Filter._canonical(self.schema, merged)
 
     def merge(self, other: Filter) -> Merge:
         """The smallest filter that covers both, and whether it is exactly their union."""
@@ -346,7 +352,11 @@ class Subscription:
 def _ordered(schema: Schema | None, constraints: Mapping[str, ValueSet]) -> list[str]:
     if schema is None:
         return sorted(constraints)
-    return sorted(constraints, key=lambda name: (schema[name], schema.positions[name])[1])
+    try:
+        return sorted(constraints, key=schema.positions.__getitem__)
+    except KeyError as unknown:
+        schema[unknown.args[0]]  # says what there is instead
+        raise
 
 
 def _sort_key(each: Filter) -> tuple[tuple[str, tuple[object, ...]], ...]:

@@ -31,6 +31,7 @@ _NOTHING: Final = 4 * MAX_ATTRIBUTES - 1
 # Tags 0 to 4 are the bare kinds' cuts.
 _INT_BEFORE, _INT_AFTER, _FLOAT_BEFORE, _FLOAT_AFTER, _TEXT, _TRUE = range(5, 11)
 _LARGEST: Final = (1 << 1024) - 1
+_EXACT: Final = 1 << 53
 _FLOAT: Final = struct.Struct("<d")
 
 
@@ -130,10 +131,14 @@ def _write_cut(cut: Cut) -> bytes:
     if cut[0] == BOOL:
         return varint(_TRUE)
     _, value, side = cut
-    # The spelling depends on the number alone, not on its type: 5 and 5.0 are one cut.
-    if float(value) != value or (abs(value) <= 1 << 53 and value == int(value)):
+    if _spelt_whole(value):
         return varint(_INT_BEFORE + side) + zigzag(int(value))
     return varint(_FLOAT_BEFORE + side) + _FLOAT.pack(value)
+
+
+def _spelt_whole(value: float) -> bool:
+    """The spelling depends on the number alone, not on its type: 5 and 5.0 are one cut."""
+    return (-_EXACT <= value <= _EXACT and value == int(value)) or float(value) != value
 
 
 def _read_attribute_cuts(reader: Reader, count: int, attribute: Attribute) -> ValueSet:
@@ -146,12 +151,9 @@ def _read_attribute_cuts(reader: Reader, count: int, attribute: Attribute) -> Va
 def _read_cuts(reader: Reader, count: int) -> ValueSet:
     cuts: list[Cut] = []
     for _ in range(_even(reader, count)):
-        start = reader.at
         cut = _read_cut(reader)
         if cuts and cut <= cuts[-1]:
             reader.fail("ascending cuts", cut)
-        if _write_cut(cut) != reader.data[start : reader.at]:
-            reader.fail("the shortest form of a number", cut[1])
         cuts.append(cut)
     return ValueSet(tuple(cuts))
 
@@ -168,10 +170,15 @@ def _read_cut(reader: Reader) -> Cut:
             reader.fail("a cut behind the empty string", text)
         return (STRING, text)
     if tag in (_INT_BEFORE, _INT_AFTER):
-        return (NUMBER, reader.zigzag(_LARGEST), tag - _INT_BEFORE)
+        whole = reader.zigzag(_LARGEST)
+        if not _spelt_whole(whole):
+            reader.fail("a number this large as a float", whole)
+        return (NUMBER, whole, tag - _INT_BEFORE)
     value = reader.float()
     if not math.isfinite(value):
         reader.fail("a finite number", value)
+    if _spelt_whole(value):
+        reader.fail("a whole number as such", value)
     return (NUMBER, value, tag - _FLOAT_BEFORE)
 
 

@@ -104,23 +104,21 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
                 return BOOLS
             case "str":
                 return STRINGS if self.values is None else ValueSet.of(*self.values).among(self.values)
+            case "int":
+                return ValueSet.interval(self.lo, self.hi).rounded()
             case _:
-                return self._narrowed(ValueSet.interval(self.lo, self.hi))
+                return ValueSet.interval(self.lo, self.hi).floated()
 
     def canonical(self, values: ValueSet) -> ValueSet:
         """The part of a set inside the domain, in the one form that equal sets share."""
         if self.values is not None:
             return values.among(self.values)
-        return self._narrowed(values) & self.domain
-
-    def _narrowed(self, values: ValueSet) -> ValueSet:
-        match self.type:
-            case "int":
-                return values.rounded()
-            case "float":
-                return values.floated()
-            case _:
-                return values
+        kind = self.type
+        if kind == "float":
+            values = values.floated()
+        elif kind == "int":
+            values = values.rounded()
+        return values & self.domain
 
     @property
     def describes(self) -> str:

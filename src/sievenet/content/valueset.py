@@ -70,6 +70,7 @@ _END: Final = 4
 #: Longest string value, in UTF-8 bytes.
 MAX_STRING: Final = 4096
 
+_KINDS: Final = {bool: BOOL, int: NUMBER, float: NUMBER, str: STRING}
 _LAST_CHARACTER: Final = "\U0010ffff"
 
 
@@ -106,6 +107,12 @@ def point(value: Value | None) -> Cut:
     if isinstance(value, str):
         return (STRING, value)
     return (NUMBER, value, 0)
+
+
+def kind_of(value: Value) -> int:
+    """The kind of a value: `BOOL`, `NUMBER` or `STRING`."""
+    found = _KINDS.get(type(value))
+    return before(value)[0] if found is None else found
 
 
 def _finite(value: float) -> float:
@@ -152,6 +159,12 @@ class ValueSet:
     def __init__(self, cuts: tuple[Cut, ...]) -> None:
         _set_cuts(self, cuts)  # sets are made by the million: the slot itself, past `frozen`
 
+    def __eq__(self, other: object) -> bool:
+        return self.cuts == other.cuts if isinstance(other, ValueSet) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.cuts)
+
     # -- building ---------------------------------------------------------------------------
 
     @staticmethod
@@ -171,8 +184,8 @@ class ValueSet:
         known = lo if lo is not None else hi
         if known is None:
             raise FilterError("An interval needs at least one end")
-        kind = before(known)[0]
-        if hi is not None and before(hi)[0] != kind:
+        kind = kind_of(known)
+        if hi is not None and kind_of(hi) != kind:
             raise FilterError(expected="two ends of one type", got=(lo, hi))
         start: Cut = (kind,) if lo is None else (after(lo) if open_lo else before(lo))
         stop: Cut = (kind + 1,) if hi is None else (before(hi) if open_hi else after(hi))
@@ -274,10 +287,16 @@ class ValueSet:
 
     def rounded(self) -> ValueSet:
         """The same integers: number cuts moved to the one cut between neighbouring integers."""
+        if len(self.cuts) == 2:
+            start, stop = map(_integer_cut, self.cuts)
+            return ValueSet((start, stop)) if start < stop else EMPTY
         return _moved(self, _integer_cut)
 
     def floated(self) -> ValueSet:
         """The same floats: integers that no float can represent replaced by their neighbours."""
+        if len(self.cuts) == 2:
+            start, stop = map(_float_cut, self.cuts)
+            return ValueSet((start, stop)) if start < stop else EMPTY
         return _moved(self, _float_cut)
 
     def among(self, members: tuple[str, ...]) -> ValueSet:
@@ -309,14 +328,16 @@ def _moved(values: ValueSet, move: Callable[[Cut], Cut]) -> ValueSet:
 
 
 def _integer_cut(cut: Cut) -> Cut:
-    if cut[0] != NUMBER or len(cut) == 1:
+    if len(cut) != 3:
         return cut
     _, value, side = cut
+    if type(value) is int:
+        return (NUMBER, value + 1, 0) if side else cut
     return (NUMBER, math.floor(value) + 1 if side else math.ceil(value), 0)
 
 
 def _float_cut(cut: Cut) -> Cut:
-    if cut[0] != NUMBER or len(cut) == 1 or isinstance(cut[1], float):
+    if len(cut) != 3 or type(cut[1]) is float:
         return cut
     _, value, side = cut
     near = float(value)

@@ -35,7 +35,7 @@ from sievenet.content import (
     ValueSet,
 )
 from sievenet.content.schema import RESERVED
-from sievenet.content.valueset import ABSENT, BOOLS, STRINGS
+from sievenet.content.valueset import ABSENT, BOOLS, STRINGS, kind_of, point
 
 __all__ = [
     "attributes",
@@ -147,8 +147,12 @@ def value_sets(draw: DrawFn, attribute: Attribute | None = None, small: bool = F
         elif kind == "down":
             pieces.append(ValueSet.interval(None, value, open_hi=is_open))
         elif kind == "between":
-            other = draw(one.filter(lambda v, value=value: _kind(v) == _kind(value)))  # type: ignore[misc]
-            lo, hi = sorted((value, other))  # type: ignore[type-var]
+            other = draw(one)
+            lo: Value
+            hi: Value | None
+            lo, hi = (value, other) if point(value) <= point(other) else (other, value)
+            if kind_of(lo) != kind_of(hi):  # two types only meet without a schema
+                hi = None
             pieces.append(ValueSet.interval(lo, hi, open_lo=is_open, open_hi=other_open))
         elif kind == "prefix" and isinstance(value, str):
             pieces.append(ValueSet.prefix(value))
@@ -226,6 +230,3 @@ def _axis(attribute: Attribute) -> tuple[Value, ...]:
 def _halves(first: int, last: int) -> tuple[float, ...]:
     return tuple(i / 2 for i in range(first, last + 1))
 
-
-def _kind(value: Value) -> str:
-    return "bool" if isinstance(value, bool) else "str" if isinstance(value, str) else "number"
