@@ -69,7 +69,7 @@ class Filter:
         for name in _ordered(schema, constraints or {}):
             values = constraints[name]  # type: ignore[index]
             if schema is not None:
-                attribute = schema[name]
+                attribute = schema.attributes[schema.positions[name]]
                 values, domain = attribute.canonical(values), attribute.domain
             else:
                 check_string(name, "attribute name", FilterError)
@@ -217,10 +217,16 @@ class Filter:
         mine, theirs = self.constraints, other.constraints
         united: dict[str, ValueSet] = {}
         differing = len(mine.keys() ^ theirs.keys())
-        for name in mine.keys() & theirs.keys():
-            united[name] = mine[name] | theirs[name]
-            differing += mine[name] != theirs[name]
-        return Merge(Filter(self.schema, united), differing <= 1)
+        for name, values in mine.items():
+            found = theirs.get(name)
+            if found == values:
+                united[name] = values
+            elif found is not None:
+                differing += 1
+                both, whole = self._fitted(name, values | found)
+                if not whole:
+                    united[name] = both
+        return Merge(Filter._canonical(self.schema, united), differing <= 1)
 
     def minus(self, other: Filter) -> list[Filter]:
         """What this matches and ``other`` does not, as disjoint filters."""
@@ -235,8 +241,26 @@ class Filter:
             kept = kept._with(name, self[name] & values)
         return rest
 
+    def _fitted(self, name: str, values: ValueSet) -> tuple[ValueSet, bool]:
+        """A set in the canonical form of an attribute's domain, and whether it is all of it."""
+        if self.schema is None:
+            return values, values == ALL
+        attribute = self.schema[name]
+        values = attribute.canonical(values)
+        return values, values == attribute.domain
+
     def _with(self, name: str, values: ValueSet) -> Filter:
-        return Filter(self.schema, {**self.constraints, name: values})
+        """The same filter with one constraint replaced by another, which is not empty."""
+        values, whole = self._fitted(name, values)
+        changed = dict(self.constraints)
+        if whole:
+            changed.pop(name, None)
+        elif name in changed:
+            changed[name] = values
+        else:
+            changed[name] = values
+            changed = {each: changed[each] for each in _ordered(self.schema, changed)}
+        return Filter._canonical(self.schema, changed)
 
     def _check(self, other: Filter) -> None:
         if self.schema != other.schema:

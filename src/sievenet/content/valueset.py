@@ -255,6 +255,11 @@ class ValueSet:
     # -- combining --------------------------------------------------------------------------
 
     def __or__(self, other: ValueSet) -> ValueSet:
+        a, b = self.cuts, other.cuts
+        if len(a) == 2 and len(b) == 2:
+            if b < a:
+                a, b = b, a
+            return ValueSet((*a, *b) if a[1] < b[0] else (a[0], max(a[1], b[1])))
         return ValueSet.union_of((self, other))
 
     def __and__(self, other: ValueSet) -> ValueSet:
