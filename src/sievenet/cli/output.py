@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sievenet.content import Schema
 
-__all__ = ["json_option", "marked", "schema_option", "schema_said", "show", "show_json"]
+__all__ = ["json_option", "marked", "schema_option", "schema_prefix", "schema_said", "show", "show_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,12 +35,17 @@ def schema_option(command: F) -> F:
     )(command)
 
 
+def schema_prefix(text: str) -> str | None:
+    """The name before the colon of ``stock: …``, if there is one."""
+    found = _CATEGORY.match(text)
+    return found[1] if found else None
+
+
 def schema_said(schema_name: str | None, *texts: str) -> Schema | None:
     """The schema that ``--schema`` or the text (``stock: …``) names; None if neither does."""
     from sievenet.workload.samples import load_schema
 
-    said = next((found[1] for text in texts if (found := _CATEGORY.match(text))), None)
-    name = schema_name or said
+    name = schema_name or next((said for text in texts if (said := schema_prefix(text))), None)
     return None if name is None else load_schema(name)
 
 

@@ -20,6 +20,8 @@ class Entry(NamedTuple):
 
 #: In the order in which ``sievenet --help`` shows them.
 COMMANDS: Final[dict[str, Entry]] = {
+    "tour": Entry("sievenet.cli.tour:tour", "Take a short guided tour."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
+    "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check and show schemas."),
 }
