@@ -69,14 +69,11 @@ class Peer:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             async with asyncio.timeout(self._config.hello) as until_hello:
-                while not self._closing:
-                    data = await self._reader.read(_CHUNK)
-                    if not data:
-                        break
+                while data := await self._reader.read(_CHUNK):
                     for message in self._framer.feed(data):
                         await self._take(message)
                         if self._closing:
-                            break
+                            return
                     if self.welcome and until_hello.when() is not None:
                         until_hello.reschedule(None)
         except TimeoutError:

@@ -1,0 +1,89 @@
+"""`sievenet plan`: show and change the index plan of a category."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from sievenet.cli.app import LazyGroup
+from sievenet.cli.fabric import run, seconds_text, url_option
+from sievenet.cli.output import json_option, show_json
+from sievenet.cli.table import Entry
+
+__all__ = ["apply", "plan", "show_plan"]
+
+_HERE = "sievenet.cli.plan"
+
+
+@click.group(
+    cls=LazyGroup,
+    table={
+        "show": Entry(f"{_HERE}:show_plan", "Show the index plan of a category."),
+        "apply": Entry(f"{_HERE}:apply", "Change the index plan of a category, under traffic."),
+    },
+)
+def plan() -> None:
+    """Show and change index plans of a running fabric."""
+
+
+@click.command("show")
+@click.argument("category")
+@url_option
+@json_option
+def show_plan(category: str, url: str | None, as_json: bool) -> None:
+    """Show the index plan of a category.
+
+    With --json it is printed as `sievenet plan apply` reads it.
+
+    \b
+    Examples:
+      $ sievenet plan show stock  # needs a running fabric
+      $ sievenet plan show stock --json  # needs a running fabric
+    """
+    from sievenet.client.connecting import connect
+    from sievenet.index.plan import Plan
+
+    async def look() -> bytes:
+        async with connect(url, observer=True, reconnect=False, timeout=10.0) as node:
+            return await node.plan(category)
+
+    data = run(look())
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(data, indent=2).decode())
+    else:
+        click.echo(str(Plan.from_json(data)))
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@url_option
+@json_option
+def apply(file: IO[bytes], url: str | None, as_json: bool) -> None:
+    """Change the index plan of a category, under traffic.
+
+    FILE is a plan as JSON, such as `sievenet plan show --json` prints; it names its schema itself. No event is lost
+    while publishers and switches change over; the command returns when they have.
+
+    \b
+    Examples:
+      $ sievenet plan apply plan.json  # needs a running fabric
+    """
+    from sievenet.client.connecting import connect
+    from sievenet.index.plan import Plan
+
+    wanted = Plan.from_json(file.read())
+
+    async def change() -> Any:
+        async with connect(url, observer=True, reconnect=False, timeout=600.0) as node:
+            return await node.apply_plan(wanted.schema.name, wanted.to_json())
+
+    report = run(change())
+    if as_json:
+        show_json(report)
+    else:
+        click.echo(
+            f"{wanted.schema.name}: plan of epoch {report['epoch']} in use after {seconds_text(report['seconds'])}"
+        )

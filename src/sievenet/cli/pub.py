@@ -1,0 +1,228 @@
+"""`sievenet pub`: publish events from arguments, JSON lines, text lines or CSV."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import itertools
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import click
+
+from sievenet.cli.app import Refusal
+from sievenet.cli.fabric import run, schema_prefix, url_option
+from sievenet.cli.output import json_option, show_json
+
+if TYPE_CHECKING:
+    from sievenet.client import Node
+    from sievenet.content import Event, Schema
+
+__all__ = ["pub"]
+
+Form = Literal["text", "json", "csv"]
+_CHUNK = 256
+
+
+@click.command()
+@click.argument("events", metavar="[EVENT]...", nargs=-1)
+@click.option(
+    "--schema", "schema_name", metavar="NAME|FILE", help="The schema: known to the fabric, built in, or a file."
+)
+@click.option("-f", "--file", "file", type=click.File("r"), help="Read events from a file, - for stdin.")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["text", "json", "csv"]),
+    help="What the file holds. Default: csv by its name, else JSON lines if a line begins with {, else text.",
+)
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="Events per second. Default: as fast as it goes."
+)
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Publish the arguments so many times.")
+@click.option("--skip-bad", is_flag=True, help="Report a bad line and go on, instead of ending there.")
+@click.option("--advertise", metavar="FILTER", help="What to advertise. Default: everything of the schema.")
+@click.option("--name", help="The name of this publisher in the fabric.")
+@click.option("--host", help="The host to attach to. Default: the least loaded.")
+@url_option
+@json_option
+def pub(
+    events: tuple[str, ...],
+    schema_name: str | None,
+    file: IO[str] | None,
+    form: Form | None,
+    rate: float | None,
+    repeat: int,
+    skip_bad: bool,
+    advertise: str | None,
+    name: str | None,
+    host: str | None,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Publish events.
+
+    Without EVENT and --file, events are read from stdin. Text has the schema's name in front; JSON lines and CSV need
+    --schema, and their fields are the attributes.
+
+    \b
+    Examples:
+      $ sievenet pub 'stock: symbol=IBM, price=421.5, volume=1200'  # needs a running fabric
+      $ echo '{"symbol": "GE", "price": 7, "volume": 10}' | sievenet pub --schema stock  # needs a running fabric
+      $ sievenet pub --schema stock --file quotes.csv --rate 100  # needs a running fabric
+    """
+    if not events and file is None:
+        file = sys.stdin
+    counts = run(_pub(events, schema_name, file, form, rate, repeat, skip_bad, advertise, name, host, url))
+    if as_json:
+        show_json(counts)
+    else:
+        bad = f", {counts['bad']} bad lines left out" if counts["bad"] else ""
+        click.echo(f"{counts['published']} published{bad}", err=True)
+
+
+async def _pub(
+    texts: tuple[str, ...],
+    schema_name: str | None,
+    file: IO[str] | None,
+    form: Form | None,
+    rate: float | None,
+    repeat: int,
+    skip_bad: bool,
+    advertise: str | None,
+    name: str | None,
+    host: str | None,
+    url: str | None,
+) -> dict[str, int]:
+    from sievenet.client.connecting import connect
+
+    async with connect(url, name=name, host=host) as node:
+        source = _Source(node, schema_name, skip_bad, advertise)
+        for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
+            await source.publish(event, rate)
+        if file is not None:
+            await source.publish_file(file, form, rate)
+        return {"published": node.statistics().published, "bad": source.bad}
+
+
+class _Source:
+    """Turns lines into events and publishes them; advertises a schema when its first event comes."""
+
+    def __init__(self, node: Node, schema_name: str | None, skip_bad: bool, advertise: str | None) -> None:
+        self._node = node
+        self._schema_name = schema_name
+        self._skip_bad = skip_bad
+        self._advertise = advertise
+        self._advertised: set[str] = set()
+        self._due: float | None = None
+        self.bad = 0
+
+    async def schema(self, text: str | None = None, where: str = "--schema") -> Schema:
+        """The schema that the option, or the text, names."""
+        from sievenet.errors import SchemaError
+        from sievenet.workload.samples import load_schema, sample_names
+
+        name = self._schema_name or (schema_prefix(text) if text is not None else None)
+        if name is None:
+            raise SchemaError(
+                expected="--schema, or the schema's name and : in front of the event", got=text, where=where
+            )
+        try:
+            return await self._node.schema(name)
+        except SchemaError:
+            if self._schema_name is None and name not in sample_names():
+                raise
+            return await self._node.schema(load_schema(name))
+
+    async def parsed(self, text: str, where: str) -> Event:
+        """An event from text or from a JSON object."""
+        import msgspec
+
+        from sievenet.content import parse_event
+        from sievenet.errors import EventError
+
+        if text.lstrip().startswith("{"):
+            schema = await self.schema(None, where)
+            try:
+                values = msgspec.json.decode(text, type=dict[str, Any])
+            except msgspec.DecodeError as error:
+                raise EventError(f"Expected a JSON object, got something else: {error}", where=where) from None
+            return schema.event_of(values)
+        return parse_event(text, await self.schema(text, where))
+
+    async def publish(self, event: Event, rate: float | None) -> None:
+        """Publish one event, in its time."""
+        if event.schema.name not in self._advertised:
+            await self._node.advertise(self._advertise or event.schema)
+            self._advertised.add(event.schema.name)
+        if rate is not None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.time() if self._due is None else self._due + 1 / rate
+            await asyncio.sleep(self._due - loop.time())
+        await self._node.publish(event)
+
+    async def publish_file(self, file: IO[str], form: Form | None, rate: float | None) -> None:
+        """Publish every line."""
+        from sievenet.errors import SievenetError
+
+        if form == "csv" or (form is None and getattr(file, "name", "").endswith(".csv")):
+            rows = csv.reader(file)
+            header = next(rows, [])
+            schema = await self.schema()
+            items: Iterator[tuple[int, Any]] = ((rows.line_num, row) for row in rows)
+        else:
+            header, schema = [], None
+            items = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        # A pipe is read line by line, for the next line may be long in coming; a file in larger pieces.
+        size = _CHUNK if _is_regular(file) else 1
+        while chunk := await asyncio.to_thread(lambda: list(itertools.islice(items, size))):
+            for number, item in chunk:
+                try:
+                    if schema is not None:
+                        event = _row(schema, header, item)
+                    else:
+                        event = await self.parsed(item, f"line {number}")
+                    await self.publish(event, rate)
+                except SievenetError as error:
+                    if not self._skip_bad:
+                        raise Refusal(f"line {number}: {error}") from None
+                    self.bad += 1
+                    click.echo(f"line {number}: {error}", err=True)
+
+
+def _is_regular(file: IO[str]) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except OSError:
+        return False
+
+
+def _row(schema: Schema, header: list[str], row: list[str]) -> Event:
+    from sievenet.errors import EventError
+
+    if len(row) != len(header):
+        raise EventError(expected=f"{len(header)} fields", got=len(row))
+    # More columns than attributes do no harm: data comes as it is.
+    values = {name: _value(schema, name, text) for name, text in zip(header, row, strict=True) if name in schema}
+    return schema.event_of(values)
+
+
+def _value(schema: Schema, name: str, text: str) -> Any:
+    from sievenet.errors import EventError
+
+    kind = schema[name].type
+    try:
+        match kind:
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+            case "bool":
+                return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
+            case _:
+                return text
+    except (ValueError, KeyError):
+        raise EventError(expected=kind, got=text, where=f"{schema.name}.{name}") from None

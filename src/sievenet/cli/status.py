@@ -1,0 +1,87 @@
+"""`sievenet status`: what a running fabric does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sievenet.cli.fabric import asked, seconds_text, url_option
+from sievenet.cli.output import json_option, show, show_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["status", "status_tables"]
+
+
+@click.command()
+@url_option
+@json_option
+def status(url: str | None, as_json: bool) -> None:
+    """Show what a running fabric does: traffic, categories, clients, switches.
+
+    \b
+    Examples:
+      $ sievenet status  # needs a running fabric
+      $ sievenet status --json  # needs a running fabric
+    """
+    found = asked(url, "status")
+    if as_json:
+        show_json(found)
+    else:
+        show(*status_tables(found))
+
+
+def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) -> list[RenderableType]:
+    """The tables that people see; with rates if two looks were taken."""
+    from rich.table import Table
+
+    def table(title: str, *columns: str) -> Table:
+        made = Table(
+            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+        )
+        for i, column in enumerate(columns):
+            made.add_column(column, justify="left" if i == 0 else "right")
+        return made
+
+    traffic = found["traffic"]
+    top = table(f"fabric {found['topology']}, up {seconds_text(found['uptime'])}", "traffic", "total", "per second")
+    for name in ("published", "received", "delivered", "false_positives", "duplicates", "dropped"):
+        rate = "-" if rates is None else f"{rates.get(name, 0.0):,.0f}"
+        top.add_row(name.replace("_", " "), f"{traffic[name]:,}", rate)
+    top.add_row("false positive rate", f"{traffic['false_positive_rate']:.1%}", "")
+    top.add_row("latency p50", seconds_text(traffic["latency_p50"]), "")
+    top.add_row("latency p99", seconds_text(traffic["latency_p99"]), "")
+    categories = table("categories", "name", "plan", "epoch", "advertisements", "subscriptions")
+    for each in found["categories"]:
+        plan = f"{each['kind']}, {each['bits']} bits"
+        categories.add_row(
+            each["name"], plan, str(each["epoch"]), f"{each['advertisements']:,}", f"{each['subscriptions']:,}"
+        )
+    clients = table("clients", "name", "host", "state", "ads", "subs", "published", "delivered", "false pos.")
+    for each in found["clients"][:20]:
+        clients.add_row(
+            each["name"],
+            each["host"],
+            "connected" if each["connected"] else "away",
+            str(each["advertisements"]),
+            f"{each['subscriptions']:,}",
+            f"{each['published']:,}",
+            f"{each['delivered']:,}",
+            f"{each['false_positives']:,}",
+        )
+    if len(found["clients"]) > 20:
+        clients.add_row(f"… and {len(found['clients']) - 20} more")
+    switches = table("switches", "name", "state", "flows", "packets", "unmatched")
+    for each in found["switches"][:40]:
+        switches.add_row(
+            each["name"],
+            "up" if each["up"] else "down",
+            f"{each['flows']:,}",
+            f"{each['packets']:,}",
+            f"{each['unmatched']:,}",
+        )
+    if len(found["switches"]) > 40:
+        switches.add_row(f"… and {len(found['switches']) - 40} more")
+    return [each for t in (top, categories, clients, switches) for each in (t, "")]

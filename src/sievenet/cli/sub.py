@@ -1,0 +1,142 @@
+"""`sievenet sub`: subscribe, and print what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sievenet.cli.fabric import duration, run, seconds_text, url_option
+from sievenet.cli.output import json_option
+
+if TYPE_CHECKING:
+    from sievenet.client import Delivery, Feed, Node
+
+__all__ = ["sub"]
+
+
+@click.command()
+@click.argument("filters", metavar="FILTER...", nargs=-1, required=True)
+@click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--for", "seconds", callback=duration, metavar="TIME", help="End after this time, such as 10s.")
+@click.option("--name", help="The name of this subscriber in the fabric.")
+@click.option("--host", help="The host to attach to. Default: the least loaded.")
+@click.option("--schema", "schema_name", metavar="NAME|FILE", help="Register this schema first.")
+@click.option("--queue", type=click.IntRange(min=1), default=10_000, show_default=True, help="Events that may wait.")
+@click.option(
+    "--when-full",
+    type=click.Choice(["wait", "drop_oldest", "drop_newest"]),
+    default="drop_oldest",
+    show_default=True,
+    help="What happens to events when that many wait.",
+)
+@url_option
+@json_option
+def sub(
+    filters: tuple[str, ...],
+    count: int | None,
+    seconds: float | None,
+    name: str | None,
+    host: str | None,
+    schema_name: str | None,
+    queue: int,
+    when_full: Any,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Subscribe and print events as they come.
+
+    FILTER begins with the schema's name; the name alone means everything. Several filters are several subscriptions.
+    On exit, what was received goes to stderr: events, false positives, latency.
+
+    \b
+    Examples:
+      $ sievenet sub 'stock: price > 420'  # needs a running fabric
+      $ sievenet sub 'stock: symbol = "IBM"' stock -n 5 --json  # needs a running fabric
+    """
+    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, url, as_json))
+
+
+async def _sub(
+    filters: tuple[str, ...],
+    count: int | None,
+    seconds: float | None,
+    name: str | None,
+    host: str | None,
+    schema_name: str | None,
+    queue: int,
+    when_full: Any,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    from sievenet.client.connecting import connect
+
+    async with connect(url, name=name, host=host) as node:
+        if schema_name is not None:
+            from sievenet.workload.samples import load_schema
+
+            await node.schema(load_schema(schema_name))
+        feeds = [await node.subscribe(each, queue=queue, when_full=when_full) for each in filters]
+        for feed in feeds:
+            click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
+        left = [count]
+        readers = [asyncio.create_task(_print(feed, left, as_json)) for feed in feeds]
+        try:
+            await asyncio.wait(readers, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for reader in readers:
+                if reader.done():
+                    reader.result()
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+            _sum_up(node, feeds)
+
+
+async def _print(feed: Feed, left: list[int | None], as_json: bool) -> None:
+    async for delivery in feed.deliveries():
+        if left[0] is not None:
+            if left[0] <= 0:
+                return
+            left[0] -= 1
+        try:
+            click.echo(_json(feed, delivery) if as_json else str(delivery.event))
+        except BrokenPipeError:
+            # The reader of our output (head, say) has had enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        if left[0] == 0:
+            return
+
+
+def _json(feed: Feed, delivery: Delivery) -> str:
+    import msgspec
+
+    return msgspec.json.encode(
+        {
+            "schema": delivery.event.schema.name,
+            "event": dict(delivery.event.items()),
+            "payload": len(delivery.event.payload),
+            "subscription": str(feed),
+            "publisher": f"{delivery.publisher:016x}",
+            "sequence": delivery.sequence,
+            "latency": round(delivery.latency, 6),
+        }
+    ).decode()
+
+
+def _sum_up(node: Node, feeds: list[Feed]) -> None:
+    received = node.statistics().received
+    for feed in feeds:
+        seen = feed.statistics()
+        click.echo(
+            f"{seen.delivered} events of {feed}, {seen.dropped} dropped, "
+            f"{seen.false_positives} false positives ({seen.false_positive_rate:.1%}), "
+            f"latency p50 {seconds_text(seen.latency_p50)}, p99 {seconds_text(seen.latency_p99)}",
+            err=True,
+        )
+    if received.duplicates or received.malformed:
+        click.echo(f"{received.duplicates} duplicates, {received.malformed} malformed", err=True)
