@@ -144,6 +144,7 @@ def test_schemaless_text_stays_as_people_write_it(text):
         ("volume > 1e3", "volume >= 1001"),
         ("volume in (1, 5) | [5, 9]", "volume in [2, 9]"),
         ("symbol in {IBM, BRK.B}", 'symbol in {"BRK.B", "IBM"}'),
+        ("symbol not in {IBM, MSFT}", 'symbol in {"AAPL", "BRK.B"}'),
         ("symbol >= IBM", 'symbol in {"IBM", "MSFT"}'),
         ('symbol >= "J"', 'symbol = "MSFT"'),
         ('symbol prefix "A"', 'symbol = "AAPL"'),

@@ -271,7 +271,7 @@ def _enumerated(values: ValueSet, members: tuple[str, ...]) -> str:
     if len(outside) == 1 and len(inside) > 2:
         return f"!= {literal(outside[0])}"
     if min(len(inside), len(outside)) <= _LONGEST_LIST:
-        fewer, word = (inside, "in") if len(inside) <= len(outside) else (outside, "not in")
+        fewer, word = (inside, "in") if len(inside) <= max(2, len(outside)) else (outside, "not in")
         return f"{word} {{{', '.join(map(literal, fewer))}}}"
     domain = ValueSet((values.cuts[0], values.cuts[-1]))
     runs = [_Piece(STRING, start, stop) for start, stop in values.stretches()]
