@@ -19,44 +19,56 @@ from __future__ import annotations
 
 from typing import Final
 
-from sievenet.network.flow import Flow
+from sievenet.network.flow import CODE_BITS, Flow
 
 __all__ = ["Classifier", "Entry"]
+
+_END: Final = 1 << CODE_BITS
 
 
 class Entry:
     """An installed flow and its counters."""
 
-    __slots__ = ("bytes", "flow", "packets")
+    __slots__ = ("bytes", "end", "flow", "packets", "precedence", "start")
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, value: int, mask: int, precedence: tuple[int, bool, int, int]) -> None:
         self.flow = flow
+        #: The interval of its codes, if it is a prefix: [start, end).
+        self.start: Final = value
+        self.end: Final = value + (_END - mask)
+        self.precedence: Final = precedence
         self.packets = 0
         self.bytes = 0
 
 
 class _Group:
-    """The flows of one table, in-port, priority and mask, by value."""
+    """The flows of one table, in-port, priority and mask, by value (less the trailing bits that the mask ignores)."""
 
-    __slots__ = ("by_value", "in_port", "mask", "rank", "table")
+    __slots__ = ("by_value", "in_port", "mask", "precedence", "rank", "shift", "table")
 
     def __init__(self, flow: Flow, mask: int) -> None:
         self.table: Final = flow.table
         self.in_port: Final = flow.in_port
-        self.mask: Final = mask
+        self.shift: Final = (mask & -mask).bit_length() - 1 if mask else CODE_BITS
+        #: The mask of what remains after shifting; shorter numbers hash and compare faster.
+        self.mask: Final = mask >> self.shift
         # The tables one after the other, within each the highest precedence first.
-        self.rank: Final = (flow.table, *(-int(part) for part in flow.precedence), flow.in_port or 0)
+        self.precedence: Final = flow.precedence
+        self.rank: Final = (flow.table, *(-int(part) for part in self.precedence), flow.in_port or 0)
         self.by_value: Final[dict[int, Entry]] = {}
 
 
 class Classifier:
     """The flows of one category."""
 
-    __slots__ = ("_groups", "_order", "in_ports", "irregular", "size")
+    __slots__ = ("_groups", "_order", "_prefixes", "in_ports", "irregular", "size")
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, int | None, int, int], _Group] = {}
-        self._order: list[_Group] | None = []
+        #: The groups in the order in which they are tried; None if that has to be found out.
+        self._order: list[_Group] | None = None
+        #: The same as (shift, hash table), for the usual case: one table, prefixes, no in-ports.
+        self._prefixes: list[tuple[int, dict[int, Entry]]] | None = None
         self.size = 0
         #: How many flows ask for an in-port; while none does, lookups do not depend on it.
         self.in_ports = 0
@@ -71,11 +83,11 @@ class Classifier:
         if group is None:
             group = self._groups[key] = _Group(flow, mask)
             self._order = None
-        entry = group.by_value.get(value)
+        entry = group.by_value.get(value >> group.shift)
         if entry is not None:
             entry.flow = flow
             return
-        group.by_value[value] = Entry(flow)
+        group.by_value[value >> group.shift] = Entry(flow, value, mask, group.precedence)
         self.size += 1
         self.in_ports += flow.in_port is not None
         self.irregular += not flow.match.is_prefix
@@ -85,7 +97,7 @@ class Classifier:
         value, mask = flow.match.bits
         key = (flow.table, flow.in_port, flow.priority, mask)
         group = self._groups.get(key)
-        if group is None or group.by_value.pop(value, None) is None:
+        if group is None or group.by_value.pop(value >> group.shift, None) is None:
             return False
         if not group.by_value:
             del self._groups[key]
@@ -99,7 +111,7 @@ class Classifier:
         """The entry with a flow's key."""
         value, mask = flow.match.bits
         group = self._groups.get((flow.table, flow.in_port, flow.priority, mask))
-        return None if group is None else group.by_value.get(value)
+        return None if group is None else group.by_value.get(value >> group.shift)
 
     def entries(self) -> list[Entry]:
         """All entries, in no particular order."""
@@ -109,14 +121,26 @@ class Classifier:
         """The entries that decide a packet, one per table at most."""
         order = self._order
         if order is None:
-            order = self._order = sorted(self._groups.values(), key=lambda group: group.rank)
+            order = self._arrange()
+        if self._prefixes is not None:
+            for shift, by_value in self._prefixes:
+                entry = by_value.get(code >> shift)
+                if entry is not None:
+                    return (entry,)
+            return ()
         found: tuple[Entry, ...] = ()
         decided = -1
         for group in order:
             if group.table == decided or (group.in_port is not None and group.in_port != in_port):
                 continue
-            entry = group.by_value.get(code & group.mask)
+            entry = group.by_value.get(code >> group.shift & group.mask)
             if entry is not None:
                 found = (*found, entry)
                 decided = group.table
         return found
+
+    def _arrange(self) -> list[_Group]:
+        order = self._order = sorted(self._groups.values(), key=lambda group: group.rank)
+        plain = self.in_ports == 0 and self.irregular == 0 and len({group.table for group in order}) <= 1
+        self._prefixes = [(group.shift, group.by_value) for group in order] if plain else None
+        return order

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.dataplane.classifier import Entry
-from sievenet.network.flow import CODE_BITS, Flow
+from sievenet.network.flow import CODE_BITS
 
 __all__ = ["Compiled", "Intervals", "Masks", "compile_entries", "words"]
 
@@ -118,20 +118,14 @@ def compile_entries(entries: Iterable[Entry], in_port: int | None) -> Compiled:
 
 
 def _intervals(entries: list[Entry]) -> Intervals:
-    spans = []
-    for entry in entries:
-        value, mask = entry.flow.match.bits
-        spans.append((value, -(value + (_END - mask)), entry))  # a mask of leading ones: _END - mask is the length
-    spans.sort(key=lambda span: span[:2])
-    numbers: dict[tuple[int, ...], int] = {(): 0}
+    numbers: dict[Decision, int] = {(): 0}
     decisions: list[Decision] = [()]
     starts, chosen = [0], [0]
 
     def mark(start: int, decision: Decision) -> None:
-        key = tuple(map(id, decision))
-        number = numbers.get(key)
+        number = numbers.get(decision)
         if number is None:
-            number = numbers[key] = len(decisions)
+            number = numbers[decision] = len(decisions)
             decisions.append(decision)
         if starts[-1] == start:
             chosen[-1] = number
@@ -141,12 +135,13 @@ def _intervals(entries: list[Entry]) -> Intervals:
 
     #: (end, decision of everything open here), innermost last.
     open_spans: list[tuple[int, Decision]] = [(_END, ())]
-    for start, negative_end, entry in spans:
+    for entry in sorted(entries, key=lambda e: (e.start, -e.end)):
+        start = entry.start
         while open_spans[-1][0] <= start:
             end, _ = open_spans.pop()
             mark(end, open_spans[-1][1])
         decision = _with(open_spans[-1][1], entry)
-        open_spans.append((-negative_end, decision))
+        open_spans.append((entry.end, decision))
         mark(start, decision)
     while len(open_spans) > 1:
         end, _ = open_spans.pop()
@@ -158,34 +153,23 @@ def _intervals(entries: list[Entry]) -> Intervals:
 
 def _with(decision: Decision, entry: Entry) -> Decision:
     """A decision once another entry matches as well: per table, the one that takes precedence."""
-    flow = entry.flow
-    rest = []
-    for other in decision:
-        if other.flow.table == flow.table:
-            if other.flow.precedence > flow.precedence:
+    table = entry.flow.table
+    for i, other in enumerate(decision):
+        if other.flow.table == table:
+            if other.precedence > entry.precedence:
                 return decision
-        else:
-            rest.append(other)
-    rest.append(entry)
-    rest.sort(key=lambda e: e.flow.table)
-    return tuple(rest)
+            return (*decision[:i], entry, *decision[i + 1 :])
+    return tuple(sorted((*decision, entry), key=lambda e: e.flow.table)) if decision else (entry,)
 
 
 def _masks(entries: list[Entry]) -> Masks:
-    grouped: dict[tuple[object, ...], list[int]] = {}
+    grouped: dict[tuple[int, ...], list[int]] = {}
     for i, entry in enumerate(entries):
-        flow = entry.flow
-        key = (flow.table, tuple(-int(part) for part in flow.precedence))
-        grouped.setdefault(key, []).append(i)
+        grouped.setdefault((entry.flow.table, *(-int(part) for part in entry.precedence)), []).append(i)
     groups = []
-    for members in sorted(grouped.values(), key=lambda group: _order(entries[group[0]].flow)):
-        members.sort(key=lambda i: entries[i].flow.match.bits[0])
-        flow = entries[members[0]].flow
-        (mask_hi,), (mask_lo,) = words([flow.match.bits[1]])
-        hi, lo = words(entries[i].flow.match.bits[0] for i in members)
-        groups.append(_MaskGroup(flow.table, mask_hi, mask_lo, hi, lo, np.array(members, np.int64)))
+    for key in sorted(grouped):
+        members = sorted(grouped[key], key=lambda i: entries[i].start)
+        (mask_hi,), (mask_lo,) = words([entries[members[0]].flow.match.bits[1]])
+        hi, lo = words(entries[i].start for i in members)
+        groups.append(_MaskGroup(key[0], mask_hi, mask_lo, hi, lo, np.array(members, np.int64)))
     return Masks(entries, groups, sorted({e.flow.table for e in entries}), [()], {})
-
-
-def _order(flow: Flow) -> tuple[int, ...]:
-    return (flow.table, *(-int(part) for part in flow.precedence))

@@ -10,9 +10,10 @@ packet *walks* the whole tree in one go, and walks are remembered.
 Codes differ from event to event, so walks are remembered not by code but by *class*: all
 boundaries of all flows of a category, over all switches, cut the code space into intervals
 within which every packet fares alike.  The class of a code is one binary search.  A change
-to any table of the category makes its walks stale (an epoch number says so) and adds at most
-two boundaries; boundaries that are no longer needed only make classes finer than necessary
-and are swept when they prevail.  Categories with masked cells remember by code.
+of a flow adds at most two boundaries and makes the network forget the walks of the classes
+between them, no others, so that subscribing does not slow down what it does not concern.
+Boundaries that are no longer needed only make classes finer than necessary and are swept when
+they prevail.  Categories with masked cells remember by code, and forget everything.
 
 Counters cost one addition per packet: a walk counts for all flows and ports it touches, and
 passes the sum on when somebody looks or when it goes stale.
@@ -21,7 +22,7 @@ passes the sum on when somebody looks or when it goes stale.
 from __future__ import annotations
 
 import random
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -37,7 +38,9 @@ from sievenet.network.topology import Topology
 __all__ = ["Forwarding", "Port", "Walk"]
 
 #: Walks remembered per ingress port before all of them are forgotten.
-_MAX_WALKS: Final = 1 << 15
+_MAX_WALKS: Final = 1 << 16
+#: A change that concerns more classes than this makes the network forget all walks.
+_MANY_CLASSES: Final = 64
 #: Packets under way on slow wires at most; more are dropped and counted.
 MAX_IN_FLIGHT: Final = 1 << 20
 #: Boundaries below this number are not worth sweeping.
@@ -83,12 +86,11 @@ class Port:
 class Walk:
     """What happens to the packets of one class that come in by one port, as far as no wire takes time."""
 
-    __slots__ = ("bytes", "came", "crossings", "dead", "epoch", "hits", "outputs", "packets", "passed", "unmatched")
+    __slots__ = ("bytes", "came", "crossings", "dead", "hits", "outputs", "packets", "passed", "unmatched")
 
-    def __init__(self, came: Port, epoch: int) -> None:
+    def __init__(self, came: Port) -> None:
         #: The port it came in by.
         self.came: Final = came
-        self.epoch: Final = epoch
         self.packets = 0
         self.bytes = 0
         #: Flows that decided on the way.
@@ -133,10 +135,9 @@ class Walk:
 class _Classes:
     """The boundaries of a category: intervals of codes that all tables treat alike."""
 
-    __slots__ = ("epoch", "irregular", "known", "pending", "starts", "sweep_at")
+    __slots__ = ("irregular", "known", "pending", "starts", "sweep_at")
 
     def __init__(self) -> None:
-        self.epoch = 0
         self.starts = [0]
         self.known = {0}
         self.pending: list[int] = []
@@ -155,8 +156,8 @@ class _Classes:
             known.add(end)
             self.pending.append(end)
 
-    def start(self, code: int) -> int:
-        """The first code of the class of a code."""
+    def merge(self) -> list[int]:
+        """The sorted boundaries, those just noted included."""
         starts = self.starts
         if self.pending:
             if len(self.pending) < 16:
@@ -166,7 +167,7 @@ class _Classes:
                 starts += self.pending
                 starts.sort()
             self.pending.clear()
-        return starts[bisect_right(starts, code) - 1]
+        return starts
 
 
 class Forwarding:
@@ -182,10 +183,13 @@ class Forwarding:
         self.overflowed = 0
         self.looped = 0
         self.in_flight = 0
+        #: Who else has counts to pass on when somebody looks.
+        self.settlers: Final[list[Callable[[], None]]] = []
         #: Counts changes of client ports.
         self.attachments = 0
         self._rng = random.Random(seed)
-        self._epoch = 0
+        #: Ports that remember walks.
+        self._walking: set[Port] = set()
         self._classes: dict[int, _Classes] = {}
         self._wires: dict[tuple[str, str], Wire] = {}
         for link in topology.links:
@@ -208,16 +212,15 @@ class Forwarding:
         """A client's port: it shares the wires of its host's link."""
         port = self.ports[switch, number] = self._port(switch, number, host)
         self.attachments += 1
-        self._epoch += 1
+        self._forget()
         return port
 
     def remove_port(self, port: Port) -> None:
         """Take a client's port away."""
-        for walk in port.walks.values():
-            walk.settle()
+        self._forget()
         del self.ports[port.switch.name, port.number]
         self.attachments += 1
-        self._epoch += 1
+        self._forget()
 
     def install(self, switch: str, changes: Sequence[FlowChange]) -> None:
         """Carry out changes on a switch; `Rejected` and none of them if they do not fit."""
@@ -228,13 +231,38 @@ class Forwarding:
             classes = self._classes.get(match.category)
             if classes is None:
                 classes = self._classes[match.category] = _Classes()
-            classes.epoch += 1
-            if match.is_prefix:
-                classes.note(*match.bits)
+            if match.is_prefix and not classes.irregular:
+                value, mask = match.bits
+                classes.note(value, mask)
+                if self._walking:
+                    self._forget_between(match.category, classes, value, value + (_END - mask))
             else:
                 classes.irregular = True
+                self._forget()
             if len(classes.known) > classes.sweep_at:
-                self._sweep(match.category, classes)
+                self._sweep(match.category)
+
+    def _forget(self) -> None:
+        """All walks may be wrong now."""
+        for port in self._walking:
+            for walk in port.walks.values():
+                walk.settle()
+            port.walks.clear()
+        self._walking.clear()
+
+    def _forget_between(self, category: int, classes: _Classes, start: int, end: int) -> None:
+        """The walks of codes in [start, end), both of which are boundaries, may be wrong now."""
+        starts = classes.merge()
+        first, last = bisect_left(starts, start), bisect_left(starts, end)
+        if last - first > _MANY_CLASSES:
+            self._forget()
+            return
+        for boundary in starts[first:last]:
+            key = boundary | category << CODE_BITS
+            for port in self._walking:
+                walk = port.walks.pop(key, None)
+                if walk is not None:
+                    walk.settle()
 
     def set_switch(self, name: str, up: bool, keep_table: bool = False) -> bool:
         """Take a switch down (it forgets its table unless told otherwise) or up; whether that is news."""
@@ -242,8 +270,7 @@ class Forwarding:
             raise InvalidInput(expected="a switch", got=name, where="data plane")
         if up != (name in self.down_switches):
             return False
-        self.settle()
-        self._epoch += 1
+        self._forget()
         if up:
             self.down_switches.discard(name)
         else:
@@ -257,8 +284,7 @@ class Forwarding:
         ends = self.topology.link(a, b).id
         if up != (ends in self.down_links):
             return False
-        self.settle()
-        self._epoch += 1
+        self._forget()
         (self.down_links.discard if up else self.down_links.add)(ends)
         for wire in (self._wires[a, b], self._wires[b, a]):
             wire.up = up
@@ -283,17 +309,17 @@ class Forwarding:
     def accept(self, port: Port, category: int, code: int, item: Any, size: int, hops: int = 0) -> None:
         """A packet has come in by a port."""
         classes = self._classes.get(category)
-        if classes is None or classes.irregular:
-            key, epoch = code, self._epoch + (classes.epoch if classes is not None else 0)
+        if classes is None:
+            key = 0  # no flows anywhere: all codes fare alike
+        elif classes.irregular:
+            key = code
         else:
-            # `start` with the usual case, nothing pending, in line
-            starts = classes.starts
-            start = starts[bisect_right(starts, code) - 1] if not classes.pending else classes.start(code)
-            key, epoch = start, self._epoch + classes.epoch
+            starts = classes.merge() if classes.pending else classes.starts
+            key = starts[bisect_right(starts, code) - 1]
         key |= category << CODE_BITS
         walk = port.walks.get(key)
-        if walk is None or walk.epoch != epoch:
-            walk = self._remember(port, key, walk, category, code, epoch)
+        if walk is None:
+            walk = self._remember(port, key, category, code)
         walk.packets += 1
         walk.bytes += size
         for out in walk.outputs:
@@ -309,21 +335,20 @@ class Forwarding:
             for out in walk.crossings:
                 self._cross(out.wire_out, out, out.far, category, code, item, size, hops + 1)
 
-    def _remember(self, port: Port, key: int, stale: Walk | None, category: int, code: int, epoch: int) -> Walk:
-        if stale is not None:
-            stale.settle()
-        elif len(port.walks) >= _MAX_WALKS:
+    def _remember(self, port: Port, key: int, category: int, code: int) -> Walk:
+        if len(port.walks) >= _MAX_WALKS:
             for walk in port.walks.values():
                 walk.settle()
             port.walks.clear()
-        walk = port.walks[key] = self.walk(port, category, code, epoch)
+        self._walking.add(port)
+        walk = port.walks[key] = self.walk(port, category, code)
         return walk
 
-    def _sweep(self, category: int, classes: _Classes) -> None:
+    def _sweep(self, category: int) -> None:
         """Forget the boundaries of flows that are gone."""
         flows = [c.entries() for s in self.switches.values() if (c := s.classifier(category)) is not None]
         fresh = self._classes[category] = _Classes()
-        fresh.epoch = classes.epoch + 1
+        self._forget()
         for match in {entry.flow.match for entries in flows for entry in entries}:
             if match.is_prefix:
                 fresh.note(*match.bits)
@@ -331,9 +356,9 @@ class Forwarding:
                 fresh.irregular = True
         fresh.sweep_at = max(_FEW_BOUNDARIES, 2 * len(fresh.known))
 
-    def walk(self, port: Port, category: int, code: int, epoch: int = 0) -> Walk:
+    def walk(self, port: Port, category: int, code: int) -> Walk:
         """Where a packet goes at once.  Counts nothing."""
-        walk = Walk(port, epoch)
+        walk = Walk(port)
         if port.switch.name in self.down_switches:
             walk.dead.append(port)
             return walk
@@ -424,7 +449,9 @@ class Forwarding:
 
     def settle(self) -> None:
         """Bring all counters up to date."""
-        for port in self.ports.values():
+        for settler in self.settlers:
+            settler()
+        for port in self._walking:
             for walk in port.walks.values():
                 if walk.packets:
                     walk.settle()

@@ -1,0 +1,259 @@
+"""The data plane in real time: software switches in this process, clients over UDP.
+
+One socket serves all clients.  A turn of the event loop reads a bounded number of datagrams,
+carries their packets through the switches (synchronously, if links are perfect), and then
+sends each client one train of datagrams with all that this turn brought it:
+
+    socket ──▶ token known? ──▶ packets ──▶ Forwarding ──▶ queue of client A ──┐ at the end of
+                 │ no                            └───────▶ queue of client B ──┴▶ the turn ──▶ socket
+                 └▶ dropped, counted
+
+Datagrams from strangers, malformed ones, and packets that carry another client's publisher
+number are dropped and counted; queues are bounded, and count what they drop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from typing import Any, Final
+
+import msgspec
+
+from sievenet.dataplane.fabric import Fabric
+from sievenet.dataplane.forwarding import Port
+from sievenet.dataplane.hostlink import STALL, HostLink, LinkStatistics
+from sievenet.dataplane.packet import MAX_DATAGRAM, Kind, header, publisher_of, split
+from sievenet.dataplane.plane import Attached
+from sievenet.dataplane.udp_port import udp_socket
+from sievenet.errors import CodecError, Unavailable
+from sievenet.network.topology import Topology
+
+__all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
+
+#: Datagrams to read per turn of the loop.
+_PER_TURN: Final = 64
+
+
+class PlaneStatistics(msgspec.Struct, frozen=True):
+    """What the plane's socket has seen."""
+
+    datagrams: int
+    packets: int
+    #: Datagrams dropped: not ours at all, or with a token that nobody has.
+    malformed: int
+    unknown: int
+    #: Packets dropped: with a publisher number that is not their sender's.
+    forged: int
+    #: Packets dropped because a client's queue was full.
+    dropped: int
+    #: Datagrams that never arrived from clients.
+    lost: int
+
+
+class _Client:
+    """A client's end of its host link, in the plane."""
+
+    __slots__ = ("address", "dirty", "link", "plane", "port", "publisher")
+
+    def __init__(self, plane: EmbeddedDataPlane, port: Port, token: int) -> None:
+        self.plane = plane
+        self.port: Final = port
+        self.link: Final = HostLink(token)
+        self.publisher: Final = publisher_of(token)
+        self.address: Any = None
+        #: Whether it is on the list of those to serve at the end of the turn.
+        self.dirty = False
+
+    def take(self, packet: bytes, _size: int) -> None:
+        """A packet leaves the network here."""
+        self.link.push(packet)
+        if not self.dirty:
+            self.plane.serve(self)
+
+
+class EmbeddedDataPlane(Fabric):
+    """Embedded switches in real time, with clients over UDP."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        seed: int = 0,
+        capacity: int | None = None,
+        control_delay: float = 0.0,
+        ack_timeout: float = 1.0,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        super().__init__(
+            topology,
+            self._loop,
+            seed=seed,
+            capacity=capacity,
+            control_delay=control_delay,
+            ack_timeout=ack_timeout,
+        )
+        self._sock: socket.socket | None = None
+        self._at: tuple[str, int] | None = None
+        self._by_token: dict[int, _Client] = {}
+        self._dirty: list[_Client] = []
+        self._flush_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray(MAX_DATAGRAM + 1)
+        self._view = memoryview(self._buffer)
+        self._receive_budget = 0
+        self._datagrams = self._packets = self._malformed = self._unknown = self._forged = 0
+        self._gone_dropped = self._gone_lost = 0
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
+        """Open the socket; returns its address."""
+        try:
+            self._sock = udp_socket((host, port))
+        except OSError as error:
+            raise Unavailable(f"Cannot open UDP port {host}:{port}: {error.strerror}") from None
+        # The kernel counts its own overhead against the buffer, so half of it is for data.
+        self._receive_budget = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        self._at = self._sock.getsockname()[:2]
+        self._loop.add_reader(self._sock.fileno(), self._readable)
+        return self._at
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None:
+        """Where clients send their datagrams; None before `start`."""
+        return self._at
+
+    def _endpoint(self) -> tuple[str, int] | None:
+        return self._at
+
+    def _new_token(self) -> int:
+        return secrets.randbits(64)
+
+    def _attached(self, attached: Attached, port: Port) -> None:
+        client = self._by_token[attached.token] = _Client(self, port, attached.token)
+        port.listener = client.take
+        self._grant()
+
+    def _detached(self, attached: Attached) -> None:
+        client = self._by_token.pop(attached.token, None)
+        if client is not None:
+            self._gone_dropped += client.link.dropped
+            self._gone_lost += client.link.lost
+        self._grant()
+
+    def _grant(self) -> None:
+        """Share the receive buffer among the clients."""
+        share = max(self._receive_budget // max(len(self._by_token), 1) >> 10, 4)
+        for client in self._by_token.values():
+            client.link.grant = min(share, 96)
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        sock, view = self._sock, self._view
+        assert sock is not None
+        for _ in range(_PER_TURN):
+            try:
+                size, address = sock.recvfrom_into(self._buffer)
+            except BlockingIOError:
+                break
+            except OSError:
+                continue  # an ICMP error of an earlier datagram
+            self._datagrams += 1
+            try:
+                self._datagram(view[:size], address)
+            except CodecError:
+                self._malformed += 1
+
+    def _datagram(self, data: memoryview, address: Any) -> None:
+        token, kind, sequence, acknowledged, window, count = header(data)
+        client = self._by_token.get(token)
+        if client is None:
+            self._unknown += 1
+            return
+        found = split(data, count)
+        client.address = address
+        link = client.link
+        link.heard(sequence, acknowledged, window, self._loop.time())
+        if (link.owes or not link.idle) and not client.dirty:
+            self.serve(client)
+        if kind == Kind.HELLO:
+            self._transmit(link.hello(), address)
+        port, publisher = client.port, client.publisher
+        inject = self.forwarding.inject
+        for start, end, category, code, claimed in found:
+            if claimed != publisher:
+                self._forged += 1
+                continue
+            self._packets += 1
+            inject(port, category, code, bytes(data[start:end]), end - start)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def serve(self, client: _Client) -> None:
+        """Send a client what there is for it, at the end of this turn."""
+        client.dirty = True
+        self._dirty.append(client)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._sock is None:
+            return
+        now = self._loop.time()
+        dirty, self._dirty = self._dirty, []
+        stalled = False
+        for client in dirty:
+            client.dirty = False
+            if client.address is None:
+                continue
+            for datagram in client.link.datagrams(now):
+                self._transmit(datagram, client.address)
+            stalled = stalled or not client.link.idle
+        if stalled and self._timer is None:
+            self._timer = self._loop.call_later(STALL, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        for client in self._by_token.values():
+            if not client.link.idle and not client.dirty:
+                self.serve(client)
+
+    def _transmit(self, datagram: bytes, address: Any) -> None:
+        if self._sock is None:
+            return
+        with contextlib.suppress(OSError):  # the client is away, or buffers are full: the window will notice
+            self._sock.sendto(datagram, address)
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def statistics(self) -> PlaneStatistics:
+        """What the socket has seen."""
+        links = [client.link for client in self._by_token.values()]
+        return PlaneStatistics(
+            datagrams=self._datagrams,
+            packets=self._packets,
+            malformed=self._malformed,
+            unknown=self._unknown,
+            forged=self._forged,
+            dropped=self._gone_dropped + sum(link.dropped for link in links),
+            lost=self._gone_lost + sum(link.lost for link in links),
+        )
+
+    def client_statistics(self, client: str) -> LinkStatistics:
+        """What the host link of a client has counted."""
+        self.port_of(client)  # an unknown client is an error
+        return self._by_token[self.clients()[client].token].link.statistics()
+
+    async def close(self) -> None:
+        """Close the socket and stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+        await super().close()
