@@ -42,7 +42,13 @@ def tour(subscriptions: int, as_json: bool) -> None:
     stock = load_schema("stock")
     event, wanted = parse_event(_EVENT, stock), parse_filter(_FILTER, stock)
     facts: dict[str, Any] = {"event": str(event), "filter": str(wanted)}
-    for step in (_content(event, wanted, facts), _bits(event, wanted, facts), _matching(event, subscriptions, facts)):
+    steps = (
+        _content(event, wanted, facts),
+        _algebra(wanted, facts),
+        _bits(event, wanted, facts),
+        _matching(event, subscriptions, facts),
+    )
+    for step in steps:
         for part in step:
             if not as_json:
                 show(part)
@@ -63,6 +69,22 @@ def _content(event: Event, wanted: Filter, facts: dict[str, Any]) -> Iterator[An
     yield "The first run compiles the fast parts, which takes some seconds."
     yield _heading("An event is a point, a filter is a box; every answer can be explained")
     yield str(answer)
+
+
+def _algebra(wanted: Filter, facts: dict[str, Any]) -> Iterator[Any]:
+    """What filters know about each other."""
+    from sievenet.content import parse_filter
+
+    yield _heading("Filters know about each other, exactly; the network uses it to install little")
+    other = parse_filter("stock: price in (650, 900] and volume in 20000..70000", wanted.schema)
+    merged = wanted.merge(other)
+    yield f"{other}: overlaps it: {_yes(wanted.overlaps(other))}"
+    yield f"{merged.filter}: covers both: {_yes(merged.filter.covers(other))}, nothing else: {_yes(merged.perfect)}"
+    facts["merged"], facts["perfect"] = str(merged.filter), merged.perfect
+
+
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "no"
 
 
 def _bits(event: Event, wanted: Filter, facts: dict[str, Any]) -> Iterator[Any]:
