@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import struct
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -70,7 +70,8 @@ class _Layout(NamedTuple):
 
     head: bytes
     fixed: struct.Struct
-    numbers: tuple[tuple[int, str, int, int], ...]  # position, type, lo, values beyond it
+    #: Position, type, lo and the most that may be encoded: hi of a float, the distance to it of an int.
+    numbers: tuple[tuple[int, str, Any, Any], ...]
     bools: tuple[int, ...]
     texts: tuple[int, ...]
 
@@ -85,13 +86,16 @@ _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 @lru_cache(maxsize=256)
 def _layout(schema: Schema) -> _Layout:
-    codes, numbers, bools, texts = "<", [], [], []
+    codes = "<"
+    numbers: list[tuple[int, str, Any, Any]] = []
+    bools: list[int] = []
+    texts: list[int] = []
     for i, a in enumerate(schema.attributes):
         if a.type == "bool":
             bools.append(i)
         elif a.type == "float":
             codes += "d"
-            numbers.append((i, "float", 0, 0))
+            numbers.append((i, "float", a.lo, a.hi))
         elif a.type == "int" or a.values is not None:
             lo = int(a.lo or 0) if a.type == "int" else 0
             span = int(a.hi or 0) - lo if a.type == "int" else len(a.values or ()) - 1
@@ -134,16 +138,16 @@ def decode_event(schema: Schema, data: bytes) -> Event:
     _, fixed, numbers, bools, texts = _layout(schema)
     found = fixed.unpack(reader.take(fixed.size))
     values: list[Value] = [False] * len(schema.attributes)
-    for (i, kind, lo, span), value in zip(numbers, found, strict=False):
-        attribute = schema.attributes[i]
+    attributes = schema.attributes
+    for (i, kind, lo, most), value in zip(numbers, found, strict=False):
         if kind == "float":
-            if not attribute.lo <= value <= attribute.hi:  # NaN too
-                reader.fail(attribute.describes, value)
+            if not lo <= value <= most:  # NaN too
+                reader.fail(f"{attributes[i].describes} for {attributes[i].name}", value)
             values[i] = value
-        elif value > span:
-            reader.fail(f"{attribute.describes} for {attribute.name}", lo + value)
+        elif value > most:
+            reader.fail(f"{attributes[i].describes} for {attributes[i].name}", lo + value)
         else:
-            values[i] = lo + value if kind == "int" else attribute.values[value]  # type: ignore[index]
+            values[i] = lo + value if kind == "int" else attributes[i].values[value]  # type: ignore[index]
     if bools:
         bits = found[-1]
         if bits >> len(bools):

@@ -25,6 +25,7 @@ VERSION: Final = 1
 _FLOAT: Final = struct.Struct("<d")
 #: A whole number below 2**1024 and its sign need 147 groups of 7 bits.
 _LONGEST_VARINT: Final = 147
+_BYTES: Final = (bytes, bytearray, memoryview)
 _SMALL: Final = tuple(bytes([i]) for i in range(128))
 
 
@@ -65,7 +66,7 @@ class Reader:
         self.data = data
         self.at = 1
         self.what = what
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if not isinstance(data, _BYTES):
             raise CodecError(expected="bytes", got=data, where=what)
         if len(data) > limit:
             raise CodecError(expected=f"at most {limit} bytes", got=len(data), where=what)
@@ -89,6 +90,9 @@ class Reader:
     def varint(self, limit: int) -> int:
         """A whole number from 0 to ``limit``."""
         data, start = self.data, self.at
+        if start < len(data) and data[start] < 128 and data[start] <= limit:  # nearly always
+            self.at = start + 1
+            return data[start]
         value = shift = 0
         while True:
             if self.at == len(data) or self.at - start == _LONGEST_VARINT:
