@@ -237,6 +237,8 @@ class Welcome(_Message, frozen=True):
     ticket: bytes
     #: Seconds without a word after which the daemon takes back everything of this client.
     lease: float
+    #: Seconds between heartbeats that the daemon wishes for, for the sake of the reports in them.
+    heartbeat: float
     data: DataEndpoint | None
     #: Largest event that the data plane carries, in bytes as encoded.
     max_event: int

@@ -92,6 +92,8 @@ class Changes(msgspec.Struct):
     second: dict[str, list[FlowChange]] = {}
     #: The flows that `second` will change or delete, as they are until then.
     between: dict[str, list[Flow]] = {}
+    #: Every wire in use where anything changed.
+    used: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.first or self.second)
@@ -308,6 +310,10 @@ class Registrations:
                 flows.append(Flow(Match(self.category, dz_of(node.key)), ports(here), node.length))
         return flows
 
+    def used(self) -> int:
+        """Every wire that some flow uses."""
+        return reduce(or_, (node.all_to & node.all_frm for node in self._walk()), 0)
+
     def nodes(self) -> int:
         """How many dz the prefix tree holds."""
         return len(self._nodes)
@@ -327,6 +333,7 @@ class Registrations:
             differing = old ^ now | old_new ^ now_new
             if not differing:
                 continue
+            result.used |= now
             # A switch is concerned if it has a flow here before or after and anything differs.
             either = old_new | now_new
             match: Match | None = None

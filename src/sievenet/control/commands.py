@@ -1,0 +1,133 @@
+"""What the control plane was asked for, as the journal keeps it.
+
+The journal is a list of commands; the state is what they lead to, one after the other.  A
+command that cannot be granted (a name that is taken) is refused again when it is replayed,
+since nothing but earlier commands decides.  What depends on the moment is not in here: ports,
+which switches are up, when leases end.
+
+Commands are arrays in MessagePack, tagged by a letter, to keep the journal small.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from sievenet.errors import CodecError
+
+__all__ = [
+    "Advertise",
+    "Command",
+    "Join",
+    "Leave",
+    "PlanBegin",
+    "PlanEnd",
+    "Register",
+    "Subscribe",
+    "Trees",
+    "Unadvertise",
+    "Unsubscribe",
+    "decode_command",
+    "encode_command",
+]
+
+
+class Register(msgspec.Struct, frozen=True, array_like=True, tag="R"):
+    """A schema becomes a category."""
+
+    number: int
+    #: JSON.
+    schema: bytes
+    plan: bytes
+    epoch: int
+    budget: int
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag="J"):
+    """A client comes."""
+
+    client: str
+    host: str
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag="L"):
+    """A client goes, or its lease ended: everything of it is taken back."""
+
+    client: str
+
+
+class Advertise(msgspec.Struct, frozen=True, array_like=True, tag="A"):
+    """A client will publish this."""
+
+    client: str
+    id: int
+    category: int
+    #: The codec's bytes of a subscription.
+    content: bytes
+
+
+class Unadvertise(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """The opposite of `Advertise`."""
+
+    client: str
+    id: int
+
+
+class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="S"):
+    """A client wants this."""
+
+    client: str
+    id: int
+    category: int
+    #: The codec's bytes of a subscription.
+    content: bytes
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """The opposite of `Subscribe`."""
+
+    client: str
+    id: int
+
+
+class PlanBegin(msgspec.Struct, frozen=True, array_like=True, tag="P"):
+    """From here on a category moves to another plan."""
+
+    number: int
+    plan: bytes
+    epoch: int
+
+
+class PlanEnd(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """The move is over."""
+
+    number: int
+    epoch: int
+
+
+class Trees(msgspec.Struct, frozen=True, array_like=True, tag="T"):
+    """The links of each spanning tree, after failures."""
+
+    links: tuple[tuple[tuple[str, str], ...], ...]
+
+
+Command: TypeAlias = (
+    Register | Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe | PlanBegin | PlanEnd | Trees
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final[msgspec.msgpack.Decoder[Command]] = msgspec.msgpack.Decoder(Command)
+
+
+def encode_command(command: Command) -> bytes:
+    """The bytes of a command."""
+    return _encoder.encode(command)
+
+
+def decode_command(data: bytes) -> Command:
+    """A command from its bytes; `CodecError` if they are something else."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise CodecError(expected="a command", got=str(error), where="journal") from None

@@ -1,0 +1,60 @@
+"""The settings of the control plane, as one typed value."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sievenet.errors import InvalidInput
+from sievenet.index import MAX_BITS
+
+__all__ = ["ControlConfig"]
+
+
+class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the control plane behaves; every field has a default."""
+
+    #: Bits of the regular plan that a new category gets.
+    bits: int = 32
+    #: Most dz that a subscription or advertisement becomes.
+    budget: int = 8
+    #: Partitions of each category's event space, a power of two; each has a queue of its own.
+    partitions: int = 1
+    #: Spanning trees of the network; categories take them in turn.
+    trees: int = 4
+    #: Trees that the partitions of one category share among them, a power of two.
+    spread: int = 1
+    #: Seconds without a word after which a client's registrations are taken back.
+    lease: float = 30.0
+    #: Most requests of a partition that become one difference.
+    batch: int = 512
+    #: Requests that may wait; more are refused.
+    waiting: int = 100_000
+    #: Seconds after which a switch that gave no answer is asked again.
+    retry: float = 0.5
+    #: Seconds that the slowest packet may take through the network.
+    forwarding_delay: float = 1.0
+    #: Bytes of journal written since the last snapshot before there is another one.
+    snapshot: int = 16 << 20
+    #: Seconds that a start waits for switches to be repaired before it goes on without them.
+    recovery: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("partitions", "spread"):
+            value = getattr(self, name)
+            if not 1 <= value <= 4096 or value & (value - 1):
+                raise InvalidInput(expected="a power of two up to 4096", got=value, where=f"control.{name}")
+        if self.spread > self.partitions:
+            raise InvalidInput(expected=f"at most {self.partitions}", got=self.spread, where="control.spread")
+        for name, lo, hi in (
+            ("bits", 1, MAX_BITS),
+            ("budget", 1, 4096),
+            ("trees", 1, 1024),
+            ("batch", 1, 1 << 20),
+            ("waiting", 1, 1 << 30),
+            ("snapshot", 1, 1 << 40),
+        ):
+            if not lo <= getattr(self, name) <= hi:
+                raise InvalidInput(expected=f"{lo}..{hi}", got=getattr(self, name), where=f"control.{name}")
+        for name in ("lease", "retry", "forwarding_delay", "recovery"):
+            if not 0 < getattr(self, name) <= 86400:
+                raise InvalidInput(expected="seconds in (0, 86400]", got=getattr(self, name), where=f"control.{name}")

@@ -1,0 +1,277 @@
+"""Lanes: one per partition of a category's event space, each with its own queue.
+
+Whatever concerns a partition goes through its lane in the order of arrival.  A lane takes
+all that waits (up to a limit), changes its registrations, and rolls the one difference
+out to the switches; only when that is done does it take more.
+
+    queue ▶ ▶ ▶ ─── batch ──▶ registrations ──▶ changes ──▶ rollout ──▶ every part of the batch is done
+                      ▲                                        │
+                      └──────── one at a time ◀── refused ─────┘
+
+If a switch refuses (its table is full), the batch is undone and tried again one by one: the
+part that does not fit alone is refused to whoever asked, the others get through.  A part
+that only takes something away is never refused: it is answered, stays in the tables
+for the time being, and is tried again later.  That may cause false positives, never negatives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from sievenet.control.registrations import Changes, Registrations, dz_of
+from sievenet.control.rollout import Outlet, Rollout
+from sievenet.control.state import Entry
+from sievenet.control.wires import Routes, Wires
+from sievenet.errors import SievenetError
+from sievenet.index import Dz
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, Match
+
+__all__ = ["Job", "Lane", "LaneOwner", "Part"]
+
+
+class Job:
+    """A request on its way: done when all its parts are."""
+
+    __slots__ = ("error", "finish", "remaining", "tickets")
+
+    def __init__(self, tickets: list[int], finish: Callable[[Job], None]) -> None:
+        #: Who waits for the answer.
+        self.tickets = tickets
+        self.finish = finish
+        self.remaining = 1  # whoever hands out the parts counts as one
+        self.error: SievenetError | None = None
+
+    def part_done(self, error: SievenetError | None = None) -> None:
+        """One part is done or refused."""
+        self.remaining -= 1
+        self.error = error or self.error
+        if not self.remaining:
+            self.finish(self)
+
+
+class Part:
+    """One request's share in one lane."""
+
+    __slots__ = ("add", "entry", "job", "keys", "wire")
+
+    def __init__(self, entry: Entry, wire: int, add: bool, keys: Sequence[int], job: Job | None) -> None:
+        self.entry = entry
+        self.wire = wire
+        self.add = add
+        #: The dz to register; what is removed is where the entry is registered.
+        self.keys = keys
+        self.job = job
+
+    def done(self, error: SievenetError | None = None) -> None:
+        """Report to whoever asked."""
+        if self.job is not None:
+            self.job.part_done(error)
+
+
+class LaneOwner(Protocol):
+    """What a lane needs of its category."""
+
+    number: int
+    #: Wires of the catch-all flow of each group of lanes, while the plan changes.
+    catch: list[int] | None
+    #: No lane begins anything.
+    held: bool
+
+    def rest(self) -> None:
+        """A lane has come to rest."""
+
+    def later(self, callback: Callable[[], None]) -> None:
+        """Call back after a while."""
+
+
+class Lane:
+    """The queue, the registrations and the rollout of one partition."""
+
+    def __init__(
+        self,
+        owner: LaneOwner,
+        outlet: Outlet,
+        wires: Wires,
+        routes: Routes,
+        *,
+        prefix: int,
+        group: int,
+        group_dz: Dz,
+        batch: int,
+    ) -> None:
+        self.owner = owner
+        self.registrations = Registrations(owner.number, wires, routes)
+        self.prefix = prefix
+        self.queue: deque[Part] = deque()
+        self.rollout: Rollout | None = None
+        self._outlet = outlet
+        self._wires = wires
+        self._group = group
+        self._group_dz = group_dz
+        self._batch = batch
+        #: How many parts still go one at a time.
+        self._single = 0
+        self._reroute: tuple[Routes, int] | None = None
+        self._unknown: set[str] = set()
+        self._dz = dz_of(prefix)
+        self._pumping = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way to switches."""
+        return self.rollout is None
+
+    # -- what to do ------------------------------------------------------------------------
+
+    def put(self, part: Part) -> None:
+        """Something to do after all that waits already."""
+        self.queue.append(part)
+        self.pump()
+
+    def reroute(self, routes: Routes, dead: int) -> None:
+        """Use another tree as soon as possible."""
+        self._reroute = routes, dead
+        self.pump()
+
+    def suspect(self, switches: Iterable[str]) -> None:
+        """Read these switches and put them right."""
+        self._unknown.update(switches)
+        if self.rollout is not None:
+            for switch in self._unknown & self.rollout.waiting:
+                self.rollout.suspect(switch)
+                self._unknown.discard(switch)
+        self.pump()
+
+    def register(self, part: Part) -> None:
+        """Change the registrations for a part, at once."""
+        entry, wire, r = part.entry, part.wire, self.registrations
+        if part.add:
+            add = r.want if entry.wants else r.offer
+            entry.nodes += tuple([add(wire, key) for key in part.keys])
+        else:
+            remove = r.unwant if entry.wants else r.withdraw
+            mine = tuple(node for node in entry.nodes if self.holds(node.key)) if self.prefix != 1 else entry.nodes
+            for node in mine:
+                remove(wire, node)
+            part.keys = tuple(node.key for node in mine)
+            entry.nodes = tuple(node for node in entry.nodes if not self.holds(node.key)) if self.prefix != 1 else ()
+
+    def holds(self, key: int) -> bool:
+        """Whether a dz lies in this lane's partition."""
+        return key >> (key.bit_length() - self.prefix.bit_length()) == self.prefix
+
+    def pump(self) -> None:
+        """Begin whatever can begin."""
+        if self._pumping:
+            return  # a rollout that ended at once: the loop below goes on
+        self._pumping = True
+        try:
+            while self.rollout is None and not self.owner.held and (self.queue or self._reroute or self._unknown):
+                self._next()
+        finally:
+            self._pumping = False
+        if self.rollout is None:
+            self.owner.rest()
+
+    def _next(self) -> None:
+        dead = 0
+        if self._reroute is not None:
+            routes, dead = self._reroute
+            self._reroute = None
+            self.registrations.reroute(routes, dead)
+            batch: list[Part] = []
+        else:
+            size = 1 if self._single else self._batch
+            self._single = max(0, self._single - 1)
+            batch = [self.queue.popleft() for _ in range(min(size, len(self.queue)))]
+        for part in batch:
+            self.register(part)
+        changes = self.registrations.changes()
+        self._follow(changes, dead)
+        unknown, self._unknown = self._unknown, set()
+        if not changes and not unknown:
+            for part in batch:
+                part.done()
+            return
+        self.rollout = Rollout(
+            self._outlet,
+            [changes.first, changes.second] if changes.second else [changes.first],
+            expected=lambda switch, step: self.expected(switch, changes.between if step == 0 else {}),
+            scope=self.scope,
+            done=lambda error: self._ended(batch, {*changes.first, *changes.second, *unknown}, error),
+            unknown=unknown,
+        )
+        self.rollout.start()
+
+    def _ended(self, batch: list[Part], concerned: set[str], error: SievenetError | None) -> None:
+        self.rollout = None
+        if error is None:
+            for part in batch:
+                part.done()
+        else:
+            self._undo(batch, concerned, error)
+        self.pump()
+
+    def _undo(self, batch: list[Part], concerned: set[str], error: SievenetError) -> None:
+        for part in reversed(batch):
+            part.add = not part.add
+            self.register(part)
+            part.add = not part.add
+        self.registrations.changes()  # not to be sent: every switch concerned is read instead
+        if not batch:
+            # Another tree, or a switch to be put right, does not fit: keep trying.
+            self.owner.later(lambda: self.suspect(concerned))
+            return
+        self._unknown |= concerned
+        if len(batch) > 1:
+            self.queue.extendleft(reversed(batch))
+            self._single = len(batch)
+            return
+        for part in batch:
+            if part.add:
+                part.done(error)
+            else:
+                part.done()
+                self.owner.later(partial(self.put, Part(part.entry, part.wire, False, (), None)))
+
+    # -- tables ----------------------------------------------------------------------------
+
+    def _follow(self, changes: Changes, dead: int) -> None:
+        """While the plan changes, the catch-all flows cover whatever comes into use."""
+        catch = self.owner.catch
+        if catch is None:
+            return
+        was = catch[self._group]
+        now = catch[self._group] = was & ~dead | changes.used
+        for switch in self._wires.switches(was ^ now):
+            flow = self.catch_all(switch)
+            change: FlowChange = Add(flow) if flow.ports else Delete(flow)
+            changes.first.setdefault(switch, []).insert(0, change)
+
+    def catch_all(self, switch: str) -> Flow:
+        """The flow for everything of this lane's group."""
+        assert self.owner.catch is not None
+        mask = self.owner.catch[self._group] & self._wires.out[switch]
+        return Flow(Match(self.owner.number, self._group_dz), self._wires.ports(mask), TOP_PRIORITY)
+
+    def expected(self, switch: str, between: dict[str, list[Flow]] | None = None) -> list[Flow]:
+        """What a switch should hold of this lane."""
+        flows = {flow.key: flow for flow in self.registrations.table(switch)}
+        for flow in (between or {}).get(switch, ()):
+            flows[flow.key] = flow
+        if self.owner.catch is not None:
+            flow = self.catch_all(switch)
+            if flow.ports:
+                flows[flow.key] = flow
+        return list(flows.values())
+
+    def scope(self, flow: Flow) -> bool:
+        """Whether a flow is this lane's business."""
+        match = flow.match
+        if match.category != self.owner.number or not isinstance(match.cell, Dz):
+            return False
+        return match.cell == self._group_dz if flow.priority == TOP_PRIORITY else self._dz.covers(match.cell)
+

@@ -1,0 +1,430 @@
+"""ControlPlane: the shell around the controller.
+
+It owns what the controller does not: tasks, the journal, the data plane, the clock.  Every
+instruction becomes an action, and what comes of it a stimulus; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from sievenet.content import Schema, Subscription
+from sievenet.content.codec import encode_subscription
+from sievenet.control.commands import Advertise, Command, Join, Leave, Register, Subscribe, Unadvertise, Unsubscribe
+from sievenet.control.config import ControlConfig
+from sievenet.control.controller import Controller
+from sievenet.control.journal import Journal
+from sievenet.control.signals import (
+    Acknowledged,
+    Adopted,
+    Apply,
+    Detach,
+    Expired,
+    Instruction,
+    LinkChanged,
+    NotRead,
+    NotWritten,
+    Placed,
+    PlanRequest,
+    Read,
+    Refused,
+    Renewed,
+    Reply,
+    Request,
+    Soon,
+    Stimulus,
+    SwitchChanged,
+    SwitchTable,
+    Tell,
+    Tick,
+    Undefined,
+    Write,
+    Written,
+)
+from sievenet.control.state import Category
+from sievenet.control.transition import TransitionReport
+from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, SwitchDown, SwitchUp
+from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
+from sievenet.index import Plan
+from sievenet.network import FlowTable
+
+__all__ = ["ControlPlane", "Session", "Status"]
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A client's place."""
+
+    client: str
+    host: str
+    #: Seconds that it may be silent.
+    lease: float
+    #: What the data plane gave it.
+    attachment: Attached
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The control plane at a glance."""
+
+    clients: int
+    advertisements: int
+    subscriptions: int
+    categories: int
+    #: Switches in use, and those that are not.
+    switches_up: int
+    switches_down: tuple[str, ...]
+    links_down: tuple[tuple[str, str], ...]
+    #: Requests that wait for an answer.
+    waiting: int
+    #: Switches whose state nobody knows, per category.
+    undefined: dict[str, tuple[str, ...]]
+    #: Categories on their way to another plan, and how far they are.
+    transitions: dict[str, str]
+    #: Requests answered since the start, and those of them that were refused.
+    answered: int
+    refused: int
+
+
+class ControlPlane:
+    """Advertise, subscribe, change plans; see `docs/topics/control-plane.md`."""
+
+    def __init__(self, dataplane: DataPlane, journal: Journal, config: ControlConfig, controller: Controller) -> None:
+        self._dataplane = dataplane
+        self._journal = journal
+        self.config = config
+        self._controller = controller
+        self._loop = asyncio.get_running_loop()
+        self._tickets: dict[int, asyncio.Future[Any]] = {}
+        self._ticket = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._attached: dict[str, Attached] = {}
+        self._on_plan: list[Callable[[Category], Awaitable[None]]] = []
+        self._on_expired: list[Callable[[str], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon = False
+        self._closed = False
+        self._answered = 0
+        self._refused = 0
+        self._listening: asyncio.Task[None] | None = None
+
+    # -- starting and stopping -------------------------------------------------------------
+
+    @classmethod
+    async def start(cls, dataplane: DataPlane, journal: Journal, config: ControlConfig | None = None) -> ControlPlane:
+        """Recover what the journal knows, read the switches, and put them right."""
+        config = config or ControlConfig()
+        notices = dataplane.notices()  # from here on, so that nothing is missed
+        switches, links = dataplane.down()
+        controller = Controller(dataplane.topology, config, journal.load(), switches, links)
+        plane = cls(dataplane, journal, config, controller)
+        for client in list(controller.state.clients.values()):
+            await plane._place(client.name, client.host)
+        plane._carry_out(controller.start(plane._loop.time()))
+        plane._listening = asyncio.ensure_future(plane._listen(notices))
+        deadline = plane._loop.time() + config.recovery
+        while plane._loop.time() < deadline and any(not s.idle for s in controller.spaces.values()):
+            await asyncio.sleep(0.001)
+        return plane
+
+    async def _place(self, client: str, host: str) -> Attached | None:
+        try:
+            attached = await self._dataplane.attach(host, client)
+        except (Unavailable, InvalidInput):
+            return None  # it gets its place when it comes back
+        self._attached[client] = attached
+        self._handle(Placed(client, attached.switch, attached.port))
+        return attached
+
+    async def close(self) -> None:
+        """Stop deciding; switches keep what they have."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        doomed = list(self._tasks) + ([self._listening] if self._listening is not None else [])
+        for task in doomed:
+            task.cancel()
+        await asyncio.gather(*doomed, return_exceptions=True)
+        for future in self._tickets.values():
+            if not future.done():
+                future.set_exception(Unavailable("The control plane is closing"))
+        self._tickets.clear()
+        await self._journal.close()
+
+    # -- schemas and plans -----------------------------------------------------------------
+
+    async def register_schema(self, schema: Schema) -> Category:
+        """Make a schema known, or confirm that it is."""
+        plan = Plan.regular(schema, self.config.bits)
+        command = Register(0, schema.to_json(), plan.to_json(), 1, self.config.budget)
+        category = await self._ask(command)
+        assert isinstance(category, Category)
+        return self._controller.state.categories[category.number]
+
+    def category(self, name: str) -> Category:
+        """A known category, with its plan of now."""
+        return self._controller.state.named(name)
+
+    def categories(self) -> Iterable[Category]:
+        """All categories."""
+        return tuple(self._controller.state.categories.values())
+
+    async def apply_plan(self, category: str, plan: Plan) -> TransitionReport:
+        """Change a category's plan under traffic; returns when no trace of the old one is left."""
+        number = self.category(category).number
+        future = self._future()
+        self._handle(PlanRequest(self._ticket, number, plan))
+        report = await future
+        assert isinstance(report, TransitionReport)
+        return report
+
+    def on_plan(self, callback: Callable[[Category], Awaitable[None]]) -> None:
+        """Call when publishers must use a category's plan; it returns when all do, or are gone."""
+        self._on_plan.append(callback)
+
+    def on_expired(self, callback: Callable[[str], None]) -> None:
+        """Call when a client's lease has ended."""
+        self._on_expired.append(callback)
+
+    # -- clients ---------------------------------------------------------------------------
+
+    async def join(self, client: str, host: str, resume: bool = False) -> Session:
+        """Give a client a place; with `resume` a known one takes its session over again."""
+        known = self._controller.state.clients.get(client)
+        if known is not None:
+            if not resume:
+                raise Rejected(f"The name {client} is taken")
+            self._handle(Renewed(client))
+            attached = await self._dataplane.attach(known.host, client)
+            self._attached[client] = attached
+            self._handle(Placed(client, attached.switch, attached.port))
+            return Session(client, known.host, self.config.lease, attached)
+        attached = await self._dataplane.attach(host, client)
+        try:
+            await self._ask(Join(client, host))
+        except SievenetError:
+            if client not in self._controller.state.clients:
+                await self._dataplane.detach(client)
+            raise
+        self._attached[client] = attached
+        self._handle(Placed(client, attached.switch, attached.port))
+        return Session(client, host, self.config.lease, attached)
+
+    async def renew(self, client: str) -> None:
+        """A sign of life: the lease begins anew."""
+        if client not in self._controller.state.clients:
+            raise Rejected(f"Nobody is known as {client}: join first (the lease may have ended)")
+        self._handle(Renewed(client))
+
+    async def leave(self, client: str) -> None:
+        """Take everything of a client back."""
+        await self._ask(Leave(client))
+
+    async def advertise(self, client: str, id: int, subscription: Subscription) -> None:
+        """A client will publish this; returns when the switches know."""
+        category = self._known(subscription)
+        await self._ask(Advertise(client, id, category.number, encode_subscription(subscription)), subscription)
+
+    async def unadvertise(self, client: str, id: int) -> None:
+        """Take an advertisement back."""
+        await self._ask(Unadvertise(client, id))
+
+    async def subscribe(self, client: str, id: int, subscription: Subscription) -> None:
+        """A client wants this; when it returns, whatever is published from now on is delivered."""
+        category = self._known(subscription)
+        await self._ask(Subscribe(client, id, category.number, encode_subscription(subscription)), subscription)
+
+    async def unsubscribe(self, client: str, id: int) -> None:
+        """Take a subscription back."""
+        await self._ask(Unsubscribe(client, id))
+
+    def _known(self, subscription: Subscription) -> Category:
+        schema = subscription.schema
+        if schema is None:
+            raise SchemaError("Expected content of a registered category, got some without a schema")
+        category = self._controller.state.named(schema.name)
+        if category.schema is not schema and category.schema != schema:
+            raise SchemaError(
+                expected=f"the registered schema {schema.name}, version {category.schema.version}",
+                got=f"`another one, version {schema.version}`",
+            )
+        return category
+
+    # -- asking ----------------------------------------------------------------------------
+
+    def registrations(self) -> Iterator[tuple[str, str, int, str, Subscription]]:
+        """Everything registered: client, "advertisement" or "subscription", id, category, content."""
+        state = self._controller.state
+        for client in list(state.clients.values()):
+            for kind, entries in (("advertisement", client.advertisements), ("subscription", client.subscriptions)):
+                for number, entry in list(entries.items()):
+                    schema = state.categories[entry.category].schema
+                    yield client.name, kind, number, schema.name, entry.subscription(schema)
+
+    def registrations_of(self, client: str) -> tuple[dict[int, Subscription], dict[int, Subscription]]:
+        """A client's advertisements and subscriptions by id."""
+        state = self._controller.state
+        known = state.clients.get(client)
+        if known is None:
+            return {}, {}
+        schema = {number: category.schema for number, category in state.categories.items()}
+        return (
+            {i: e.subscription(schema[e.category]) for i, e in known.advertisements.items()},
+            {i: e.subscription(schema[e.category]) for i, e in known.subscriptions.items()},
+        )
+
+    def table(self, switch: str) -> FlowTable:
+        """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""
+        if switch not in self._controller.wires.out:
+            raise InvalidInput(expected="a switch", got=switch)
+        return FlowTable(f for space in self._controller.spaces.values() for f in space.table(switch))
+
+    def status(self) -> Status:
+        """The state of things."""
+        c = self._controller
+        names = {number: category.name for number, category in c.state.categories.items()}
+        undefined = {
+            names[n]: tuple(sorted({s for lane in space.lanes if lane.rollout for s in lane.rollout.undefined}))
+            for n, space in c.spaces.items()
+        }
+        return Status(
+            clients=len(c.state.clients),
+            advertisements=sum(len(x.advertisements) for x in c.state.clients.values()),
+            subscriptions=sum(len(x.subscriptions) for x in c.state.clients.values()),
+            categories=len(names),
+            switches_up=len(c.wires.out) - len(c.trees.down_switches),
+            switches_down=tuple(sorted(c.trees.down_switches)),
+            links_down=tuple(sorted(c.trees.down_links)),
+            waiting=c.open_requests,
+            undefined={name: switches for name, switches in undefined.items() if switches},
+            transitions={names[n]: t.stage for n, t in c.transitions.items()},
+            answered=self._answered,
+            refused=self._refused,
+        )
+
+    # -- the shell -------------------------------------------------------------------------
+
+    def _future(self) -> asyncio.Future[Any]:
+        if self._closed:
+            raise Unavailable("The control plane is closed")
+        self._ticket += 1
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._tickets[self._ticket] = future
+        return future
+
+    async def _ask(self, command: Command, said: Subscription | None = None) -> object:
+        future = self._future()
+        self._handle(Request(self._ticket, command, said))
+        return await future
+
+    def _handle(self, stimulus: Stimulus) -> None:
+        if not self._closed:
+            self._carry_out(self._controller.handle(stimulus, self._loop.time()))
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for each in instructions:
+            match each:
+                case Reply(ticket, error, result):
+                    self._answer(ticket, error, result)
+                case Apply():
+                    self._spawn(self._apply(each))
+                case Write():
+                    self._spawn(self._write(each))
+                case Read():
+                    self._spawn(self._read(each))
+                case Tell(number, epoch):
+                    self._spawn(self._tell(number, epoch))
+                case Detach(client):
+                    self._attached.pop(client, None)
+                    self._spawn(self._dataplane.detach(client))
+                case Expired(client):
+                    for callback in self._on_expired:
+                        callback(client)
+                case Soon():
+                    if not self._soon:
+                        self._soon = True
+                        self._loop.call_soon(self._again)
+        self._set_timer()
+
+    def _answer(self, ticket: int, error: SievenetError | None, result: object) -> None:
+        self._answered += 1
+        self._refused += error is not None
+        future = self._tickets.pop(ticket, None)
+        if future is None or future.done():
+            return  # whoever asked has gone
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def _again(self) -> None:
+        self._soon = False
+        self._handle(Tick())
+
+    def _set_timer(self) -> None:
+        deadline = self._controller.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._timer.when() <= deadline and not self._timer.cancelled():
+                return  # it rings early enough, and is set anew then
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None and not self._closed:
+            self._timer = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._handle(Tick())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _apply(self, order: Apply) -> None:
+        try:
+            await self._dataplane.apply(order.switch, order.changes)
+        except Rejected as error:
+            self._handle(Refused(order.serial, error))
+        except SievenetError:
+            self._handle(Undefined(order.serial))
+        else:
+            self._handle(Acknowledged(order.serial))
+
+    async def _read(self, order: Read) -> None:
+        try:
+            table = await self._dataplane.table(order.switch)
+        except SievenetError:
+            self._handle(NotRead(order.serial))
+        else:
+            self._handle(SwitchTable(order.serial, table))
+
+    async def _write(self, order: Write) -> None:
+        try:
+            await self._journal.append(order.records, order.replace)
+        except SievenetError as error:
+            self._handle(NotWritten(order.serial, error))
+        else:
+            self._handle(Written(order.serial))
+
+    async def _tell(self, number: int, epoch: int) -> None:
+        category = self._controller.state.categories[number]
+        await asyncio.gather(*(callback(category) for callback in self._on_plan))
+        self._handle(Adopted(number, epoch))
+
+    async def _listen(self, notices: Any) -> None:
+        async for notice in notices:
+            match notice:
+                case SwitchUp(switch):
+                    self._handle(SwitchChanged(switch, True))
+                case SwitchDown(switch):
+                    self._handle(SwitchChanged(switch, False))
+                case LinkUp(a, b):
+                    self._handle(LinkChanged(a, b, True))
+                case LinkDown(a, b):
+                    self._handle(LinkChanged(a, b, False))
+            if isinstance(notice, SwitchUp | LinkUp):
+                for client in list(self._controller.state.clients.values()):
+                    if client.wire is None:
+                        await self._place(client.name, client.host)
