@@ -49,6 +49,8 @@ class ListenConfig(_Settings, frozen=True):
     port: Port = 7400
     #: Seconds that a new connection has to say hello.
     hello: Seconds = 5.0
+    #: Seconds between a client's heartbeats, each with a report of what it saw; a third of the lease at most.
+    heartbeat: Seconds = 1.0
     #: Bytes of the largest request.
     max_request: Positive = 1 << 20
     #: Connections at the same time.

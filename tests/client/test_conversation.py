@@ -10,7 +10,7 @@ from sievenet.errors import CodecError, Rejected, SchemaError, Unavailable
 
 SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=9),))
 INFO = p.CategoryInfo(1, SCHEMA, b"{}", 1)
-WELCOME = p.Welcome(0, 1, "me", "h1", b"t", 30.0, None, 100)
+WELCOME = p.Welcome(0, 1, "me", "h1", b"t", 30.0, 1.0, None, 100)
 
 
 def talking():

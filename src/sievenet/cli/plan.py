@@ -85,5 +85,5 @@ def apply(file: IO[bytes], url: str | None, as_json: bool) -> None:
         show_json(report)
     else:
         click.echo(
-            f"{wanted.schema.name}: plan of epoch {report['epoch']} in use after {seconds_text(report['seconds'])}"
+            f"{wanted.schema.name}: plan of epoch {report['epoch']} in use after {seconds_text(sum(report['stages'].values()))}"
         )

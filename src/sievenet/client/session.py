@@ -78,6 +78,7 @@ class Session:
         self._machine = Reconnect()
         self._ticket: bytes | None = None
         self._lease = 30.0
+        self._beat = 10.0
         self._link: Link | None = None
         self.port: DataPort | None = None
         self._endpoint: p.DataEndpoint | None = None
@@ -138,7 +139,7 @@ class Session:
     async def _hold(self, link: Link) -> SievenetError:
         """Renew the lease until the connection ends, and say why it did."""
         while True:
-            await asyncio.wait((link.ended,), timeout=self._lease / 3)
+            await asyncio.wait((link.ended,), timeout=self._beat)
             if link.ended.done():
                 return link.ended.result()
             if self._observer:
@@ -193,6 +194,7 @@ class Session:
         try:
             self.name, self.host, self._ticket = welcome.name, welcome.host, welcome.ticket
             self._lease = max(0.05, welcome.lease)
+            self._beat = max(0.01, min(welcome.heartbeat, self._lease / 3))
             self._catalog.replace(welcome.categories)
             for schema in self.schemas.values():
                 category = self._catalog.get(schema.name)

@@ -59,8 +59,14 @@ class Reports:
         every = [self._gone, *self._sums.values()]
         medians = sorted(r.latency_p50 for r in self._sums.values() if r.latency_p50 is not None)
         worst = [r.latency_p99 for r in self._sums.values() if r.latency_p99 is not None]
+        counts = {name: sum(getattr(r, name) for r in every) for name in _COUNTS}
         return Totals(
-            *(sum(getattr(r, name) for r in every) for name in _COUNTS),
+            received=counts["received"],
+            delivered=counts["delivered"],
+            false_positives=counts["false_positives"],
+            duplicates=counts["duplicates"],
+            dropped=counts["dropped"],
+            published=counts["published"],
             latency_p50=medians[len(medians) // 2] if medians else None,
             latency_p99=max(worst, default=None),
         )

@@ -11,18 +11,20 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sievenet.control.plane import Category, ControlPlane
-from sievenet.daemon.answers import Answers
+import msgspec
 
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.control import protocol as p
+from sievenet.control.plane import ControlPlane, Session
+from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
+from sievenet.daemon.answers import Answers
 from sievenet.daemon.peer import Peer
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
+from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.packet import MAX_BODY
-from sievenet.dataplane.plane import DataPlane
 from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError
 from sievenet.index.plan import Plan
 
@@ -32,19 +34,27 @@ log = logging.getLogger("sievenet.daemon")
 
 #: Names that the daemon gives to clients that bring none.
 _PREFIX: Final = "node-"
+_NAMES: Final = 1_000_000
 
 
 class Service:
     """Carries out requests; see `Peer` for the connection around them."""
 
     def __init__(
-        self, control: ControlPlane, plane: DataPlane, tickets: Tickets, answers: Answers, reports: Reports
+        self,
+        control: ControlPlane,
+        plane: EmbeddedDataPlane,
+        tickets: Tickets,
+        answers: Answers,
+        reports: Reports,
+        heartbeat: float,
     ) -> None:
         self._control = control
         self._plane = plane
         self._tickets = tickets
         self._answers = answers
         self._reports = reports
+        self._heartbeat = heartbeat
         self._peers: dict[str, Peer] = {}
         self._everyone: set[Peer] = set()
         self._adoption = Adoption()
@@ -66,17 +76,15 @@ class Service:
             self._everyone.add(peer)
             return self._welcome_observer(message)
         resume = bool(message.name and message.ticket is not None and self._tickets.valid(message.name, message.ticket))
-        name = message.name or self._free_name()
-        if name in self._peers and not resume:
-            raise Rejected(f"Expected a free name, got {name!r}, which is taken by a connected client")
-        session = await self._control.join(name, message.host or self._least_loaded_host(), resume=resume)
+        session = await self._join(message.name, message.host or self._least_loaded_host(), resume)
+        name = session.client
         older = self._peers.get(name)
         if older is not None:
             older.goodbye("the same client has connected again")
         peer.client = name
         self._peers[name] = peer
         self._everyone.add(peer)
-        attached = session.attached
+        attached = session.attachment
         advertisements, subscriptions = self._control.registrations_of(name)
         endpoint = None
         if attached.endpoint is not None:
@@ -88,6 +96,7 @@ class Service:
             session.host,
             self._tickets.issue(name),
             session.lease,
+            self._heartbeat,
             endpoint,
             MAX_BODY,
             tuple(advertisements),
@@ -96,21 +105,26 @@ class Service:
         )
 
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
-        return p.Welcome(message.request, p.PROTOCOL, message.name or "observer", "", b"", 3600.0, None, MAX_BODY)
+        return p.Welcome(
+            message.request, p.PROTOCOL, message.name or "observer", "", b"", 3600.0, 3600.0, None, MAX_BODY
+        )
 
-    def _free_name(self) -> str:
-        taken = self._control.clients()
+    async def _join(self, name: str | None, host: str, resume: bool) -> Session:
+        if name is not None:
+            return await self._control.join(name, host, resume=resume)
         while True:
             self._named += 1
-            name = f"{_PREFIX}{self._named}"
-            if name not in taken:
-                return name
+            try:
+                return await self._control.join(f"{_PREFIX}{self._named}", host)
+            except Rejected:
+                # Taken, by a client of an earlier life of this daemon: count on, but not for ever.
+                if self._named > _NAMES:
+                    raise
 
     def _least_loaded_host(self) -> str:
         load = dict.fromkeys(self._plane.topology.hosts, 0)
-        for session in self._control.clients().values():
-            if session.host in load:
-                load[session.host] += 1
+        for attached in self._plane.clients().values():
+            load[attached.host] += 1
         if not load:
             raise Rejected("Expected a host to attach to, got a topology without hosts")
         return min(load, key=lambda host: load[host])
@@ -194,27 +208,25 @@ class Service:
         plan = Plan.from_json(data)
         if plan.schema != category.schema:
             raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
-        return await self._control.apply_plan(name, plan)
+        return msgspec.to_builtins(await self._control.apply_plan(name, plan))
 
     async def _plan_changed(self, category: Category) -> None:
         """Tell every client of the new plan; returns when all that may publish have adopted it or are gone."""
-        done = asyncio.get_running_loop().create_future()
+        done = asyncio.Event()
         publishers = set(self._peers) | set(self._publishers(category.schema.name))
-        change = self._adoption.begin(
-            category.number, category.epoch, publishers, lambda: done.done() or done.set_result(None)
-        )
+        change = self._adoption.begin(category.number, category.epoch, publishers, done.set)
         news = p.PlanChanged(_info(category))
         for peer in list(self._peers.values()):
             peer.send(news)
         try:
-            await done
+            await done.wait()
         finally:
             self._adoption.abandon(change)
 
     def _publishers(self, name: str) -> Iterable[str]:
-        for each in self._control.registrations():
-            if each.kind == "advertisement" and each.category == name:
-                yield each.client
+        for client, kind, _, category, _ in self._control.registrations():
+            if kind == "advertisement" and category == name:
+                yield client
 
 
 def _info(category: Category) -> p.CategoryInfo:

@@ -1,0 +1,200 @@
+"""`sievenet up`: run a fabric and watch it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sievenet.cli.fabric import duration, run, seconds_text
+from sievenet.cli.output import json_option
+
+if TYPE_CHECKING:
+    from sievenet.config import Config
+    from sievenet.daemon.daemon import Daemon
+
+__all__ = ["up"]
+
+
+@click.command()
+@click.option("--config", "config_file", type=click.Path(dir_okay=False), help="A TOML file with settings.")
+@click.option(
+    "--topology", metavar="SHAPE|FILE", help="The network, such as testbed, fattree,k=4 or a JSON or GraphML file."
+)
+@click.option("--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Register this schema; may be repeated.")
+@click.option("--sample", "sample_name", metavar="NAME", help="Run a sample workload: stock.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0.1), default=200.0, show_default=True, help="The sample's events per second."
+)
+@click.option("--state", type=click.Path(file_okay=False), help="Directory for the journal. Default: nothing is kept.")
+@click.option("--port", type=click.IntRange(0, 65535), help="TCP port for clients, 0 for a free one. Default: 7400.")
+@click.option(
+    "--data-port", type=click.IntRange(0, 65535), help="UDP port for events, 0 for a free one. Default: 7401."
+)
+@click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
+@click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
+@click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
+@json_option
+def up(
+    config_file: str | None,
+    topology: str | None,
+    schemas: tuple[str, ...],
+    sample_name: str | None,
+    rate: float,
+    state: str | None,
+    port: int | None,
+    data_port: int | None,
+    lease: float | None,
+    seconds: float | None,
+    every: float,
+    as_json: bool,
+) -> None:
+    """Run a fabric: switches, control plane, and ports for clients.
+
+    In a terminal, a table shows rates, latency, false positives and flows; elsewhere a line per look is printed, or
+    with --json an object per line.
+
+    \b
+    Examples:
+      $ sievenet up --sample stock --for 2s --port 0 --data-port 0
+      $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
+      $ sievenet up --topology fattree,k=4 --schema stock --state ./fabric  # needs Ctrl-C to end
+    """
+    from sievenet.config import load_config
+
+    config = load_config(
+        config_file,
+        topology=topology,
+        state=state,
+        listen__port=port,
+        data__port=data_port,
+        control__lease=lease,
+    )
+    run(_up(config, schemas, sample_name, rate, seconds, every, as_json))
+
+
+async def _up(
+    config: Config,
+    schemas: tuple[str, ...],
+    sample_name: str | None,
+    rate: float,
+    seconds: float | None,
+    every: float,
+    as_json: bool,
+) -> None:
+    from sievenet.daemon.daemon import Daemon
+    from sievenet.workload.samples import load_schema
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        daemon = await stack.enter_async_context(Daemon(config))
+        names = (*schemas, *((sample_name,) if sample_name else ()))
+        for name in names:
+            await daemon.control.register_schema(load_schema(name))
+        click.echo("\n".join(_welcome(daemon, sample_name)), err=as_json)
+        if sample_name is not None:
+            from sievenet.cli.sample import sample
+
+            await stack.enter_async_context(sample(sample_name, daemon.url, rate))
+        await _watch(daemon, stop, seconds, every, as_json)
+
+
+def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
+    topology = daemon.plane.topology
+    yield (
+        f"fabric {daemon.config.topology} is up: {len(topology.switches)} switches, {len(topology.hosts)} hosts, "
+        f"clients at {daemon.url}, events at {daemon.plane.endpoint[1] if daemon.plane.endpoint else '-'}/udp"
+    )
+    if sample_name == "stock":
+        command = _own_command()
+        where = "" if daemon.url.endswith(":7400") else f" --url {daemon.url}"
+        yield "a sample market publishes; try in another terminal:"
+        yield f"  {command} sub{where} 'stock: price > 420'"
+        yield f"  {command} pub{where} 'stock: symbol=IBM, price=421.5, volume=1200'"
+
+
+def _own_command() -> str:
+    """How to call this program from the current folder: `sievenet` if the shell would find it."""
+    own = Path(sys.argv[0]).resolve()
+    found = shutil.which("sievenet")
+    if found is not None and Path(found).resolve() == own:
+        return "sievenet"
+    beside = Path(sys.executable).parent / "sievenet"
+    if beside.exists():
+        return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
+    return f"{sys.executable} -m sievenet"
+
+
+async def _watch(daemon: Daemon, stop: asyncio.Event, seconds: float | None, every: float, as_json: bool) -> None:
+    loop = asyncio.get_running_loop()
+    end = None if seconds is None else loop.time() + seconds
+    before: dict[str, Any] | None = None
+    with _screen(as_json) as screen:
+        while True:
+            wait = every if end is None else min(every, end - loop.time())
+            if wait <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), wait)
+                return
+            found = await daemon.answers.status()
+            _show(found, before, screen, as_json)
+            before = found
+
+
+@contextlib.contextmanager
+def _screen(as_json: bool) -> Iterator[Any]:
+    """A live display in a terminal, else nothing."""
+    if as_json or not sys.stdout.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(highlight=False), refresh_per_second=4) as live:
+        yield live
+
+
+def _show(found: dict[str, Any], before: dict[str, Any] | None, screen: Any, as_json: bool) -> None:
+    rates = _rates(found, before)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({**found, "rates": rates}).decode())
+    elif screen is None:
+        traffic = found["traffic"]
+        flows = sum(switch["flows"] for switch in found["switches"])
+        click.echo(
+            f"up {found['uptime']:.0f} s: {rates['published']:.0f} published/s, {rates['delivered']:.0f} delivered/s, "
+            f"latency p50 {seconds_text(traffic['latency_p50'])} p99 {seconds_text(traffic['latency_p99'])}, "
+            f"false positives {traffic['false_positive_rate']:.1%}, {flows} flows, {len(found['clients'])} clients"
+        )
+    else:
+        from rich.console import Group
+
+        from sievenet.cli.status import status_tables
+
+        screen.update(Group(*status_tables(found, rates)))
+
+
+def _rates(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, float]:
+    """Per second, between two looks."""
+    traffic = found["traffic"]
+    names = ("published", "received", "delivered", "false_positives", "duplicates", "dropped")
+    if before is None:
+        passed = max(found["uptime"], 1e-3)
+        return {name: traffic[name] / passed for name in names}
+    passed = max(found["uptime"] - before["uptime"], 1e-3)
+    return {name: (traffic[name] - before["traffic"][name]) / passed for name in names}

@@ -1,0 +1,332 @@
+"""Answers to an operator's questions, as plain data: status, topology, flows, trace.
+
+Whoever asks gets dicts, lists, strings and numbers, since the question comes over the control protocol and the answer
+goes to a terminal, a JSON file or a web page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from sievenet import __version__
+from sievenet.content.event import Event
+from sievenet.content.event_parser import parse_event
+from sievenet.content.explain import explain
+from sievenet.control.plane import ControlPlane
+from sievenet.control.state import Category
+from sievenet.daemon.reports import Reports
+from sievenet.dataplane.embedded import EmbeddedDataPlane
+from sievenet.dataplane.plane import Attached, SwitchCounters
+from sievenet.dataplane.trace import Hop, trace
+from sievenet.errors import EventError, InvalidInput, Unavailable
+from sievenet.network.flow import Flow
+from sievenet.network.link import natural
+from sievenet.network.topology import Attachment
+
+__all__ = ["Answers"]
+
+_FIELD: Final = 128
+#: Subscriptions that a trace explains at most; there may be a hundred thousand.
+_EXPLAINED: Final = 200
+
+
+class Answers:
+    """Looks at everything, changes nothing."""
+
+    def __init__(
+        self,
+        control: ControlPlane,
+        plane: EmbeddedDataPlane,
+        reports: Reports,
+        topology: str,
+        connected: Callable[[], Collection[str]],
+    ) -> None:
+        self._control = control
+        self._plane = plane
+        self._reports = reports
+        self._topology = topology
+        self._connected = connected
+        self._since = time.monotonic()
+
+    async def answer(self, about: str, of: str) -> Any:
+        """The answer to a question; `InvalidInput` if it is none that we know."""
+        match about:
+            case "status":
+                return await self.status()
+            case "topology":
+                return self.topology()
+            case "flows":
+                return await self.flows(of)
+            case "trace":
+                return await self.trace(of)
+        raise InvalidInput(expected="status, topology, flows or trace", got=about, where="question")
+
+    # -- status ---------------------------------------------------------------------------
+
+    async def status(self) -> dict[str, Any]:
+        """Traffic, categories, clients, switches."""
+        totals = self._reports.totals()
+        counts: Counter[tuple[str, str]] = Counter()
+        for _, kind, _, category_name, _ in self._control.registrations():
+            counts[category_name, kind] += 1
+        socket = self._plane.statistics()
+        return {
+            "version": __version__,
+            "uptime": time.monotonic() - self._since,
+            "topology": self._topology,
+            "traffic": {
+                "published": socket.packets,
+                "received": totals.received,
+                "delivered": totals.delivered,
+                "false_positives": totals.false_positives,
+                "false_positive_rate": totals.false_positive_rate,
+                "duplicates": totals.duplicates,
+                "dropped": totals.dropped + socket.dropped,
+                "latency_p50": totals.latency_p50,
+                "latency_p99": totals.latency_p99,
+            },
+            "datagrams": {
+                "received": socket.datagrams,
+                "malformed": socket.malformed,
+                "unknown_token": socket.unknown,
+                "forged": socket.forged,
+                "lost": socket.lost,
+            },
+            "categories": [
+                {
+                    "name": category.name,
+                    "number": category.number,
+                    "version": category.schema.version,
+                    "epoch": category.epoch,
+                    "kind": category.plan.kind,
+                    "bits": category.plan.bits,
+                    "advertisements": counts[category.name, "advertisement"],
+                    "subscriptions": counts[category.name, "subscription"],
+                }
+                for category in self._control.categories()
+            ],
+            "clients": self._clients(),
+            "switches": [await self._switch(switch) for switch in self._plane.topology.switches],
+        }
+
+    def _clients(self) -> list[dict[str, Any]]:
+        connected = self._connected()
+        found = []
+        for name, attached in sorted(self._plane.clients().items(), key=lambda item: natural(item[0])):
+            report = self._reports.of(name)
+            advertisements, subscriptions = self._control.registrations_of(name)
+            found.append(
+                {
+                    "name": name,
+                    "host": attached.host,
+                    "connected": name in connected,
+                    "advertisements": len(advertisements),
+                    "subscriptions": len(subscriptions),
+                    "published": report.published,
+                    "delivered": report.delivered,
+                    "false_positives": report.false_positives,
+                    "dropped": report.dropped,
+                    "latency_p50": report.latency_p50,
+                    "latency_p99": report.latency_p99,
+                }
+            )
+        return found
+
+    async def _switch(self, switch: str) -> dict[str, Any]:
+        up, counters = True, SwitchCounters({}, {})
+        try:
+            counters = await self._plane.counters(switch)
+        except Unavailable:
+            up = False
+        packets = sum(port.received.packets for port in counters.ports.values())
+        return {
+            "name": switch,
+            "up": up,
+            "flows": len(counters.flows),
+            "packets": packets,
+            "unmatched": counters.unmatched,
+            "capacity": counters.capacity,
+        }
+
+    # -- topology -------------------------------------------------------------------------
+
+    def topology(self) -> dict[str, Any]:
+        """Switches, hosts, links, and who is attached where."""
+        topology = self._plane.topology
+        down_switches, down_links = self._plane.down()
+        clients: dict[str, list[str]] = {}
+        for name, attached in self._plane.clients().items():
+            clients.setdefault(attached.host, []).append(name)
+        return {
+            "name": self._topology,
+            "switches": [{"name": s, "up": s not in down_switches} for s in topology.switches],
+            "hosts": [
+                {
+                    "name": host,
+                    "switch": topology.attachment(host).switch,
+                    "clients": sorted(clients.get(host, []), key=natural),
+                }
+                for host in topology.hosts
+            ],
+            "links": [
+                {
+                    "a": link.a,
+                    "a_port": link.a_port,
+                    "b": link.b,
+                    "b_port": link.b_port,
+                    "up": link.id not in down_links,
+                    "packets": self._crossed(link.a, link.a_port) + self._crossed(link.b, link.b_port),
+                }
+                for link in topology.links
+            ],
+        }
+
+    def _crossed(self, node: str, port: int) -> int:
+        if node not in self._plane.topology.switches:
+            return 0
+        found = self._plane.counters_now(node).ports.get(port)
+        return 0 if found is None else found.sent.packets
+
+    # -- flows ----------------------------------------------------------------------------
+
+    async def flows(self, switch: str) -> dict[str, Any]:
+        """The flow table of a switch, with what each flow means and has carried."""
+        if switch not in self._plane.topology.switches:
+            known = ", ".join(self._plane.topology.switches[:8])
+            raise InvalidInput(expected=f"a switch ({known}, …)", got=switch, where="flows")
+        table = await self._plane.table(switch)
+        counters = await self._plane.counters(switch)
+        categories = {c.number: c for c in self._control.categories()}
+        places = self._places()
+        rows = []
+        for flow in sorted(table, key=lambda f: (f.match.category, -f.priority, str(f.match.cell))):
+            count = counters.flows.get(flow.key)
+            category = categories.get(flow.match.category)
+            rows.append(
+                {
+                    "category": category.name if category else str(flow.match.category),
+                    "cell": str(flow.match.cell),
+                    "content": _content(category, flow),
+                    "ports": [{"port": p, "peer": self._peer(places, switch, p)} for p in sorted(flow.ports)],
+                    "priority": flow.priority,
+                    "in_port": flow.in_port,
+                    "packets": count.packets if count else 0,
+                    "bytes": count.bytes if count else 0,
+                }
+            )
+        return {"switch": switch, "flows": rows, "unmatched": counters.unmatched, "capacity": counters.capacity}
+
+    def _places(self) -> dict[Attachment, str]:
+        return {a.attachment: name for name, a in self._plane.clients().items()}
+
+    def _peer(self, places: dict[Attachment, str], switch: str, port: int) -> str:
+        return self._plane.topology.ports(switch).get(port) or places.get(Attachment(switch, port)) or "nobody"
+
+    # -- trace ----------------------------------------------------------------------------
+
+    async def trace(self, text: str) -> dict[str, Any]:
+        """An event's way through the network, who gets it, who does not and why.
+
+        The text is an event, optionally after ``from CLIENT|HOST:``; else it comes from whoever advertises it.
+        """
+        origin, event = self._event(text)
+        category = self._control.category(event.schema.name)
+        start, said = self._start(origin, event)
+        tables = {switch: await self._plane.table(switch) for switch in self._up()}
+        down_switches, down_links = self._plane.down()
+        hops: list[dict[str, Any]] = []
+        reached: set[str] = set()
+        codes = category.plan.encode(event)
+        for dz in codes:
+            found = trace(
+                self._plane.topology,
+                tables,
+                self._places(),
+                start,
+                category.number,
+                dz.bits << (_FIELD - dz.length),
+                down_switches=down_switches,
+                down_links=down_links,
+            )
+            hops += [_hop(hop) for hop in found.hops]
+            reached.update(found.reached)
+        return {
+            "event": str(event),
+            "from": said,
+            "codes": [str(dz) for dz in codes],
+            "hops": hops,
+            **self._verdicts(event, reached),
+        }
+
+    def _event(self, text: str) -> tuple[str, Event]:
+        origin = ""
+        if text.startswith("from "):
+            origin, _, text = text.removeprefix("from ").partition(":")
+        name = text.partition(":")[0].strip()
+        return origin.strip(), parse_event(text, self._control.category(name).schema)
+
+    def _start(self, origin: str, event: Event) -> tuple[Attachment, str]:
+        clients: dict[str, Attached] = self._plane.clients()
+        if origin in clients:
+            return clients[origin].attachment, f"{origin} at {clients[origin].host}"
+        if origin:
+            return self._plane.topology.attachment(origin), origin
+        for client, kind, _, category, offered in self._control.registrations():
+            if (
+                kind == "advertisement"
+                and category == event.schema.name
+                and client in clients
+                and offered.matches(event)
+            ):
+                return clients[client].attachment, f"{client} at {clients[client].host}"
+        raise EventError(f"Expected somebody who advertises {event}, got nobody: say where it comes from")
+
+    def _up(self) -> list[str]:
+        down, _ = self._plane.down()
+        return [switch for switch in self._plane.topology.switches if switch not in down]
+
+    def _verdicts(self, event: Event, reached: set[str]) -> dict[str, Any]:
+        """Per subscriber: does it get the packet, does it want the event, and why not."""
+        delivered: dict[str, list[str]] = {}
+        refused: list[dict[str, Any]] = []
+        wanting: set[str] = set()
+        left_out = 0
+        for client, kind, _, category, wanted in self._control.registrations():
+            if kind != "subscription" or category != event.schema.name:
+                continue
+            if wanted.matches(event):
+                wanting.add(client)
+                delivered.setdefault(client, []).append(str(wanted))
+            elif len(refused) < _EXPLAINED:
+                refused.append({"client": client, "subscription": str(wanted), "why": str(explain(wanted, event))})
+            else:
+                left_out += 1
+        return {
+            "delivered": [
+                {"client": name, "subscriptions": delivered[name], "reached": name in reached}
+                for name in sorted(wanting, key=natural)
+            ],
+            "false_positives": sorted(reached - wanting, key=natural),
+            "not_wanted": refused,
+            "not_shown": left_out,
+        }
+
+
+def _hop(hop: Hop) -> dict[str, Any]:
+    return {
+        "switch": hop.switch,
+        "in_port": hop.in_port,
+        "depth": hop.depth,
+        "flows": [str(flow) for flow in hop.flows],
+        "out": [{"port": out.port, "to": out.to, "stopped": out.stopped} for out in hop.outs],
+    }
+
+
+def _content(category: Category | None, flow: Flow) -> str:
+    if category is None:
+        return "?"
+    text = str(category.plan.decode(flow.match.cell))
+    return text if len(text) <= 200 else f"{text[:199]}…"

@@ -1,0 +1,110 @@
+"""The daemon: a whole fabric in one process.
+
+    ┌──────────── daemon ────────────┐
+    │  server ── service ── control  │  TCP: who wants and offers what
+    │                         │      │
+    │                     data plane │  UDP: events
+    └────────────────────────────────┘
+
+It starts from the bottom (switches, then the control plane that reads and repairs them from its journal, then the door
+for clients) and stops from the top. When `start` returns, everything that was ever accepted is in the switches again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sievenet.config import Config
+from sievenet.content.schema import Schema
+from sievenet.control.journal import Journal, MemoryJournal, SqliteJournal
+from sievenet.control.plane import ControlPlane
+from sievenet.daemon.answers import Answers
+from sievenet.daemon.reports import Reports
+from sievenet.daemon.server import Server
+from sievenet.daemon.service import Service
+from sievenet.daemon.ticket import Tickets
+from sievenet.dataplane.embedded import EmbeddedDataPlane
+from sievenet.errors import SchemaError
+from sievenet.network import parse_topology
+from sievenet.network.topology import Topology
+
+__all__ = ["Daemon"]
+
+log = logging.getLogger("sievenet.daemon")
+
+
+class Daemon:
+    """Use as an async context manager, or `start` and `close`."""
+
+    def __init__(self, config: Config | None = None, topology: Topology | None = None) -> None:
+        self.config = config or Config()
+        self._given = topology
+        self._stack = contextlib.AsyncExitStack()
+        self.plane: EmbeddedDataPlane
+        self.control: ControlPlane
+        self.service: Service
+        self.server: Server
+        self.answers: Answers
+
+    async def start(self) -> Self:
+        """Bring the fabric up; raises, with everything closed again, if something is in the way."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        config, stack = self.config, self._stack
+        topology = self._given or parse_topology(config.topology)
+        if not config.links.perfect:
+            topology = topology.with_links(config.links)
+        self.plane = EmbeddedDataPlane(topology, seed=config.seed, capacity=config.data.capacity)
+        stack.push_async_callback(self.plane.close)
+        await self.plane.start(config.data.host, config.data.port)
+        state = None if config.state is None else Path(config.state)
+        tickets = Tickets() if state is None else Tickets.load(state)
+        journal: Journal = MemoryJournal() if state is None else SqliteJournal(state / "journal.db")
+        self.control = await ControlPlane.start(self.plane, journal, config.control)
+        stack.push_async_callback(self.control.close)
+        for path in config.schemas:
+            await self.control.register_schema(load_schema(path))
+        reports = Reports()
+        self.answers = Answers(self.control, self.plane, reports, config.topology, lambda: self.service.connected)
+        self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen.heartbeat)
+        self.server = Server(self.service, config.listen)
+        stack.push_async_callback(self.server.close)
+        await self.server.start()
+        log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return self.server.url
+
+    async def close(self) -> None:
+        """Say goodbye and stop."""
+        if hasattr(self, "service"):
+            self.service.goodbye("the daemon is shutting down")
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def load_schema(path: str) -> Schema:
+    """A schema from a file."""
+    try:
+        return Schema.from_json(Path(path).read_bytes())
+    except OSError as error:
+        raise SchemaError(f"Expected a readable schema file, got {error.strerror}", where=path) from None

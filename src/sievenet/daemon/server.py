@@ -1,0 +1,73 @@
+"""The door: accepts connections up to a limit and runs a `Peer` for each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sievenet.config import ListenConfig
+from sievenet.control.framing import failure, frame
+from sievenet.daemon.peer import Handler, Peer
+from sievenet.errors import Rejected, Unavailable
+
+__all__ = ["Server"]
+
+log = logging.getLogger("sievenet.daemon")
+
+
+class Server:
+    """Listens on the control port."""
+
+    def __init__(self, handler: Handler, config: ListenConfig) -> None:
+        self._handler = handler
+        self._config = config
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._address: tuple[str, int] = (config.host, config.port)
+        #: Connections that were turned away because there were too many.
+        self.turned_away = 0
+
+    async def start(self) -> None:
+        """Listen; `Unavailable` if the address is in use."""
+        try:
+            self._server = await asyncio.start_server(self._accept, self._config.host, self._config.port, backlog=512)
+        except OSError as error:
+            raise Unavailable(
+                f"Cannot listen on {self._config.host}:{self._config.port}: {error.strerror or error}"
+            ) from None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self._address = (host, port)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        host, port = self._address
+        return f"sievenet://[{host}]:{port}" if ":" in host else f"sievenet://{host}:{port}"
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= self._config.max_clients:
+            self.turned_away += 1
+            limit = Rejected(f"Expected at most {self._config.max_clients} connections, this is one more")
+            writer.write(frame(failure(0, limit)))
+            writer.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await Peer(reader, writer, self._handler, self._config).run()
+        except asyncio.CancelledError:
+            # The server is closing; asyncio would log a cancelled handler as an error.
+            writer.close()
+        finally:
+            self._tasks.discard(task)
+
+    async def close(self) -> None:
+        """Accept nobody more and end every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
