@@ -1,0 +1,231 @@
+"""A whole fabric in virtual time: switches, control plane, clients; and what it should do, worked out naively."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from sievenet.content import Attribute, Event, Filter, Schema, Subscription, ValueSet
+from sievenet.control.config import ControlConfig
+from sievenet.control.journal import MemoryJournal
+from sievenet.control.plane import ControlPlane
+from sievenet.dataplane.packet import Packet
+from sievenet.dataplane.simulator import Simulator
+from sievenet.index import DzSet, Plan
+from sievenet.network import FlowTable, SpanningTree, Topology
+from tests.control import definition
+
+SCHEMA = Schema("grid", (Attribute("x", "int", lo=0, hi=15), Attribute("y", "int", lo=0, hi=15)))
+OTHER = Schema("list", (Attribute("n", "int", lo=0, hi=63),))
+CONFIG = ControlConfig(bits=6, budget=4, lease=3600.0, trees=3, forwarding_delay=0.5, recovery=5.0)
+
+
+class World:
+    """The fabric and the truth about it."""
+
+    def __init__(self, topology: Topology, seed: int, config: ControlConfig = CONFIG, **simulator) -> None:
+        self.random = random.Random(seed)
+        self.config = config
+        self.plane = Simulator.on_loop(topology, seed=seed, **simulator)
+        self.journal = MemoryJournal()
+        self.clients: dict[str, str] = {}
+        self.advertisements: dict[tuple[str, int], Subscription] = {}
+        self.subscriptions: dict[tuple[str, int], Subscription] = {}
+        self.plans: dict[str, Plan] = {}
+        self.received: dict[int, list[str]] = {}
+        self.next = 0
+
+    async def start(self) -> None:
+        self.control = await ControlPlane.start(self.plane, self.journal, self.config)
+        self.control.on_plan(self.adopt)
+        for category in self.control.categories():
+            self.plans.setdefault(category.name, category.plan)
+
+    async def adopt(self, category) -> None:
+        await asyncio.sleep(self.random.random() / 10)
+        self.plans[category.name] = category.plan
+
+    async def open(self, *schemas: Schema) -> None:
+        await self.start()
+        for schema in schemas or (SCHEMA,):
+            self.plans[schema.name] = (await self.control.register_schema(schema)).plan
+
+    async def crash(self) -> None:
+        """The controller is gone from one moment to the next; another one starts from the journal."""
+        old = self.control
+        old._closed = True
+        for task in [*old._tasks, old._listening]:
+            task.cancel()
+        if old._timer is not None:
+            old._timer.cancel()
+        await self.start()
+        await self.settle()
+        for category in self.control.categories():
+            self.plans[category.name] = category.plan
+
+    # -- acting ----------------------------------------------------------------------------
+
+    def content(self, schema: Schema = SCHEMA) -> Subscription:
+        def box() -> Filter:
+            limits = {}
+            for a in schema.attributes:
+                if self.random.random() < 0.8:
+                    lo = self.random.randint(a.lo, a.hi)
+                    limits[a.name] = ValueSet.interval(lo, self.random.randint(lo, min(a.hi, lo + a.hi // 2)))
+            return Filter(schema, limits)
+
+        return Subscription([box() for _ in range(self.random.choice((1, 1, 1, 2)))])
+
+    async def join(self, host: str | None = None) -> str:
+        self.next += 1
+        name = f"c{self.next}"
+        self.clients[name] = host or self.random.choice(self.plane.topology.hosts)
+        await self.control.join(name, self.clients[name])
+        self.plane.listen(name, lambda packet: self.received.setdefault(packet.sequence, []).append(name))
+        return name
+
+    async def leave(self, name: str) -> None:
+        for held in (self.advertisements, self.subscriptions):
+            for key in [k for k in held if k[0] == name]:
+                del held[key]
+        del self.clients[name]
+        await self.control.leave(name)
+
+    async def advertise(self, client: str, content: Subscription) -> int:
+        self.next += 1
+        number = self.next
+        await self.control.advertise(client, number, content)
+        self.advertisements[client, number] = content
+        return number
+
+    async def subscribe(self, client: str, content: Subscription) -> int:
+        self.next += 1
+        number = self.next
+        await self.control.subscribe(client, number, content)
+        self.subscriptions[client, number] = content
+        return number
+
+    async def drop(self) -> None:
+        """Take back something that is registered."""
+        wants = self.random.random() < 0.6
+        held = self.subscriptions if wants else self.advertisements
+        if held:
+            key = self.random.choice(sorted(held))
+            del held[key]
+            await (self.control.unsubscribe if wants else self.control.unadvertise)(*key)
+
+    async def settle(self) -> None:
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            c = self.control._controller
+            if not c.open_requests and not c.transitions and all(s.idle for s in c.spaces.values()) and not c._joining:
+                return
+        raise AssertionError(f"never at rest: {self.control.status()}")
+
+    def publish(self, client: str, event: Event) -> int:
+        self.next += 1
+        plan = self.plans[event.schema.name]
+        number = self.control.category(event.schema.name).number
+        for code in plan.encode(event):
+            aligned = code.bits << (128 - code.length)
+            self.plane.send(client, Packet(number, aligned, publisher=1, sequence=self.next, departure=0))
+        return self.next
+
+    def event(self, schema: Schema = SCHEMA) -> Event:
+        return Event(schema, tuple(self.random.randint(a.lo, a.hi) for a in schema.attributes))
+
+    # -- the truth -------------------------------------------------------------------------
+
+    def covers(self, content: Subscription) -> DzSet:
+        category = self.control.category(content.schema.name)
+        return category.plan.cover_dz(content, category.budget)
+
+    def tree(self, number: int) -> SpanningTree:
+        trees = self.control._controller.trees.trees
+        return trees[number % len(trees)]
+
+    def expected_tables(self) -> dict[str, FlowTable]:
+        places = {n: a.attachment for n, a in self.plane.clients().items()}
+        tables = {switch: list[object]() for switch in self.plane.topology.switches}
+        for category in self.control.categories():
+            depth = self.config.partitions.bit_length() - 1
+
+            def placed(held, category=category, depth=depth):
+                return [
+                    (*places[name], piece)
+                    for (name, _), content in held.items()
+                    if content.schema == category.schema
+                    for dz in self.covers(content)
+                    for piece in pieces(dz, depth)
+                ]
+
+            found = definition.tables(
+                category.number, self.tree(category.number), placed(self.advertisements), placed(self.subscriptions)
+            )
+            for switch, table in found.items():
+                tables[switch] += table
+        return {switch: FlowTable(flows) for switch, flows in tables.items()}
+
+    def check_tables(self) -> None:
+        down, _ = self.plane.down()
+        for switch, table in self.expected_tables().items():
+            if switch not in down:
+                assert self.plane.table_now(switch) == table, f"{switch}\n{self.plane.table_now(switch)}\n≠\n{table}"
+                assert self.control.table(switch) == table
+
+    async def check_deliveries(self, count: int = 6) -> None:
+        """Everybody gets exactly what the index says, and so all that is wanted, once."""
+        publishers = sorted(self.advertisements)
+        if not publishers:
+            return
+        number_of = {c.name: c.number for c in self.control.categories()}
+        for _ in range(count):
+            client, number = self.random.choice(publishers)
+            content = self.advertisements[client, number]
+            event = self.event(content.schema)
+            if not content.matches(event):
+                continue
+            sent = self.publish(client, event)
+            await asyncio.sleep(0.2)
+            got = sorted(self.received.pop(sent, []))
+            codes = self.plans[event.schema.name].encode(event)
+            by_index = sorted(
+                other
+                for code in codes
+                for other in self.clients
+                if other != client
+                and self.joined(number_of[event.schema.name], client, other)
+                and any(
+                    n == other and s.schema == event.schema and code in self.covers(s)
+                    for (n, _), s in self.subscriptions.items()
+                )
+            )
+            wanted = {
+                n
+                for (n, _), s in self.subscriptions.items()
+                if n != client
+                and s.schema == event.schema
+                and s.matches(event)
+                and self.joined(number_of[event.schema.name], client, n)
+            }
+            assert got == by_index, f"{event} from {client}"
+            assert wanted <= set(got)
+
+    def joined(self, number: int, a: str, b: str) -> bool:
+        places = self.plane.clients()
+        here, there = places[a].switch, places[b].switch
+        down_switches, down_links = self.plane.down()
+        if here in down_switches or there in down_switches:
+            return False
+        for client, switch in ((a, here), (b, there)):
+            host = self.clients[client]
+            if tuple(sorted((host, switch))) in {tuple(sorted(link)) for link in down_links}:
+                return False
+        return self.tree(number).joined(here, there)
+
+
+def pieces(dz, depth):
+    """A dz cut at the borders of partitions."""
+    if dz.length >= depth:
+        return [dz]
+    return [p for child in dz.children for p in pieces(child, depth)]
