@@ -1,12 +1,12 @@
-"""Compiled kernels of the matcher; `layout` explains the arrays they share.
+"""Compiled kernels of the matcher; `level` explains the structure, this says how its arrays are laid out.
 
 A *record* is a run of int64 words, one per filter:
 
     key │ row << 24 | length │ attr << 32 | n │ lo 1 │ last 1 │ … lo n │ last n │ attr << 32 | n │ …
           negative once removed └─ one constraint: n closed stretches, ascending ─┘
 
-A *signature* is one int64 with two coarse constraints in bucket numbers, each `attr, lo, extent` of 8 bits: an event
-that fails it cannot match, and the record need not be fetched.
+A *block* has 256 slots, each the place of a record.  Its *slices* are bitmaps over the slots, one row of four words
+per bucket of an attribute: bit j of row v says whether slot j admits a value in bucket v.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 Array = Any
 #: Untyped on purpose: callers hand over bundles of arrays, which no signature can describe.
 compiled: Any = njit(cache=True, nogil=True)
+#: For what is called per filter: a call hands over arrays, which costs more than the work.
+inlined: Any = njit(cache=True, nogil=True, inline="always")
 
 MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 MIN: Final = -MAX - 1
@@ -29,23 +33,41 @@ _LOW: Final = 0xFFFF_FFFF
 #: Buckets per attribute, and the edges between them.
 BUCKET_BITS: Final = 8
 BUCKETS: Final = 1 << BUCKET_BITS
-#: Columns of the group table: attributes and shifts of the two axes, row length, first cell.
-A, SHIFT_A, B, SHIFT_B, WIDTH, BASE = range(6)
-#: A signature that every event passes.
-PASS: Final = (BUCKETS - 1) << 16 | (BUCKETS - 1) << 40
+#: Slots of a block, and the words of a row of its slices.
+SLOTS: Final = 256
+WORDS: Final = SLOTS // 64
+#: Events for which sorting pays.
+_MANY: Final = 32
+#: Events whose bitmaps are made at a time: they stay in the nearest cache.
+_TILE: Final = 256
+#: Columns of the table of blocks: the attribute it is clustered by (-1: none) and the buckets it can match,
+#: the range of its slices, the number of its slots.
+ATTR, LO, HI, FIRST, BEHIND, FILLED = range(6)
+#: Columns of the table of slices: attribute, buckets per row as a shift, row of bucket 0.
+S_ATTR, S_SHIFT, S_ROW = range(3)
 
 
 # -- small parts, inlined by the compiler ----------------------------------------------------
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def lowest_bit(typingctx: Any, word: Any) -> Any:
+    """The position of the lowest bit that is set, by the machine's own instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
 @compiled
 def bucket_of(edges: Array, attr: int, x: int) -> int:
-    """The number of edges of an attribute at or below x: 0 to 255."""
+    """The number of edges of an attribute below x: 0 to 255.  Unused edges are the greatest key, below nothing."""
     at = 0
     step = BUCKETS >> 1
     while step:
         # edges[attr] has 255 entries, ascending: at + step - 1 <= 254.
-        at += step if edges[attr, at + step - 1] <= x else 0
+        at += step if edges[attr, at + step - 1] < x else 0
         step >>= 1
     return at
 
@@ -58,7 +80,7 @@ def float_key(bits: int) -> int:
     return bits if bits >= 0 else bits ^ MAX
 
 
-@compiled
+@inlined
 def holds(words: Array, p: int, xs: Array, i: int) -> bool:
     """Whether event i satisfies the record at p."""
     head = words[p + 1]
@@ -123,54 +145,177 @@ def fill_buckets(xs: Array, n: int, edges: Array, used: Array, buckets: Array) -
 
 
 @compiled
+def walk(xs: Array, n: int, words: Array, found_event: Array, found_key: Array, count: int) -> int:
+    """Append the matches of n events among all records, one after the other."""
+    p = 0
+    while p < len(words):
+        for i in range(n):
+            if holds(words, p, xs, i):
+                if count < len(found_key):
+                    found_event[count] = i
+                    found_key[count] = words[p]
+                count += 1
+        p += abs(words[p + 1]) & _LENGTH_MASK
+    return count
+
+
+@compiled
+def match_few(
+    xs: Array,
+    buckets: Array,
+    n: int,
+    words: Array,
+    blocks: Array,
+    slots: Array,
+    slices: Array,
+    rows: Array,
+    found_event: Array,
+    found_key: Array,
+    count: int,
+) -> int:
+    """Append (event, key) of every match, event by event; the new count, even beyond the room there is."""
+    room = len(found_key)
+    for i in range(n):
+        for block in range(len(blocks)):
+            attr = blocks[block, ATTR]
+            if attr >= 0:
+                v = np.int64(buckets[i, attr])
+                if v < blocks[block, LO] or v > blocks[block, HI]:
+                    continue
+            w0 = w1 = w2 = w3 = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+            for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
+                at = slices[s, S_ROW] + (np.int64(buckets[i, slices[s, S_ATTR]]) >> slices[s, S_SHIFT])
+                w0 &= rows[at, 0]
+                w1 &= rows[at, 1]
+                w2 &= rows[at, 2]
+                w3 &= rows[at, 3]
+                if w0 | w1 | w2 | w3 == 0:
+                    break
+            slot = block * SLOTS
+            while w0 | w1 | w2 | w3 != 0:
+                while w0 != 0:
+                    p = np.int64(slots[slot + lowest_bit(w0)])
+                    if holds(words, p, xs, i):
+                        if count < room:
+                            found_event[count] = i
+                            found_key[count] = words[p]
+                        count += 1
+                    w0 &= w0 - np.uint64(1)
+                w0, w1, w2, w3 = w1, w2, w3, np.uint64(0)
+                slot += 64
+    return count
+
+
+@compiled
+def sort_events(buckets: Array, n: int, attr: int, order: Array, starts: Array) -> None:
+    """Order events by their bucket of an attribute; `starts[v + 1]` is the end of bucket v."""
+    starts[:] = 0
+    if attr < 0:
+        for i in range(n):
+            order[i] = i
+        starts[BUCKETS] = n
+        return
+    for i in range(n):
+        starts[np.int64(buckets[i, attr]) + 1] += 1
+    for v in range(BUCKETS):
+        starts[v + 1] += starts[v]
+    for i in range(n):
+        v = np.int64(buckets[i, attr])
+        order[starts[v]] = i
+        starts[v] += 1
+    for v in range(BUCKETS, 0, -1):
+        starts[v] = starts[v - 1]
+    starts[0] = 0
+
+
+@compiled
+def intersect(
+    columns: Array, begin: int, n: int, block: int, blocks: Array, slices: Array, rows: Array, acc: Array
+) -> None:
+    """The slots of a block that n events from `begin` on may match, as bitmaps: slice by slice over all of them."""
+    m = np.uint64(n)
+    zero, one, two, three = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+    first = blocks[block, FIRST]
+    for s in range(first, blocks[block, BEHIND]):
+        column = columns[slices[s, S_ATTR], begin : begin + n]
+        shift = np.uint64(slices[s, S_SHIFT])
+        row = np.uint64(slices[s, S_ROW])
+        # All loads before all stores: the compiler then knows that it may use wide ones.
+        if s == first:
+            for j in range(m):
+                at = row + (np.uint64(column[j]) >> shift)
+                r0, r1, r2, r3 = rows[at, zero], rows[at, one], rows[at, two], rows[at, three]
+                acc[j, zero], acc[j, one], acc[j, two], acc[j, three] = r0, r1, r2, r3
+        else:
+            for j in range(m):
+                at = row + (np.uint64(column[j]) >> shift)
+                r0, r1, r2, r3 = rows[at, zero], rows[at, one], rows[at, two], rows[at, three]
+                r0 &= acc[j, zero]
+                r1 &= acc[j, one]
+                r2 &= acc[j, two]
+                r3 &= acc[j, three]
+                acc[j, zero], acc[j, one], acc[j, two], acc[j, three] = r0, r1, r2, r3
+
+
+@compiled
 def match_chunk(
     xs: Array,
     buckets: Array,
     n: int,
     words: Array,
-    scan: int,
-    groups: Array,
-    offsets: Array,
-    signatures: Array,
-    places: Array,
+    blocks: Array,
+    slots: Array,
+    slices: Array,
+    rows: Array,
+    used: Array,
     found_event: Array,
     found_key: Array,
     count: int,
 ) -> int:
-    """Append (event, key) of every match of n events; the new count, even beyond the room there is."""
+    """Append (event, key) of every match of n events, block by block; the new count, even beyond the room there is.
+
+    Blocks clustered by one attribute are neighbours; the events are sorted by their bucket of it once, so that each
+    block meets only those it can match, as columns.
+    """
+    if len(blocks) == 0:
+        return walk(xs, n, words, found_event, found_key, count)
+    if n < _MANY:
+        return match_few(xs, buckets, n, words, blocks, slots, slices, rows, found_event, found_key, count)
     room = len(found_key)
-    for g in range(len(groups)):
-        a = groups[g, A]
-        shift_a = groups[g, SHIFT_A]
-        b = groups[g, B]
-        shift_b = groups[g, SHIFT_B]
-        width = groups[g, WIDTH]
-        base = groups[g, BASE]
-        for i in range(n):
-            cell = base + (np.int64(buckets[i, a]) >> shift_a) * width + (np.int64(buckets[i, b]) >> shift_b)
-            for e in range(offsets[cell], offsets[cell + 1]):
-                s = signatures[e]
-                d = np.int64(buckets[i, s & 255]) - ((s >> 8) & 255)
-                if d < 0 or d > (s >> 16) & 255:
+    order = np.empty(n, np.int64)
+    starts = np.empty(BUCKETS + 1, np.int64)
+    columns = np.zeros((buckets.shape[1], n), np.uint8)
+    acc = np.empty((_TILE, WORDS), np.uint64)
+    sorted_by = np.int64(-2)
+    for block in range(len(blocks)):
+        if blocks[block, ATTR] != sorted_by:
+            sorted_by = blocks[block, ATTR]
+            sort_events(buckets, n, sorted_by, order, starts)
+            for j in range(n):
+                i = order[j]
+                for attr in used:
+                    columns[attr, j] = buckets[i, attr]
+        end = starts[blocks[block, HI] + 1]
+        for begin in range(starts[blocks[block, LO]], end, _TILE):
+            m = min(_TILE, end - begin)
+            intersect(columns, begin, m, block, blocks, slices, rows, acc)
+            for j in range(m):
+                w0, w1, w2, w3 = acc[j, 0], acc[j, 1], acc[j, 2], acc[j, 3]
+                if w0 | w1 | w2 | w3 == 0:
                     continue
-                d = np.int64(buckets[i, (s >> 24) & 255]) - ((s >> 32) & 255)
-                if d < 0 or d > (s >> 40) & 255:
-                    continue
-                p = np.int64(places[e])
-                if holds(words, p, xs, i):
-                    if count < room:
-                        found_event[count] = i
-                        found_key[count] = words[p]
-                    count += 1
-    at = scan
-    while at < len(words):
-        for i in range(n):
-            if holds(words, at, xs, i):
-                if count < room:
-                    found_event[count] = i
-                    found_key[count] = words[at]
-                count += 1
-        at += abs(words[at + 1]) & _LENGTH_MASK
+                i = order[begin + j]
+                slot = block * SLOTS
+                for _ in range(WORDS):
+                    while w0 != 0:
+                        p = np.int64(slots[slot + lowest_bit(w0)])
+                        if holds(words, p, xs, i):
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = words[p]
+                            count += 1
+                        w0 &= w0 - np.uint64(1)
+                    w0, w1, w2, w3 = w1, w2, w3, np.uint64(0)
+                    slot += 64
     return count
 
 
@@ -180,14 +325,13 @@ def match_one(
     floats: Array,
     xs: Array,
     buckets: Array,
-    used: Array,
     edges: Array,
     words: Array,
-    scan: int,
-    groups: Array,
-    offsets: Array,
-    signatures: Array,
-    places: Array,
+    blocks: Array,
+    slots: Array,
+    slices: Array,
+    rows: Array,
+    used: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -195,8 +339,10 @@ def match_one(
     """One event, given as packed values: keys, buckets and matching in one call."""
     for attr in range(len(raw)):
         xs[0, attr] = float_key(raw[attr]) if floats[attr] else raw[attr]
+    if len(blocks) == 0:
+        return walk(xs, 1, words, found_event, found_key, count)
     fill_buckets(xs, 1, edges, used, buckets)
-    return match_chunk(xs, buckets, 1, words, scan, groups, offsets, signatures, places, found_event, found_key, count)
+    return match_few(xs, buckets, 1, words, blocks, slots, slices, rows, found_event, found_key, count)
 
 
 @compiled
@@ -354,7 +500,7 @@ def count_ends(words: Array, places: Array, stride: int, attributes: int) -> Arr
 
 @compiled
 def gather_ends(words: Array, places: Array, stride: int, starts: Array) -> Array:
-    """Those ends, grouped by attribute; entering ends as they are, leaving ends plus one."""
+    """Those ends, grouped by attribute, each as the last key before the cut."""
     at = starts.copy()
     ends = np.empty(starts[-1], np.int64)
     for r in range(0, len(places), stride):
@@ -365,188 +511,150 @@ def gather_ends(words: Array, places: Array, stride: int, starts: Array) -> Arra
             attr = words[q] >> 32
             n = words[q] & _LOW
             for j in range(n):
-                last = words[q + 2 + 2 * j]
-                ends[at[attr]] = words[q + 1 + 2 * j]
-                ends[at[attr] + 1] = last if last == MAX else last + 1
+                lo = words[q + 1 + 2 * j]
+                ends[at[attr]] = lo - 1 if lo > MIN else lo
+                ends[at[attr] + 1] = words[q + 2 + 2 * j]
                 at[attr] += 2
             q += 1 + 2 * n
     return ends
 
 
 @compiled
-def _span(words: Array, q: int, edges: Array) -> int:
-    """How many buckets a constraint touches."""
-    attr = words[q] >> 32
-    span = 0
-    behind = 0
-    for j in range(words[q] & _LOW):
-        first = max(bucket_of(edges, attr, words[q + 1 + 2 * j]), behind)
-        behind = max(bucket_of(edges, attr, words[q + 2 + 2 * j]) + 1, behind)
-        span += max(behind - first, 0)
-    return span
+def choose(words: Array, places: Array, edges: Array, sizes: Array, most: int, copy_cost: float, out: Array) -> int:
+    """Choose for each record the constraint it is clustered by; the number of copies that takes in all.
 
-
-@compiled
-def order_constraints(words: Array, places: Array, edges: Array, spans: Array) -> None:
-    """Put each record's constraints in order of the buckets they touch, fewest first.
-
-    `spans[r]` gets the two least spans and the attributes they belong to (-1 for none).
+    `out[r]` gets the attribute (-1: none), the offset of its constraint, the copies, and the buckets the widest
+    copy touches.  A constraint of several stretches is split into copies, one per run of buckets, if there are at most
+    `most`; else its hull counts.
     """
+    total = 0
     for r in range(len(places)):
         p = places[r]
-        length = words[p + 1] & _LENGTH_MASK
-        copy = words[p : p + length].copy()
-        starts = np.empty(length, np.int64)
-        cost = np.empty(length, np.int64)
-        k = 0
-        q = 2
-        while q < length:
-            span = _span(copy, q, edges)
-            j = k
-            while j > 0 and cost[j - 1] > span:
-                cost[j] = cost[j - 1]
-                starts[j] = starts[j - 1]
-                j -= 1
-            cost[j] = span
-            starts[j] = q
-            k += 1
-            q += 1 + 2 * (copy[q] & _LOW)
-        at = p + 2
-        for j in range(k):
-            n = 1 + 2 * (copy[starts[j]] & _LOW)
-            for m in range(n):
-                words[at + m] = copy[starts[j] + m]
-            at += n
-        for j in range(2):
-            spans[r, j] = cost[j] if j < k else BUCKETS
-            spans[r, 2 + j] = copy[starts[j]] >> 32 if j < k else -1
+        end = p + (words[p + 1] & _LENGTH_MASK)
+        q = p + 2
+        best = 1.0
+        out[r, 0], out[r, 1], out[r, 2], out[r, 3] = -1, 0, 1, BUCKETS
+        while q < end:
+            attr = words[q] >> 32
+            n = words[q] & _LOW
+            lowest = bucket_of(edges, attr, words[q + 1])
+            runs = span = widest = 0
+            first, last = lowest, lowest - 2
+            for j in range(n):
+                lo = bucket_of(edges, attr, words[q + 1 + 2 * j])
+                hi = bucket_of(edges, attr, words[q + 2 + 2 * j])
+                if lo > last + 1:
+                    runs += 1
+                    first = lo
+                    span += hi - lo + 1
+                elif hi > last:
+                    span += hi - last
+                last = max(last, hi)
+                widest = max(widest, last - first + 1)
+            hull = last - lowest + 1
+            cost = span / sizes[attr] + copy_cost * runs
+            split = runs <= most and cost < hull / sizes[attr] + copy_cost
+            if not split:
+                cost = hull / sizes[attr] + copy_cost
+            if cost < best:
+                best = cost
+                out[r, 0], out[r, 1] = attr, q - p
+                out[r, 2] = runs if split else 1
+                out[r, 3] = widest if split else hull
+            q += 1 + 2 * n
+        total += out[r, 2]
+    return total
 
 
 @compiled
-def _touched(words: Array, q: int, edges: Array, out: Array) -> None:
-    """How many cells a constraint touches on an axis of 1, 2, 4, … 256 cells."""
-    attr = words[q] >> 32
-    for bits in range(BUCKET_BITS + 1):
-        out[bits] = 0
-    n = words[q] & _LOW
-    previous = -1
-    for j in range(n):
-        lo = bucket_of(edges, attr, words[q + 1 + 2 * j])
-        hi = bucket_of(edges, attr, words[q + 2 + 2 * j])
-        for bits in range(BUCKET_BITS + 1):
-            shift = BUCKET_BITS - bits
-            first = lo >> shift
-            if previous >= 0 and previous >> shift == first:
-                first += 1
-            out[bits] += max((hi >> shift) - first + 1, 0)
-        previous = hi
-
-
-@compiled
-def resolutions(words: Array, places: Array, group: Array, groups: Array, edges: Array) -> Array:
-    """Entries that each group would have, for every resolution of its two axes."""
-    table = np.zeros((len(groups), BUCKET_BITS + 1, BUCKET_BITS + 1), np.int64)
-    on_a = np.empty(BUCKET_BITS + 1, np.int64)
-    on_b = np.empty(BUCKET_BITS + 1, np.int64)
+def make_copies(words: Array, places: Array, edges: Array, chosen: Array, copies: Array) -> None:
+    """Fill `copies` with attribute, first and last bucket, and record number of every copy."""
+    at = 0
     for r in range(len(places)):
-        g = group[r]
-        if g < 0:
+        attr = chosen[r, 0]
+        if attr < 0:
+            copies[at, 0], copies[at, 1], copies[at, 2], copies[at, 3] = -1, 0, BUCKETS - 1, r
+            at += 1
             continue
-        qa = places[r] + 2
-        qb = qa + 1 + 2 * (words[qa] & _LOW)
-        if words[qa] >> 32 != groups[g, A]:
-            qa, qb = qb, qa
-        _touched(words, qa, edges, on_a)
-        if groups[g, A] != groups[g, B]:
-            _touched(words, qb, edges, on_b)
-        else:
-            on_b[:] = 1
-        for i in range(BUCKET_BITS + 1):
-            for j in range(BUCKET_BITS + 1):
-                table[g, i, j] += on_a[i] * on_b[j]
-    return table
+        q = places[r] + chosen[r, 1]
+        begin = at
+        last = -2
+        for j in range(words[q] & _LOW):
+            lo = bucket_of(edges, attr, words[q + 1 + 2 * j])
+            hi = bucket_of(edges, attr, words[q + 2 + 2 * j])
+            if at == begin or (lo > last + 1 and chosen[r, 2] > 1):
+                copies[at, 0], copies[at, 1], copies[at, 3] = attr, lo, r
+                at += 1
+            last = max(last, hi)
+            copies[at - 1, 2] = last
 
 
 @compiled
-def _coarse(words: Array, q: int, edges: Array) -> int:
-    """A constraint's hull as one half of a signature."""
-    attr = words[q] >> 32
-    if attr > 255:
-        return (BUCKETS - 1) << 16
-    lo = bucket_of(edges, attr, words[q + 1])
-    hi = bucket_of(edges, attr, words[q + 2 * (words[q] & _LOW)])
-    return attr | lo << 8 | (hi - lo) << 16
+def count_constraints(words: Array, slots: Array, blocks: Array, counts: Array) -> None:
+    """`counts[block, attr]`: how many slots of a block constrain an attribute."""
+    for block in range(len(blocks)):
+        for j in range(blocks[block, FILLED]):
+            p = np.int64(slots[block * SLOTS + j])
+            end = p + (words[p + 1] & _LENGTH_MASK)
+            q = p + 2
+            while q < end:
+                counts[block, words[q] >> 32] += 1
+                q += 1 + 2 * (words[q] & _LOW)
 
 
 @compiled
-def signature(words: Array, p: int, edges: Array) -> int:
-    """Coarse form of the constraints that the grid checks least: the third and fourth, else the first two."""
-    end = p + (words[p + 1] & _LENGTH_MASK)
-    q = p + 2
-    halves = np.empty(4, np.int64)
-    k = 0
-    while q < end and k < 4:
-        halves[k] = _coarse(words, q, edges)
-        k += 1
-        q += 1 + 2 * (words[q] & _LOW)
-    if k == 0:
-        return PASS
-    if k == 1:
-        return halves[0] | ((BUCKETS - 1) << 40)
-    if k == 2:
-        return halves[0] | halves[1] << 24
-    if k == 3:
-        return halves[2] | halves[0] << 24
-    return halves[2] | halves[3] << 24
-
-
-@compiled
-def place_entries(
+def fill_slices(
     words: Array,
-    places: Array,
-    group: Array,
-    groups: Array,
+    slots: Array,
+    copies: Array,
+    blocks: Array,
+    slices: Array,
+    sizes: Array,
     edges: Array,
-    offsets: Array,
-    signatures: Array,
-    entries: Array,
-    fill: bool,
+    rows: Array,
 ) -> None:
-    """Count the entries of every cell into `offsets[cell + 1]`, or (fill) put them at the cursor `offsets[cell]`."""
-    for r in range(len(places)):
-        g = group[r]
-        if g < 0:
-            continue
-        p = places[r]
-        qa = p + 2
-        qb = qa + 1 + 2 * (words[qa] & _LOW)
-        attr_a, attr_b = groups[g, A], groups[g, B]
-        if words[qa] >> 32 != attr_a:
-            qa, qb = qb, qa
-        shift_a, shift_b = groups[g, SHIFT_A], groups[g, SHIFT_B]
-        sig = signature(words, p, edges) if fill else 0
-        single = shift_b == BUCKET_BITS
-        behind_a = 0
-        for j in range(words[qa] & _LOW):
-            first_a = max(bucket_of(edges, attr_a, words[qa + 1 + 2 * j]) >> shift_a, behind_a)
-            behind_a = max(behind_a, (bucket_of(edges, attr_a, words[qa + 2 + 2 * j]) >> shift_a) + 1)
-            behind_b = 0
-            for k in range(1 if single else words[qb] & _LOW):
-                if single:
-                    first_b, behind_b = 0, 1
+    """Write the bitmaps.  `copies[slot]` are the first and last bucket of the slot's copy."""
+    here = np.empty(len(sizes), np.int64)
+    for block in range(len(blocks)):
+        here[:] = -1
+        for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
+            here[slices[s, S_ATTR]] = s
+        for j in range(blocks[block, FILLED]):
+            slot = block * SLOTS + j
+            part, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
+            p = np.int64(slots[slot])
+            end = p + (words[p + 1] & _LENGTH_MASK)
+            q = p + 2
+            # Slices of attributes that this record does not constrain are marked at the end.
+            touched = 0
+            while q < end:
+                attr = words[q] >> 32
+                n = words[q] & _LOW
+                s = here[attr]
+                if s >= 0:
+                    here[attr] = -2 - s
+                    touched += 1
+                    shift, row = slices[s, S_SHIFT], slices[s, S_ROW]
+                    least, most = 0, BUCKETS - 1
+                    if attr == blocks[block, ATTR]:
+                        least, most = copies[slot, 0], copies[slot, 1]
+                    for m in range(n):
+                        lo = max(bucket_of(edges, attr, words[q + 1 + 2 * m]), least)
+                        hi = min(bucket_of(edges, attr, words[q + 2 + 2 * m]), most)
+                        if lo <= hi:
+                            for v in range(lo >> shift, (hi >> shift) + 1):
+                                rows[row + v, part] |= bit
+                q += 1 + 2 * n
+            for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
+                attr = slices[s, S_ATTR]
+                if here[attr] < -1:
+                    here[attr] = -2 - here[attr]
                 else:
-                    first_b = max(bucket_of(edges, attr_b, words[qb + 1 + 2 * k]) >> shift_b, behind_b)
-                    behind_b = max(behind_b, (bucket_of(edges, attr_b, words[qb + 2 + 2 * k]) >> shift_b) + 1)
-                for ca in range(first_a, behind_a):
-                    for cb in range(first_b, behind_b):
-                        cell = groups[g, BASE] + ca * groups[g, WIDTH] + cb
-                        if fill:
-                            e = offsets[cell]
-                            signatures[e] = sig
-                            entries[e] = p
-                            offsets[cell] += 1
-                        else:
-                            offsets[cell + 1] += 1
+                    lo, hi = 0, sizes[attr] - 1
+                    if attr == blocks[block, ATTR]:
+                        lo, hi = blocks[block, LO], blocks[block, HI]
+                    for v in range(lo >> slices[s, S_SHIFT], (hi >> slices[s, S_SHIFT]) + 1):
+                        rows[slices[s, S_ROW] + v, part] |= bit
 
 
 @compiled

@@ -1,29 +1,36 @@
 """A level: an immutable access structure over some of the filters.
 
-Idea.  A filter is a box, an event a point.  Each filter is filed under its *two most selective* constraints, in a
-grid over those two attributes; an event visits one cell of each grid and checks what it finds there.
+Idea.  Checking one filter costs a few branches; checking 256 of them at once costs one AND per attribute, if what they
+admit is laid out as bitmaps.  So filters are put into *blocks* of 256 slots, alike ones together, and an event visits
+only the blocks that could match it:
 
-    grid of (price, symbol)                       entries of a cell, contiguous
-      symbol                                      ┌ signature ─────────┬ place ┐
-        │  .  .  .  .                             │ 3rd, 4th constraint│ →     │   words: the whole filter,
-        │  .  f  f  .      event → one cell  ───► │ in bucket numbers  │ record│   exact, fetched only if the
-        │  .  f  f  g                             ├────────────────────┼───────┤   signature lets it pass
-        └──────────── price                       │ …                  │ →     │
+    block, clustered by price: slots 0 … 255         event: price in bucket 17, symbol in bucket 3, …
+      slice price    bucket 16   1101…               price 17    0111…01
+                     bucket 17   0111…    ──────►    symbol 3    1101…11
+                     bucket 18   0110…               side 1      1111…00
+      slice symbol   bucket  0   1111…               AND         0101…00  → slots 1, 3: check the records exactly
+                     …
 
 *Buckets.*  Each attribute's line of keys is cut into up to 256 buckets at quantiles of the filters' own ends, so that
-the grid is fine where interest is dense.  All that is coarse is in bucket numbers (one byte per attribute and event);
-since the map from key to bucket is monotone, a coarse check never loses a match.
+they are fine where interest is dense; attributes with few distinct ends get a bucket for each.  The map from key to
+bucket is monotone and the same for events and ends, so a bitmap never loses a match.
 
-*Groups.*  Filters with the same two attributes share a grid, narrow and wide ones apart, each grid with the resolution
-of its two axes that touches the fewest entries per event without copying a filter into more than a few cells on
-average.  A grid costs every event a look-up, so one that would save less than that is dissolved: its filters go to
-the one-attribute grid of their best constraint, and from there, if that is not worth it either, to the *scan*: records
-at the end of the words that every event walks over.  Match-all filters are in the scan by nature.
+*Clustering.*  A filter goes to the blocks of the attribute it constrains best, narrow filters apart from wide ones,
+sorted by where they begin.  A block so admits only a short run of buckets of that attribute.  A set of strings has
+no short hull; its filter is *copied*, once for each run of buckets, if these are few.  Groups too small to fill a block
+join the next wider one; what nothing narrows is in blocks that every event visits, which is not so bad: 256 for one.
 
 *Exactness* comes from the record alone, which holds the whole filter; the structure only decides who looks at it.
+A copy may be found twice in one bucket: reported keys are made distinct at the end.
 
-Cost: building is linear but for sorting samples of ends; an event costs one look-up per group plus the entries of its
-cells.  Records lie in the order of their groups, so that a chunk of events walking one group stays in the cache.
+Cost.  For n filters, A attributes and a part w of the buckets admitted by a filter's best constraint, an event visits
+about A (1 + w n / 256 A) blocks.  Batches go block by block rather than event by event: events sorted by the bucket of
+the clustering attribute, slice by slice over all of them, so that one bitmap table at a time is in the nearest cache.
+
+Departures.  Bitmaps per attribute value are an old idea (bit vectors in packet classification), as is filing by the
+best attribute (Tama, BE-Tree); the blocks combine them, and keep bitmaps short enough to be built and merged quickly.
+Grids over pairs of attributes were tried first: they suffered from filters with many wide constraints, for which no
+pair is selective and every cell is long.
 """
 
 from __future__ import annotations
@@ -41,12 +48,19 @@ __all__ = ["Level", "build", "unbuilt"]
 
 Ints = npt.NDArray[np.int64]
 
-#: What visiting a cell costs, in entries checked.
-_VISIT: Final = 3.0
-#: A filter is wide if its two best constraints leave more than this part of the buckets.
-_WIDE: Final = 1 / 64
-#: Copies of a filter in a grid, on average.
+#: Most copies of a filter, and what one costs as a part of all events: a copy widens the block it is in.
 _COPIES: Final = 8
+_COPY: Final = 0.02
+#: Parts of an attribute's buckets up to which filters are clustered together; wider ones are not clustered.
+_WIDTHS: Final = (1 / 16, 1 / 4, 5 / 8)
+#: Copies that are worth blocks of their own.
+_WORTH: Final = 192
+#: Slots of a block that must constrain an attribute for it to get a slice, and to get a fine one.
+_SLICED: Final = 8
+_FINE: Final = 32
+#: Rows of a slice, fine and coarse.
+_ROWS: Final = 128
+_FEW_ROWS: Final = 32
 #: Ends sampled to place the edges of the buckets.
 _SAMPLE: Final = 20_000
 
@@ -56,17 +70,15 @@ class Level:
     """Arrays as `kernels` reads them.  Only the second word of a record ever changes: when it is removed."""
 
     words: Ints
-    #: Where the records begin that every event walks over.
-    scan: int
     #: Sorted cuts of each attribute whose keys are ranks, else empty.
     cuts: Sequence[list[Any]]
     edges: Ints
     #: Attributes whose buckets matter.
     used: Ints
-    groups: Ints
-    offsets: npt.NDArray[np.int32]
-    signatures: Ints
-    places: npt.NDArray[np.uint32]
+    blocks: Ints
+    slots: npt.NDArray[np.uint32]
+    slices: Ints
+    rows: npt.NDArray[np.uint64]
     #: Records that live.
     live: int
     #: Records there were when it was built.
@@ -75,81 +87,70 @@ class Level:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
-        return self.words, self.scan, self.groups, self.offsets, self.signatures, self.places
-
-    @property
-    def scanned(self) -> int:
-        """Live records that every event walks over."""
-        return int(k.live_size(self.words[self.scan :])[0])
+        return self.words, self.blocks, self.slots, self.slices, self.rows, self.used
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (self.words, self.edges, self.used, self.groups, self.offsets, self.signatures, self.places)
-        return sum(a.nbytes for a in arrays)
+        return sum(a.nbytes for a in (*self.arrays, self.edges))
 
 
 def unbuilt(words: Ints, cuts: Sequence[list[Any]], attributes: int, live: int) -> Level:
     """A level without structure: every event walks over all records.  Right for a few hundred."""
     return Level(
         words=words,
-        scan=0,
         cuts=cuts,
         edges=np.empty((attributes, k.BUCKETS - 1), np.int64),
         used=np.empty(0, np.int64),
-        groups=np.empty((0, 6), np.int64),
-        offsets=np.zeros(1, np.int32),
-        signatures=np.empty(0, np.int64),
-        places=np.empty(0, np.uint32),
+        blocks=np.empty((0, 6), np.int64),
+        slots=np.empty(0, np.uint32),
+        slices=np.empty((0, 3), np.int64),
+        rows=np.empty((0, k.WORDS), np.uint64),
         live=live,
         built=live,
     )
 
 
 def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int) -> Level:
-    """File the records at `places`, which are all that `words` holds; `words` is overwritten."""
-    edges, used = _edges(words, places, attributes)
-    spans = np.empty((len(places), 4), np.int64)
-    k.order_constraints(words, places, edges, spans)
-    pairs = _pairs(spans, attributes)
-    names, group = np.unique(pairs, return_inverse=True)
-    if len(names) and names[0] < 0:
-        names, group = names[1:], group - 1
-    groups = np.zeros((len(names), 6), np.int64)
-    groups[:, k.A] = (names >> 1) // attributes
-    groups[:, k.B] = (names >> 1) % attributes
-    # Records in the order of their groups, and within a group along its first axis; the scan comes last.
-    last = np.where(group < 0, len(names), group)
-    order = np.lexsort((words[np.minimum(places + 3, len(words) - 1)], last))
+    """File the records at `places`, which are all that `words` holds."""
+    edges, sizes = _edges(words, places, attributes)
+    chosen = np.empty((len(places), 4), np.int64)
+    total = k.choose(words, places, edges, sizes, _COPIES, _COPY, chosen)
+    copies = np.empty((total, 4), np.int64)
+    k.make_copies(words, places, edges, chosen, copies)
+    copies, groups, group = _grouped(copies, sizes)
+    copies = copies[np.argsort(group * k.BUCKETS + copies[:, 1], kind="stable")]
+    blocks, slot = _blocks(copies, groups, np.bincount(group, minlength=len(groups)))
+    # Records lie in the order of the blocks they are first in, so that a block's records are close together.
+    first = np.empty(len(places), np.int64)
+    first[copies[::-1, 3]] = slot[::-1]
+    order = np.argsort(first, kind="stable")
     ordered, where = np.empty_like(words), np.empty_like(places)
     k.reorder(words, places, order, ordered, where)
-    group = group[order]
-    filed = int(np.count_nonzero(group >= 0))
-    cells = _resolve(ordered, where, group, groups, edges)
-    offsets = np.zeros(cells + 1, np.int32)
-    none = np.empty(0, np.int64)
-    k.place_entries(ordered, where, group, groups, edges, offsets, none, np.empty(0, np.uint32), False)
-    np.cumsum(offsets, out=offsets)
-    signatures = np.empty(int(offsets[-1]), np.int64)
-    entries = np.empty(int(offsets[-1]), np.uint32)
-    k.place_entries(ordered, where, group, groups, edges, offsets.copy(), signatures, entries, True)
+    moved = np.empty_like(places)
+    moved[order] = where
+    slots = np.zeros(len(blocks) * k.SLOTS, np.uint32)
+    slots[slot] = moved[copies[:, 3]]
+    spans = np.zeros((len(slots), 2), np.int64)
+    spans[slot] = copies[:, 1:3]
+    slices, rows = _slices(ordered, slots, blocks, sizes)
+    k.fill_slices(ordered, slots, spans, blocks, slices, sizes, edges, rows)
     return Level(
         words=ordered,
-        scan=int(where[filed]) if filed < len(where) else len(ordered),
         cuts=cuts,
         edges=edges,
-        used=used,
-        groups=groups,
-        offsets=offsets,
-        signatures=signatures,
-        places=entries,
+        used=np.flatnonzero(sizes > 1),
+        blocks=blocks,
+        slots=slots,
+        slices=slices,
+        rows=rows,
         live=len(places),
         built=len(places),
     )
 
 
 def _edges(words: Ints, places: Ints, attributes: int) -> tuple[Ints, Ints]:
-    """Quantiles of the ends of stretches, per attribute, and the attributes that have any.
+    """Quantiles of the ends of stretches per attribute, and the number of buckets between them.
 
     Places without an edge hold the greatest key.
     """
@@ -159,53 +160,80 @@ def _edges(words: Ints, places: Ints, attributes: int) -> tuple[Ints, Ints]:
     np.cumsum(counts, out=starts[1:])
     ends = k.gather_ends(words, places, stride, starts)
     edges = np.full((attributes, k.BUCKETS - 1), k.MAX, np.int64)
-    for attr in range(attributes):
+    sizes = np.ones(attributes, np.int64)
+    for attr in np.flatnonzero(counts).tolist():
         mine = np.sort(ends[starts[attr] : starts[attr + 1]])
-        if not len(mine):
-            continue
         distinct = np.unique(mine)
         if len(distinct) >= k.BUCKETS:
             at = np.linspace(0, len(mine) - 1, k.BUCKETS + 1).astype(np.int64)[1:-1]
             distinct = np.unique(mine[at])
+        distinct = distinct[distinct < k.MAX]
         edges[attr, : len(distinct)] = distinct
-    return edges, np.flatnonzero(counts)
+        sizes[attr] = len(distinct) + 1
+    return edges, sizes
 
 
-def _pairs(spans: Ints, attributes: int) -> Ints:
-    """The group each record belongs to, as a number made of its attributes and class; -1 for the scan."""
-    first, second, a, b = (spans[:, i] for i in range(4))
-    part_1, part_2 = first / k.BUCKETS, second / k.BUCKETS
-    wide = (part_1 * part_2 > _WIDE).astype(np.int64)
-    pair = (np.minimum(a, b) * attributes + np.maximum(a, b)) * 2 + wide
-    single = (a * attributes + a) * 2
-    name = np.where(b >= 0, pair, np.where(a >= 0, single, -1))
-    name = _dissolve(name, part_1 * (1 - part_2), (b >= 0), np.where(a >= 0, single, -1))
-    return _dissolve(name, 1 - part_1, name == single, np.full_like(name, -1))
-
-
-def _dissolve(name: Ints, saving: Any, among: Any, instead: Ints) -> Ints:
-    """Rename groups whose look-up saves less than it costs."""
+def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
+    """The copies to keep, the attribute that each group of them is clustered by (-1: none), the group of each copy."""
+    attr, lo, hi = copies[:, 0], copies[:, 1], copies[:, 2]
+    classes = len(_WIDTHS) + 1
+    width = np.searchsorted(_WIDTHS, (hi - lo + 1) / sizes[attr])
+    name = np.where((attr < 0) | (width == classes - 1), -1, attr * classes + width)
+    for _ in range(classes - 1):
+        # A group that is too small joins the next wider one; the widest of an attribute is not clustered.
+        names, group = np.unique(name, return_inverse=True)
+        small = (np.bincount(group)[group] < _WORTH) & (name >= 0)
+        name = np.where(small, np.where(name % classes == classes - 2, -1, name + 1), name)
+    # Of a record that is not clustered after all one copy is enough, and it can be met by any event.
+    loose = name < 0
+    copies[loose, 1:3] = 0, k.BUCKETS - 1
+    again = np.zeros(len(copies), np.bool_)
+    again[1:] = loose[1:] & loose[:-1] & (copies[1:, 3] == copies[:-1, 3])
+    copies, name = copies[~again], name[~again]
     names, group = np.unique(name, return_inverse=True)
-    saved = np.bincount(group, weights=np.where(among, saving, _VISIT), minlength=len(names))
-    return np.where(among & (saved[group] < _VISIT), instead, name)
+    return copies, np.where(names < 0, -1, names // classes), group
 
 
-def _resolve(words: Ints, places: Ints, group: Ints, groups: Ints, edges: Ints) -> int:
-    """Choose the resolution of each group's axes; the number of cells in all."""
-    table = k.resolutions(words, places, group, groups, edges)
-    sizes = np.bincount(group[group >= 0], minlength=len(groups))
-    bits = np.arange(k.BUCKET_BITS + 1)
-    cells = 1 << (bits[:, None] + bits[None, :])
-    base = 0
-    for g, size in enumerate(sizes.tolist()):
-        allowed = (table[g] <= _COPIES * size) & (cells <= max(16, 4 * size))
-        if groups[g, k.A] == groups[g, k.B]:
-            allowed[:, 1:] = False
-        cost = np.where(allowed, table[g] / cells, np.inf)
-        bits_a, bits_b = divmod(int(np.argmin(cost)), k.BUCKET_BITS + 1)
-        groups[g, k.SHIFT_A] = k.BUCKET_BITS - bits_a
-        groups[g, k.SHIFT_B] = k.BUCKET_BITS - bits_b
-        groups[g, k.WIDTH] = 1 << bits_b
-        groups[g, k.BASE] = base
-        base += 1 << (bits_a + bits_b)
-    return base
+def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """The table of blocks without slices, and the slot of each copy; a block has copies of one group."""
+    number = -(-counts // k.SLOTS)
+    blocks = np.zeros((int(number.sum()), 6), np.int64)
+    blocks[:, k.ATTR] = np.repeat(groups, number)
+    # The slots that the groups before leave empty shift a group's slots.
+    shift = np.cumsum(number * k.SLOTS - counts) - (number * k.SLOTS - counts)
+    slot = np.arange(len(copies)) + np.repeat(shift, counts)
+    block = slot // k.SLOTS
+    begins = np.searchsorted(block, np.arange(len(blocks)))
+    blocks[:, k.LO] = np.minimum.reduceat(copies[:, 1], begins)
+    blocks[:, k.HI] = np.maximum.reduceat(copies[:, 2], begins)
+    blocks[:, k.FILLED] = np.diff(np.append(begins, len(copies)))
+    return blocks, slot
+
+
+def _slices(words: Ints, slots: npt.NDArray[np.uint32], blocks: Ints, sizes: Ints) -> tuple[Ints, Any]:
+    """The table of slices, most constrained attributes first, and room for their rows."""
+    counts = np.zeros((len(blocks), len(sizes)), np.int64)
+    k.count_constraints(words, slots, blocks, counts)
+    clustered = blocks[:, k.ATTR] >= 0
+    counts[clustered, blocks[clustered, k.ATTR]] = k.SLOTS + 1
+    # Every block has a slice; one of a single row lets everything pass.
+    bare = counts.max(axis=1) < _SLICED
+    counts[bare, 0] = _SLICED
+    block, attr = np.nonzero(counts >= _SLICED)
+    count = counts[block, attr]
+    order = np.lexsort((-count, block))
+    block, attr, count = block[order], attr[order], count[order]
+    rows = np.where(count >= _FINE, _ROWS, _FEW_ROWS)
+    shift = np.maximum(0, np.ceil(np.log2(sizes[attr] / rows))).astype(np.int64)
+    own = count > k.SLOTS
+    shift[own] = 0
+    shift[bare[block]] = k.BUCKET_BITS
+    height = np.where(own, blocks[block, k.HI] - blocks[block, k.LO] + 1, ((sizes[attr] - 1) >> shift) + 1)
+    ends = np.cumsum(height)
+    slices = np.empty((len(block), 3), np.int64)
+    slices[:, k.S_ATTR] = attr
+    slices[:, k.S_SHIFT] = shift
+    slices[:, k.S_ROW] = ends - height - np.where(own, blocks[block, k.LO], 0)
+    blocks[:, k.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
+    blocks[:, k.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
+    return slices, np.zeros((int(height.sum()), k.WORDS), np.uint64)

@@ -37,7 +37,7 @@ _WALKED: Final = 256
 #: A new level swallows others up to this many times its size.
 _APPETITE: Final = 2
 #: Events handled at a time: their keys and one group of filters fit the cache together.
-_CHUNK: Final = 1024
+_CHUNK: Final = 8192
 _SLOT_BITS: Final = 40
 _PLACE: Final = (1 << _SLOT_BITS) - 1
 
@@ -196,7 +196,7 @@ class Matcher:
         for level in levels:
             reader.rank(values, level, scratch.raw)
             while True:
-                found = k.match_one(*scratch.one, level.used, level.edges, *level.arrays, *scratch.found, count)
+                found = k.match_one(*scratch.one, level.edges, *level.arrays, *scratch.found, count)
                 if found <= len(scratch.found[1]):
                     break
                 scratch.grow(found)
@@ -260,10 +260,9 @@ class Matcher:
             LevelStatistics(
                 filters=level.built,
                 removed=level.built - level.live,
-                groups=len(level.groups),
-                cells=len(level.offsets) - 1,
-                entries=len(level.places),
-                scanned=level.scanned,
+                blocks=len(level.blocks),
+                unclustered=int(np.count_nonzero(level.blocks[:, k.ATTR] < 0)),
+                slots=int(level.blocks[:, k.FILLED].sum()),
                 bytes=level.nbytes + _cut_bytes(level.cuts),
             )
             for level in self._levels.values()

@@ -48,11 +48,11 @@ class LevelStatistics:
 
     filters: int
     removed: int
-    groups: int
-    cells: int
-    entries: int
-    #: Filters that every event is checked against.
-    scanned: int
+    blocks: int
+    #: Blocks that every event visits.
+    unclustered: int
+    #: Filled slots: one per filter and copy.
+    slots: int
     bytes: int
 
 

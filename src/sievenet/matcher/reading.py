@@ -157,8 +157,9 @@ class RecordReader:
     """Schemaless filters and records: every line is ranked, attributes are numbered as filters name them."""
 
     def __init__(self) -> None:
-        self.attributes = 0
-        self.floats = np.zeros(0, np.bool_)
+        # Kernels want at least one column, even if no filter names an attribute.
+        self.attributes = 1
+        self.floats = np.zeros(1, np.bool_)
         self._numbers: dict[str, int] = {}
 
     def record(self, wanted: Filter, key: int, row: int, numbers: list[Intern]) -> list[int]:
@@ -173,7 +174,7 @@ class RecordReader:
             keys = ranked_pairs(values, numbers[attr], strings=False)
             words.append(attr << 32 | len(keys) >> 1)
             words += keys
-        if len(self._numbers) != self.attributes:
+        if len(self._numbers) > self.attributes:
             self.attributes = len(self._numbers)
             self.floats = np.zeros(self.attributes, np.bool_)
         return _headed(words, row)
