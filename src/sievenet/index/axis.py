@@ -219,8 +219,15 @@ class Scale:
                 merged.append((lo, hi))
         return merged
 
+    def hull(self, values: ValueSet) -> tuple[Number, Number]:
+        """The first and the last place of a set of values that is not empty."""
+        if self.kind == "hash":
+            found = _hash_points(values)
+            return (self.lo, self.hi) if found is None else (min(found), max(found))
+        return self.places(values.cuts[0], values.cuts[1])[0], self.places(values.cuts[-2], values.cuts[-1])[1]
+
     def _span(self, start: Cut, stop: Cut) -> tuple[int, int]:
-        first, last = self._places(start, stop)
+        first, last = self.places(start, stop)
         low = 0 if first <= self.lo else self.coordinate(first)
         if last >= self.hi:
             return low, (1 << self.bits) - 1
@@ -229,7 +236,7 @@ class Scale:
             return low, max(self.coordinate(last), self.coordinate(last + 1) - 1)
         return low, self.coordinate(last)
 
-    def _places(self, start: Cut, stop: Cut) -> tuple[Number, Number]:
+    def places(self, start: Cut, stop: Cut) -> tuple[Number, Number]:
         """The first and last place of a stretch in the attribute's canonical form."""
         attribute = self.attribute
         if attribute.values is not None:

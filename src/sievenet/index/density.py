@@ -50,6 +50,15 @@ class Density:
         ordered = tuple(next(g for r, g in grids if r is region) for region in plan.encoder.regions)
         return Density(plan, len(batch), plan.encode_batch(batch).sorted(), ordered)
 
+    def sample(self, axes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The coordinates of all regions as one array of ``axes`` columns, and where each region's begin."""
+        offsets = np.zeros(len(self.coordinates) + 1, np.int64)
+        np.cumsum([len(p) for p in self.coordinates], out=offsets[1:])
+        every = np.zeros((int(offsets[-1]), axes), np.int64)
+        for part, at in zip(self.coordinates, offsets.tolist(), strict=False):
+            every[at : at + len(part), : part.shape[1]] = part
+        return every, offsets
+
     def weight(self, where: Dz | Cell | DzSet | CellSet) -> float:
         """The share of sampled codes in a dz, a cell or a union of them."""
         if not len(self.codes):

@@ -132,3 +132,82 @@ def count_masked(
         if (hi[i] & mask_hi) == value_hi and (lo[i] & mask_lo) == value_lo:
             count += 1
     return count
+
+
+@njit(cache=True, nogil=True)
+def mark(bitmaps: _U64, first: _I64, behind: _I64, box: _I64) -> None:
+    """Set the bit of each span's box in the rows ``first`` to ``behind`` (exclusive)."""
+    for i in range(first.size):
+        word = box[i] >> 6
+        bit = np.uint64(1) << np.uint64(box[i] & 63)
+        for row in range(first[i], behind[i]):
+            bitmaps[row, word] |= bit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _popcount(x: np.uint64) -> int:
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, nogil=True)
+def stab(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, owners: _I64, counts: _I64) -> None:
+    """Per event how many owners have a box around it.
+
+    Row ``starts[d] + ranks[d, e]`` of the bitmaps holds the boxes whose span on axis d holds
+    event e; boxes of one owner are neighbours.
+    """
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    simple = owners.size == 0
+    for e in range(events):
+        found = 0
+        last = np.int64(-1)
+        for w in range(words):
+            x = bitmaps[starts[0] + ranks[0, e], w]
+            for d in range(1, axes):
+                if x == 0:
+                    break
+                x &= bitmaps[starts[d] + ranks[d, e], w]
+            if x == 0:
+                continue
+            if simple:
+                found += _popcount(x)
+                continue
+            while x:
+                low = x & (~x + np.uint64(1))
+                owner = owners[(w << 6) + _popcount(low - np.uint64(1))]
+                if owner != last:
+                    found += 1
+                    last = owner
+                x ^= low
+        counts[e] += found
+
+
+@njit(cache=True, nogil=True)
+def pair_counts(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, out: _I64) -> None:
+    """For each two axes the sum over events of boxes whose spans on both axes hold the event."""
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    for e in range(events):
+        for i in range(axes):
+            a = starts[i] + ranks[i, e]
+            for j in range(i, axes):
+                b = starts[j] + ranks[j, e]
+                found = 0
+                for w in range(words):
+                    found += _popcount(bitmaps[a, w] & bitmaps[b, w])
+                out[i, j] += found
+
+
+@njit(cache=True, nogil=True)
+def masked_owners(hi: _U64, lo: _U64, rows: _U64, owners: _I64, counts: _I64) -> None:
+    """Per code how many owners have an entry (value and mask words) that holds it."""
+    for i in range(hi.size):
+        last = np.int64(-1)
+        for r in range(rows.shape[0]):
+            if owners[r] != last and (hi[i] & rows[r, 2]) == rows[r, 0] and (lo[i] & rows[r, 3]) == rows[r, 1]:
+                counts[i] += 1
+                last = owners[r]

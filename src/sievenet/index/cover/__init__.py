@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sievenet.index.density import Density
     from sievenet.index.plan import Plan
 
-__all__ = ["Boxes", "boxes_of", "cover", "cover_words"]
+__all__ = ["Boxes", "boxes_of", "cover", "cover_pieces", "cover_words"]
 
 
 def cover(
@@ -84,6 +84,20 @@ def cover_words(
     There are more rows than the budget only if the boxes lie in more regions than that.
     """
     from sievenet.index.cover import kernels
+
+    region, start, size = cover_pieces(plan, boxes, budget, weights, kind)
+    layout = boxes.layout
+    rows: npt.NDArray[np.uint64] = kernels.emit(
+        region, start, size, layout.bits, layout.positions, layout.bases, plan.gray
+    )
+    return rows
+
+
+def cover_pieces(
+    plan: Plan, boxes: Boxes, budget: int, weights: Density | None = None, kind: Literal["dz", "cells"] = "dz"
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A cover in grid coordinates: the region of every entry, and start and size (log2) of its atoms."""
+    from sievenet.index.cover import kernels
     from sievenet.index.plan import MAX_BUDGET
 
     if not 1 <= budget <= MAX_BUDGET:
@@ -94,38 +108,23 @@ def cover_words(
     if weights is None:
         sample, offsets = layout.no_sample
     else:
-        sample, offsets = _sample(weights, layout.bits.shape[1])
+        sample, offsets = weights.sample(layout.bits.shape[1])
     if kind == "cells":
-        region, start, size = kernels.cover_cells(
+        return kernels.cover_cells(
             boxes.lo, boxes.hi, boxes.offsets, layout.bits, layout.shares, plan.gray, budget, sample, offsets
         )
-    else:
-        region, start, size = kernels.cover_dz(
-            boxes.lo,
-            boxes.hi,
-            boxes.offsets,
-            layout.bits,
-            layout.orders,
-            layout.lengths,
-            layout.shares,
-            budget,
-            sample,
-            offsets,
-        )
-    rows: npt.NDArray[np.uint64] = kernels.emit(
-        region, start, size, layout.bits, layout.positions, layout.bases, plan.gray
+    return kernels.cover_dz(
+        boxes.lo,
+        boxes.hi,
+        boxes.offsets,
+        layout.bits,
+        layout.orders,
+        layout.lengths,
+        layout.shares,
+        budget,
+        sample,
+        offsets,
     )
-    return rows
-
-
-def _sample(weights: Density, axes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The sampled coordinates of all regions as one array, and where each region's begin."""
-    parts = weights.coordinates
-    offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
-    sample = np.zeros((int(offsets[-1]), axes), np.int64)
-    for part, at in zip(parts, offsets.tolist(), strict=False):
-        sample[at : at + len(part), : part.shape[1]] = part
-    return sample, offsets
 
 
 def _prefixes(strings: list[Dz], budget: int) -> list[Dz]:

@@ -17,9 +17,9 @@ _Words = npt.NDArray[np.uint64]
 
 #: A split that saves nothing by itself may lead to ones that do: it ranks by this part of the waste.
 LOOK = 0.05
-LOOK_DZ = 0.05
+LOOK_DZ = 0.3
 #: How much an overlap of the two atoms of a split counts as saved.
-SHARED = 0.4
+SHARED = 0.5
 #: Cuts are tried at multiples of this many bits below the length of the target.
 FINE = 4
 

@@ -1,0 +1,169 @@
+"""Addresses: codes as destination addresses, dz and cells as what a switch matches.
+
+    IPv6    | ff0e | category |  code, left-aligned, zeros behind        |
+             16 bits  16 bits    up to 96 bits
+    IPv4    | 239.128/9 |  category (none by default)  |  code           |
+               9 bits      c bits                       23 - c bits
+
+A dz is a CIDR prefix of the address (``/32 + length`` in IPv6), a cell an address under a
+mask.  The unicast form (``fd0e::/16``, of the unique local addresses) carries the same bits:
+switches and hosts handle unicast better, multicast needs no route.  IPv4 multicast has 23
+bits because that is what survives in an Ethernet multicast address.
+
+    >>> str(IPV6.address(1, Dz.parse("101")))
+    'ff0e:1:a000::'
+    >>> str(IPV6.flow(1, Dz.parse("101")))
+    'ff0e:1:a000::/35'
+    >>> IPV6.parse("ff0e:1:a000::").code >> 93
+    5
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sievenet.errors import CodecError, PlanError
+from sievenet.index.cell import Cell
+from sievenet.index.dz import Dz
+
+__all__ = ["IPV4", "IPV6", "IPV6_UNICAST", "Address", "Addressing", "Match", "Network", "Parsed", "ipv4"]
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Parsed(NamedTuple):
+    """What an address says."""
+
+    category: int
+    #: `Addressing.bits` bits.
+    code: int
+
+
+class Match(NamedTuple):
+    """An address under a mask, as a switch takes it."""
+
+    value: Address
+    mask: Address
+
+    def __str__(self) -> str:
+        return f"{self.value}/{self.mask}"
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """How codes lie in addresses: fixed bits, then the category, then the code."""
+
+    base: Network
+    category_bits: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.category_bits <= min(16, self.base.max_prefixlen - self.base.prefixlen):
+            raise PlanError(expected="0 to 16 bits of category that fit", got=self.category_bits, where="addressing")
+
+    @property
+    def width(self) -> int:
+        """Bits of an address."""
+        return self.base.max_prefixlen
+
+    @property
+    def bits(self) -> int:
+        """Bits left for codes."""
+        return self.width - self.base.prefixlen - self.category_bits
+
+    def address(self, category: int, code: Dz) -> Address:
+        """The destination of an event with this code."""
+        return self._made(self._head(category) | self._aligned(code))
+
+    def flow(self, category: int, dz: Dz) -> Network:
+        """What a switch matches for a dz: a CIDR prefix."""
+        length = self.width - self.bits + dz.length
+        return ipaddress.ip_network((int(self.address(category, dz)), length))
+
+    def match(self, category: int, entry: Dz | Cell) -> Match:
+        """What a switch matches for a dz or cell: a value under a mask."""
+        cell = entry.cell(self.bits) if isinstance(entry, Dz) and entry.length <= self.bits else entry
+        if isinstance(cell, Dz) or cell.width > self.bits:
+            raise self._too_long(cell.length if isinstance(cell, Dz) else cell.width)
+        shift = self.bits - cell.width
+        ones = (1 << self.width) - (1 << self.bits)
+        return Match(self._made(self._head(category) | cell.value << shift), self._made(ones | cell.mask << shift))
+
+    def parse(self, address: str | int | Address) -> Parsed:
+        """Category and code of an address."""
+        number = self._number(address)
+        if number >> (self.width - self.base.prefixlen) != int(self.base.network_address) >> (
+            self.width - self.base.prefixlen
+        ):
+            raise CodecError(expected=f"an address in {self.base}", got=str(address))
+        category = number >> self.bits & ((1 << self.category_bits) - 1)
+        return Parsed(category, number & ((1 << self.bits) - 1))
+
+    def parse_flow(self, text: str | Network) -> tuple[int, Dz]:
+        """Category and dz of a CIDR prefix."""
+        try:
+            network = ipaddress.ip_network(text)
+        except ValueError:
+            raise CodecError(expected=f"a prefix in {self.base}", got=str(text)) from None
+        length = network.prefixlen - (self.width - self.bits)
+        if network.version != self.base.version or length < 0:
+            raise CodecError(
+                expected=f"a prefix of at least {self.width - self.bits} bits in {self.base}", got=str(text)
+            )
+        category, code = self.parse(network.network_address)
+        return category, Dz(code >> (self.bits - length), length)
+
+    def parse_match(self, text: str) -> tuple[int, Cell]:
+        """Category and cell of ``value/mask``."""
+        value, slash, mask = text.partition("/")
+        if not slash:
+            raise CodecError(expected="value/mask", got=text)
+        category, code = self.parse(value)
+        checked = self._number(mask)
+        head = checked >> self.bits
+        if head != (1 << (self.width - self.bits)) - 1:
+            raise CodecError(expected="a mask that checks the fixed bits and the category", got=text)
+        checked &= (1 << self.bits) - 1
+        if code & ~checked:
+            raise CodecError(expected="no value bits outside the mask", got=text)
+        return category, Cell(code, checked, self.bits)
+
+    def _head(self, category: int) -> int:
+        if not 0 <= category < 1 << self.category_bits:
+            raise PlanError(expected=f"a category of {self.category_bits} bits", got=category, where="address")
+        return int(self.base.network_address) | category << self.bits
+
+    def _aligned(self, code: Dz) -> int:
+        if code.length > self.bits:
+            raise self._too_long(code.length)
+        return code.bits << (self.bits - code.length)
+
+    def _too_long(self, length: int) -> PlanError:
+        return PlanError(expected=f"at most {self.bits} bits of code", got=length, where=f"address in {self.base}")
+
+    def _number(self, address: str | int | Address) -> int:
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            raise CodecError(expected=f"an address in {self.base}", got=address) from None
+        if parsed.version != self.base.version:
+            raise CodecError(expected=f"an address in {self.base}", got=str(address))
+        return int(parsed)
+
+    def _made(self, number: int) -> Address:
+        return ipaddress.IPv4Address(number) if self.width == 32 else ipaddress.IPv6Address(number)
+
+
+def ipv4(category_bits: int = 0) -> Addressing:
+    """IPv4 multicast with so many of its 23 bits for the category."""
+    return Addressing(ipaddress.IPv4Network("239.128.0.0/9"), category_bits)
+
+
+#: Multicast, global scope, not permanently assigned.
+IPV6: Final = Addressing(ipaddress.IPv6Network("ff0e::/16"), 16)
+#: Unique local unicast.
+IPV6_UNICAST: Final = Addressing(ipaddress.IPv6Network("fd0e::/16"), 16)
+#: Multicast, one category.
+IPV4: Final = ipv4()
