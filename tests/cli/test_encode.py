@@ -36,11 +36,20 @@ def test_an_event_becomes_one_dz_and_its_address():
     (dz,) = Plan.regular(STOCK, 40).encode(parse_event("symbol=IBM, price=421.5, volume=1200", STOCK))
     assert entry["code"] == str(dz)
     assert entry["length"] == 40
-    address = ipaddress.IPv6Address(entry["addresses"][0].partition("/")[0])
+    address = ipaddress.IPv6Address(entry["addresses"][0])
     assert int(address) >> 96 == 0xFF0E_0007
     assert f"{int(address):0128b}"[32:72] == str(dz)
     assert answer["kind"] == "event"
     assert "covered" not in answer
+
+
+def test_other_addresses():
+    text = "plane: x in 0..127 and y in 128..255"
+    families = [word for name in ("ipv6", "unicast", "ipv4") for word in ("--address", name)]
+    (entry,) = encoded(text, "--bits", "16", *families)["entries"]
+    assert entry["addresses"] == ["ff0e:1:4000::/34", "fd0e:1:4000::/34", "239.160.0.0/11"]
+    (entry,) = encoded("plane: x=3, y=200", "--bits", "16", "--address", "ipv4")["entries"]
+    assert entry["addresses"] == ["239.168.37.0"]
 
 
 def test_a_filter_becomes_prefixes_that_enclose_it():
@@ -104,6 +113,7 @@ def test_what_is_both_is_an_event_unless_said_otherwise(tmp_path):
         (["plane: x > 3", "--bits", "97"], "97 is not in the range"),
         (["plane: x > 3", "--category", "65536"], "65536 is not in the range"),
         (["nowhere: x > 3"], "built-in schema"),
+        (["stock: price=3, volume=1, symbol=F", "--address", "ipv4"], "at most 23 bits of code, got 32"),
     ],
 )
 def test_errors_are_clean(arguments, message):

@@ -22,6 +22,14 @@ __all__ = ["encode"]
 @click.option("--kind", type=click.Choice(["dz", "cells"]), default="dz", show_default=True, help="Prefixes, or masks.")
 @click.option("--dimensions", metavar="A,B,…", help="Attributes to index. Default: all.")
 @click.option("--category", type=click.IntRange(0, 65535), default=1, show_default=True, help="Number of the schema.")
+@click.option(
+    "--address",
+    "families",
+    type=click.Choice(["ipv6", "unicast", "ipv4"]),
+    multiple=True,
+    default=["ipv6"],
+    help="Addresses to show: IPv6 multicast (default), IPv6 unicast, IPv4 multicast (23 bits). May be repeated.",
+)
 @click.option("--as", "reading", type=click.Choice(["auto", "filter", "event"]), default="auto", help="What TEXT is.")
 @json_option
 def encode(
@@ -32,6 +40,7 @@ def encode(
     kind: str,
     dimensions: str | None,
     category: int,
+    families: tuple[str, ...],
     reading: str,
     as_json: bool,
 ) -> None:
@@ -46,7 +55,7 @@ def encode(
       $ sievenet encode 'stock: symbol=IBM, price=421.5, volume=1200'
       $ sievenet encode 'stock: price > 420 and volume in 1000..5000' --bits 64 --budget 4
       $ sievenet encode 'plane: x in 40..90 and y in 100..140' --bits 16 --kind cells
-      $ sievenet encode 'stock: price > 420' --dimensions price,volume --json
+      $ sievenet encode 'stock: price > 420' --dimensions price,volume --bits 23 --address ipv4 --json
     """
     from sievenet.cli.encoded import answered, codes_of, pages
     from sievenet.errors import SchemaError
@@ -59,7 +68,7 @@ def encode(
     plan = Plan.regular(schema, bits, names, "cells" if kind == "cells" else "dz")
     content = _read(text, schema, reading)
     codes = codes_of(plan, content, budget)
-    answer = answered(plan, content, codes, category)
+    answer = answered(plan, content, codes, category, families)
     if as_json:
         show_json(answer)
     else:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from sievenet.cli.picture import can_draw, draw, letter, paint
 from sievenet.content import Attribute, Event, Subscription, ValueSet
 from sievenet.index import Cell, CellSet, Dz, Plan
+from sievenet.index.address import IPV4, IPV6, IPV6_UNICAST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Answer", "Entry", "answered", "codes_of", "pages", "summary", "volume"]
+__all__ = ["FAMILIES", "Answer", "Entry", "answered", "codes_of", "pages", "summary", "volume"]
+
+#: Kinds of addresses by their names on the command line; IPv4 has no room for a category.
+FAMILIES: Final = {"ipv6": IPV6, "unicast": IPV6_UNICAST, "ipv4": IPV4}
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -25,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True):
     code: str
     #: How many of the bits are compared.
     length: int
-    #: The same as addresses; a prefix or mask behind the slash.
+    #: The same as addresses; a filter's have a prefix or a mask behind the slash.
     addresses: list[str]
     #: The content that it holds.
     box: str
@@ -52,25 +56,43 @@ def codes_of(plan: Plan, content: Event | Subscription, budget: int) -> list[Dz 
     return [*plan.encode(content)] if isinstance(content, Event) else [*plan.cover(content, budget)]
 
 
-def answered(plan: Plan, content: Event | Subscription, codes: Sequence[Dz | Cell], category: int) -> Answer:
+def answered(
+    plan: Plan,
+    content: Event | Subscription,
+    codes: Sequence[Dz | Cell],
+    category: int,
+    families: Sequence[str] = ("ipv6",),
+) -> Answer:
     """What is known about the bit strings of some content."""
+    is_event = isinstance(content, Event)
     return Answer(
         content=str(content),
         schema=plan.schema.name,
         version=plan.schema.version,
-        kind="event" if isinstance(content, Event) else plan.kind,
+        kind="event" if is_event else plan.kind,
         bits=plan.bits,
         dimensions=list(plan.dimensions),
-        entries=[_entry(plan, code, category) for code in codes],
+        entries=[
+            Entry(
+                code=str(code),
+                length=code.length if isinstance(code, Dz) else code.checked,
+                addresses=[_address(family, category, code, is_event) for family in families],
+                box=str(plan.decode(code)).replace(f"{plan.schema.name}: ", ""),
+            )
+            for code in codes
+        ],
         covered=None if isinstance(content, Event) else _covered(plan, codes),
         wanted=None if isinstance(content, Event) else volume(content),
     )
 
 
-def _entry(plan: Plan, code: Dz | Cell, category: int) -> Entry:
-    box = str(plan.decode(code)).replace(f"{plan.schema.name}: ", "")
-    length = code.length if isinstance(code, Dz) else code.checked
-    return Entry(str(code), length, addresses(category, code), box)
+def _address(family: str, category: int, code: Dz | Cell, is_event: bool) -> str:
+    """Where an event's packet goes, or what a switch compares: a prefix, or a value under a mask."""
+    addressing = FAMILIES[family]
+    number = category if addressing.category_bits else 0
+    if isinstance(code, Cell):
+        return str(addressing.match(number, code))
+    return str(addressing.address(number, code) if is_event else addressing.flow(number, code))
 
 
 def _covered(plan: Plan, codes: Sequence[Dz | Cell]) -> float:
@@ -141,15 +163,3 @@ def _part(attribute: Attribute, values: ValueSet) -> float | None:
 def _length(values: ValueSet) -> float:
     """The length of a set of numbers; whole ones have one cut between neighbours, so this counts them."""
     return math.fsum(float(stop[1]) - float(start[1]) for start, stop in values.stretches())
-
-
-def addresses(category: int, code: Dz | Cell) -> list[str]:
-    """Where packets go (an event), or what a switch compares (a filter): prefix or mask behind the slash."""
-    from ipaddress import IPv6Address
-
-    cell = code if isinstance(code, Cell) else code.cell(code.length)
-    shift = 96 - cell.width
-    address = IPv6Address(0xFF0E << 112 | category << 96 | cell.value << shift)
-    if isinstance(code, Dz):
-        return [f"{address}/{32 + code.length}"]
-    return [f"{address}/{IPv6Address(0xFFFF_FFFF << 96 | cell.mask << shift)}"]
