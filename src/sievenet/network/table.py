@@ -19,7 +19,9 @@ is in `old` alone.  Modifying touches flows that are in both tables: one that de
 at that time is o = n.  Deleting starts at the bottom: when o goes, no old-only flow below
 it is left to catch p, so p falls through to n.  Nothing here needs prefixes to nest, so
 it holds for cells with masks, in-ports and catch-all flows just as well.  It needs
-room for both tables' flows at once in the worst case.
+room for both tables' flows at once in the worst case.  Where a switch has several tables it
+holds for each of them; a delivery that moves from one to another is not protected, and no
+layout moves any.
 """
 
 from __future__ import annotations
