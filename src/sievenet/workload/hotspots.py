@@ -22,7 +22,7 @@ sent through the monotone map from normal to Zipf quantiles, one interpolated ta
 all.  Rows that leave the domain are reflected at its border, so that no values pile up
 there; a wide spread near a border is therefore narrower than asked for.
 
-Cost: a handful of array operations per row, a few million rows a second.
+Cost: a handful of array operations; about three million values (rows times attributes) a second.
 
 The PLEROMA evaluations use this model with eight hotspots, attributes in [0, 1023] or
 [0, 4095], a variance factor that is uniform or random per dimension (`random_factor`) and
