@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sievenet.client.catalog import Catalog, Category
 from sievenet.content.batch import EventBatch
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
-_FIELD = 128
+_FIELD: Final = 128
+#: Events published in batches from which on the batch encoder is used.
+_WORTHWHILE: Final = 20_000
 
 
 class Outbox:
@@ -39,6 +41,7 @@ class Outbox:
         #: Largest encoded event that the data plane takes, in bytes.
         self.max_event = 0
         self.published = 0
+        self._batched = 0
         #: Events that no filter can want under the plan of now, and that were therefore not sent.
         self.unwanted = 0
 
@@ -74,11 +77,18 @@ class Outbox:
         for event in rows:
             self._check_advertised(event)
         bodies = [self._body(event) for event in rows]
+        return self._stamped(category.number, bodies, self._codes(category, batch, rows), clock)
+
+    def _codes(self, category: Category, batch: EventBatch, rows: list[Event]) -> list[list[int]]:
+        # Compiling or loading the batch encoder takes longer than encoding a few thousand events one by one.
+        self._batched += len(rows)
+        if self._batched < _WORTHWHILE:
+            return [[dz.bits << (_FIELD - dz.length) for dz in category.plan.encode(event)] for event in rows]
         codes = category.plan.encode_batch(batch)
         own: list[list[int]] = [[] for _ in rows]
-        for i, row in enumerate(codes.row.tolist()):
-            own[row].append(codes[i])
-        return self._stamped(category.number, bodies, own, clock)
+        for row, high, low in zip(codes.row.tolist(), codes.hi.tolist(), codes.lo.tolist(), strict=True):
+            own[row].append(high << 64 | low)
+        return own
 
     def _stamped(
         self, number: int, bodies: list[bytes], codes: list[list[int]], clock: Callable[[], int]

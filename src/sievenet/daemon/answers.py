@@ -62,7 +62,9 @@ class Answers:
                 return await self.flows(of)
             case "trace":
                 return await self.trace(of)
-        raise InvalidInput(expected="status, topology, flows or trace", got=about, where="question")
+            case "check":
+                return await self.check()
+        raise InvalidInput(expected="status, topology, flows, trace or check", got=about, where="question")
 
     # -- status ---------------------------------------------------------------------------
 
@@ -150,6 +152,21 @@ class Answers:
             "unmatched": counters.unmatched,
             "capacity": counters.capacity,
         }
+
+    async def check(self) -> dict[str, Any]:
+        """Compare what every switch holds with what the control plane believes it holds."""
+        differing = []
+        for switch in self._up():
+            held, believed = set(await self._plane.table(switch)), set(self._control.table(switch))
+            if held != believed:
+                differing.append(
+                    {
+                        "switch": switch,
+                        "missing": sorted(str(flow) for flow in believed - held),
+                        "surplus": sorted(str(flow) for flow in held - believed),
+                    }
+                )
+        return {"ok": not differing, "switches": len(self._up()), "differing": differing}
 
     # -- topology -------------------------------------------------------------------------
 

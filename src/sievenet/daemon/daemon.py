@@ -40,9 +40,12 @@ log = logging.getLogger("sievenet.daemon")
 class Daemon:
     """Use as an async context manager, or `start` and `close`."""
 
-    def __init__(self, config: Config | None = None, topology: Topology | None = None) -> None:
+    def __init__(
+        self, config: Config | None = None, topology: Topology | None = None, journal: Journal | None = None
+    ) -> None:
         self.config = config or Config()
-        self._given = topology
+        self._topology = topology
+        self._journal = journal
         self._stack = contextlib.AsyncExitStack()
         self.plane: EmbeddedDataPlane
         self.control: ControlPlane
@@ -61,7 +64,7 @@ class Daemon:
 
     async def _start(self) -> None:
         config, stack = self.config, self._stack
-        topology = self._given or parse_topology(config.topology)
+        topology = self._topology or parse_topology(config.topology)
         if not config.links.perfect:
             topology = topology.with_links(config.links)
         self.plane = EmbeddedDataPlane(topology, seed=config.seed, capacity=config.data.capacity)
@@ -69,7 +72,9 @@ class Daemon:
         await self.plane.start(config.data.host, config.data.port)
         state = None if config.state is None else Path(config.state)
         tickets = Tickets() if state is None else Tickets.load(state)
-        journal: Journal = MemoryJournal() if state is None else SqliteJournal(state / "journal.db")
+        journal = self._journal
+        if journal is None:
+            journal = MemoryJournal() if state is None else SqliteJournal(state / "journal.db")
         self.control = await ControlPlane.start(self.plane, journal, config.control)
         stack.push_async_callback(self.control.close)
         for path in config.schemas:
