@@ -9,9 +9,11 @@ from sievenet.content import Attribute, Event, Filter, Schema, Subscription, Val
 from sievenet.control.config import ControlConfig
 from sievenet.control.journal import MemoryJournal
 from sievenet.control.plane import ControlPlane
+from sievenet.control.registrations import dz_of
+from sievenet.control.space import keys_of
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.simulator import Simulator
-from sievenet.index import DzSet, Plan
+from sievenet.index import ROOT, Dz, DzSet, Plan
 from sievenet.network import FlowTable, SpanningTree, Topology
 from tests.control import definition
 
@@ -136,13 +138,14 @@ class World:
 
     # -- the truth -------------------------------------------------------------------------
 
-    def covers(self, content: Subscription) -> DzSet:
+    def covers(self, content: Subscription, wants: bool = True) -> DzSet:
         category = self.control.category(content.schema.name)
-        return category.plan.cover_dz(content, category.budget)
+        return DzSet(map(dz_of, keys_of(category.plan, content, category.budget, wants)))
 
-    def tree(self, number: int) -> SpanningTree:
+    def tree(self, number: int, dz: Dz) -> SpanningTree:
+        """The tree of a dz that is no larger than a partition."""
         trees = self.control._controller.trees.trees
-        return trees[number % len(trees)]
+        return trees[(number + dz.prefix(self.config.spread.bit_length() - 1).bits) % len(trees)]
 
     def expected_tables(self) -> dict[str, FlowTable]:
         places = {n: a.attachment for n, a in self.plane.clients().items()}
@@ -150,20 +153,25 @@ class World:
         for category in self.control.categories():
             depth = self.config.partitions.bit_length() - 1
 
-            def placed(held, category=category, depth=depth):
+            def placed(held, wants, category=category, depth=depth):
                 return [
                     (*places[name], piece)
                     for (name, _), content in held.items()
                     if content.schema == category.schema
-                    for dz in self.covers(content)
+                    for dz in self.covers(content, wants)
                     for piece in pieces(dz, depth)
                 ]
 
-            found = definition.tables(
-                category.number, self.tree(category.number), placed(self.advertisements), placed(self.subscriptions)
-            )
-            for switch, table in found.items():
-                tables[switch] += table
+            offers, wants = placed(self.advertisements, False), placed(self.subscriptions, True)
+            for group in pieces(ROOT, self.config.spread.bit_length() - 1):
+                found = definition.tables(
+                    category.number,
+                    self.tree(category.number, group),
+                    [o for o in offers if group.covers(o[2])],
+                    [w for w in wants if group.covers(w[2])],
+                )
+                for switch, table in found.items():
+                    tables[switch] += table
         return {switch: FlowTable(flows) for switch, flows in tables.items()}
 
     def check_tables(self) -> None:
@@ -194,7 +202,7 @@ class World:
                 for code in codes
                 for other in self.clients
                 if other != client
-                and self.joined(number_of[event.schema.name], client, other)
+                and self.joined(number_of[event.schema.name], code, client, other)
                 and any(
                     n == other and s.schema == event.schema and code in self.covers(s)
                     for (n, _), s in self.subscriptions.items()
@@ -206,12 +214,12 @@ class World:
                 if n != client
                 and s.schema == event.schema
                 and s.matches(event)
-                and self.joined(number_of[event.schema.name], client, n)
+                and any(self.joined(number_of[event.schema.name], code, client, n) for code in codes)
             }
             assert got == by_index, f"{event} from {client}"
             assert wanted <= set(got)
 
-    def joined(self, number: int, a: str, b: str) -> bool:
+    def joined(self, number: int, code: Dz, a: str, b: str) -> bool:
         places = self.plane.clients()
         here, there = places[a].switch, places[b].switch
         down_switches, down_links = self.plane.down()
@@ -221,7 +229,7 @@ class World:
             host = self.clients[client]
             if tuple(sorted((host, switch))) in {tuple(sorted(link)) for link in down_links}:
                 return False
-        return self.tree(number).joined(here, there)
+        return self.tree(number, code).joined(here, there)
 
 
 def pieces(dz, depth):

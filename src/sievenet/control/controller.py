@@ -330,7 +330,7 @@ class Controller:
         if add:
             category = self.state.categories[space.number]
             try:
-                keys = keys_of(category.plan, said or entry.subscription(category.schema), category.budget)
+                keys = keys_of(category.plan, said or entry.subscription(category.schema), category.budget, entry.wants)
             except SievenetError as error:
                 job.part_done(error)
                 return
@@ -350,7 +350,7 @@ class Controller:
         """Register without telling switches: at the start, when whole tables are compared."""
         space = self.spaces[entry.category]
         category = self.state.categories[entry.category]
-        keys = keys_of(category.plan, entry.subscription(category.schema), category.budget)
+        keys = keys_of(category.plan, entry.subscription(category.schema), category.budget, entry.wants)
         for i, share in space.split(keys):
             space.lanes[i].register(Part(entry, wire, True, share, None))
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Final
 
+import msgspec
+
+from sievenet.content import Filter, Subscription
 from sievenet.control.config import ControlConfig
 from sievenet.control.lane import Lane
 from sievenet.control.registrations import key_of
 from sievenet.control.rollout import Outlet
 from sievenet.control.wires import Routes, Wires
-from sievenet.index import Dz
+from sievenet.index import Dz, DzSet, Plan
 from sievenet.network import Flow
-
-if TYPE_CHECKING:
-    from sievenet.content import Subscription
-    from sievenet.index import Plan
 
 __all__ = ["Space", "keys_of"]
 
@@ -136,6 +135,34 @@ class Space:
         return list(found.items())
 
 
-def keys_of(plan: Plan, subscription: Subscription, budget: int) -> list[int]:
-    """What a subscription or advertisement becomes under a plan."""
-    return [key_of(dz) for dz in plan.cover_dz(subscription, budget)]
+def keys_of(plan: Plan, content: Subscription, budget: int, wants: bool) -> list[int]:
+    """What a subscription or an advertisement becomes under a plan.
+
+    They differ where regions of a plan overlap: an event has a code in *every* region that holds
+    it, so a subscription needs one of them, but an advertisement announces them all.
+    """
+    if wants or len(plan.regions) == 1:
+        return [key_of(dz) for dz in plan.cover_dz(content, budget)]
+    found: list[Dz] = []
+    for area, alone in _regions(plan):
+        part = Subscription([f.intersect(area) for f in content.filters], plan.schema)
+        if part.filters:
+            found += alone.cover_dz(part, budget)
+    return [key_of(dz) for dz in DzSet(found)]
+
+
+def _regions(plan: Plan) -> list[tuple[Filter, Plan]]:
+    """Each region as a filter, and as a plan of its own; worked out once per plan."""
+    known = _REGIONS.get(id(plan))
+    if known is None or known[0] is not plan:
+        regions = [
+            (r.filter(plan.schema), msgspec.structs.replace(plan, regions=(r,))) for r in plan.regions
+        ]
+        if len(_REGIONS) > 64:
+            _REGIONS.clear()
+        known = _REGIONS[id(plan)] = plan, regions
+    return known[1]
+
+
+#: By identity, the plan held beside: hashing a plan with many split points is slow.
+_REGIONS: Final[dict[int, tuple[Plan, list[tuple[Filter, Plan]]]]] = {}

@@ -119,7 +119,7 @@ class Transition:
         for _ in range(min(limit, len(self.work))):
             entry, wire = self.work.pop()
             try:
-                keys = keys_of(self.plan, entry.subscription(schema), budget)
+                keys = keys_of(self.plan, entry.subscription(schema), budget, entry.wants)
             except SievenetError as error:
                 return error
             # A stand-in that collects the nodes of the new plan while the entry keeps the old ones.
