@@ -1,0 +1,394 @@
+"""What every data plane must do: one suite for the embedded, the simulated and the OpenFlow one.
+
+A plane under test comes in a `Harness`, which also knows how to send and receive packets and
+how to make things fail.  Each check is a coroutine function:
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_contract(check):
+        asyncio.run(with_harness(MyHarness, check))
+
+The harness must be built on `TOPOLOGY`:
+
+    h1,h2 ─ s1 ── s2 ── s3 ─ h5,h6
+                  │
+                h3,h4
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+from sievenet.dataplane.packet import Packet, publisher_of
+from sievenet.dataplane.plane import (
+    Attached,
+    DataPlane,
+    LinkDown,
+    LinkUp,
+    Notice,
+    SwitchDown,
+    SwitchUp,
+)
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.index import ROOT, Cell, Dz
+from sievenet.network import (
+    CODE_BITS,
+    TOP_PRIORITY,
+    Add,
+    Delete,
+    Flow,
+    FlowTable,
+    Line,
+    Match,
+    Modify,
+)
+
+__all__ = ["CAPACITY", "CHECKS", "TOPOLOGY", "Harness", "with_harness"]
+
+#: The network of the suite.
+TOPOLOGY: Final = Line.build(switches=3, hosts=2)
+#: Flows that fit each switch, if the plane under test can be limited.
+CAPACITY: Final = 64
+
+
+class Harness(Protocol):
+    """A plane under test and the world around it."""
+
+    @property
+    def plane(self) -> DataPlane:
+        """The plane, on `TOPOLOGY`."""
+        ...
+
+    @property
+    def limited(self) -> bool:
+        """Whether its switches hold `CAPACITY` flows."""
+        ...
+
+    async def send(self, attached: Attached, packets: Sequence[Packet]) -> None:
+        """An attached client sends packets."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until all packets have arrived or are gone."""
+        ...
+
+    def received(self, attached: Attached) -> list[Packet]:
+        """What an attached client has received so far."""
+        ...
+
+    async def set_switch(self, switch: str, up: bool) -> None:
+        """Let a switch fail (and forget its table) or come back."""
+        ...
+
+    async def set_link(self, a: str, b: str, up: bool) -> None:
+        """Let a link fail or come back."""
+        ...
+
+
+async def with_harness(
+    factory: Callable[[], AbstractAsyncContextManager[Harness]], check: Callable[[Harness], Awaitable[None]]
+) -> None:
+    """Run one check on a fresh harness."""
+    async with factory() as harness:
+        await check(harness)
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+def _code(bits: str) -> int:
+    return Dz.parse(bits).bits << (CODE_BITS - len(bits)) if bits else 0
+
+
+def _packet(sender: Attached, number: int, bits: str, category: int = 1) -> Packet:
+    return Packet(category, _code(bits), publisher_of(sender.token), number, 17, 0, f"body {number}".encode())
+
+
+def _flow(bits: str, *ports: int, category: int = 1) -> Flow:
+    return Flow.of(category, Dz.parse(bits), *ports)
+
+
+async def _publish(h: Harness, sender: Attached, *bits: str, category: int = 1, first: int = 0) -> None:
+    await h.send(sender, [_packet(sender, first + i, b, category) for i, b in enumerate(bits)])
+    await h.settle()
+
+
+async def _three(h: Harness, a: str, b: str, c: str) -> tuple[Attached, Attached, Attached]:
+    attach = h.plane.attach
+    return await attach(a, "a"), await attach(b, "b"), await attach(c, "c")
+
+
+def _numbers(h: Harness, attached: Attached) -> list[int]:
+    return [packet.sequence for packet in h.received(attached)]
+
+
+async def _next(notices: AsyncIterator[Notice]) -> Notice:
+    return await asyncio.wait_for(anext(notices), 5)
+
+
+async def _expect(error: type[SievenetError], call: Awaitable[object]) -> None:
+    try:
+        await call
+    except error:
+        return
+    raise AssertionError(f"expected {error.__name__}")
+
+
+def _toward(switch: str, peer: str) -> int:
+    return TOPOLOGY.port(switch, peer)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+async def check_tables_start_empty(h: Harness) -> None:
+    """A fresh switch holds nothing and forwards nothing."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h2", "b")
+    assert len(await h.plane.table("s1")) == 0
+    await _publish(h, a, "101")
+    assert h.received(b) == []
+
+
+async def check_tables_read_back(h: Harness) -> None:
+    """What was applied is what is read, for every kind of flow."""
+    flows = [
+        _flow("", 1),
+        _flow("1011", 1, 2),
+        _flow("1" * 112, 2),
+        _flow("10", 2, category=2),
+        Flow(Match(1, ROOT), frozenset({1}), TOP_PRIORITY, 2),
+        Flow(Match(3, Cell.parse("1*0*")), frozenset({1}), 2),
+        _flow("0"),
+    ]
+    await h.plane.apply("s2", [Add(flow) for flow in flows])
+    assert await h.plane.table("s2") == FlowTable(flows)
+    assert len(await h.plane.table("s1")) == 0
+    await h.plane.apply("s2", [Delete(flow) for flow in flows])
+    assert len(await h.plane.table("s2")) == 0
+
+
+async def check_changes_in_order(h: Harness) -> None:
+    """Later changes win; a second add replaces; deleting what is not there does nothing."""
+    flow, other = _flow("10", 1), _flow("11", 1)
+    await h.plane.apply("s1", [Delete(flow), Add(flow), Add(_flow("10", 2)), Add(other), Delete(other)])
+    assert await h.plane.table("s1") == FlowTable([_flow("10", 2)])
+    await h.plane.apply("s1", [Modify(_flow("10", 1, 2))])
+    assert await h.plane.table("s1") == FlowTable([_flow("10", 1, 2)])
+    await h.plane.apply("s1", [])
+    assert await h.plane.table("s1") == FlowTable([_flow("10", 1, 2)])
+
+
+async def check_unknown_switch(h: Harness) -> None:
+    """A switch that does not exist is the caller's mistake."""
+    await _expect(InvalidInput, h.plane.apply("s99", [Add(_flow("1", 1))]))
+    await _expect(InvalidInput, h.plane.table("s99"))
+    await _expect(InvalidInput, h.plane.counters("s99"))
+
+
+async def check_full_table(h: Harness) -> None:
+    """A change that does not fit is refused as a whole."""
+    if not h.limited:
+        return
+    flows = [Flow.of(1, Dz(i, 10), 1) for i in range(CAPACITY)]
+    await h.plane.apply("s1", [Add(flow) for flow in flows])
+    await _expect(Rejected, h.plane.apply("s1", [Delete(flows[0]), Add(_flow("1", 1)), Add(_flow("11", 1))]))
+    assert await h.plane.table("s1") == FlowTable(flows)
+    await h.plane.apply("s1", [Delete(flows[0]), Add(_flow("1", 1)), Add(_flow("1", 2))])
+    assert len(await h.plane.table("s1")) == CAPACITY
+
+
+# -- packets ---------------------------------------------------------------------------------------
+
+
+async def check_packets_follow_tables(h: Harness) -> None:
+    """Across switches, to every port of the flow, unchanged, in order and once."""
+    a, b, c = await _three(h, "h1", "h6", "h3")
+    await h.plane.apply("s1", [Add(_flow("1", _toward("s1", "s2")))])
+    await h.plane.apply("s2", [Add(_flow("10", _toward("s2", "s3"), c.port)), Add(_flow("11", c.port))])
+    await h.plane.apply("s3", [Add(_flow("1", b.port))])
+    sent = [_packet(a, i, bits) for i, bits in enumerate(["100", "110", "011", "101", "100"])]
+    await h.send(a, sent)
+    await h.settle()
+    assert h.received(b) == [sent[0], sent[3], sent[4]]
+    assert h.received(c) == [sent[0], sent[1], sent[3], sent[4]]
+    assert h.received(a) == []
+
+
+async def check_longest_wins(h: Harness) -> None:
+    """Of nested flows the longest decides alone."""
+    a, b, c = await _three(h, "h1", "h2", "h2")
+    await h.plane.apply("s1", [Add(_flow("1", b.port)), Add(_flow("10", c.port)), Add(_flow("101"))])
+    await _publish(h, a, "11", "100", "101")
+    assert (_numbers(h, b), _numbers(h, c)) == ([0], [1])
+    await h.plane.apply("s1", [Delete(_flow("10", c.port))])
+    await _publish(h, a, "100", first=3)
+    assert _numbers(h, b) == [0, 3]
+
+
+async def check_no_way_back(h: Harness) -> None:
+    """A packet never leaves by the port it came in by."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h2", "b")
+    await h.plane.apply("s1", [Add(_flow("", a.port, b.port, _toward("s1", "s2")))])
+    await h.plane.apply("s2", [Add(_flow("", _toward("s2", "s1")))])
+    await _publish(h, a, "1", "0")
+    await _publish(h, b, "1")
+    assert (_numbers(h, a), _numbers(h, b)) == ([0], [0, 1])
+
+
+async def check_in_ports_and_priority(h: Harness) -> None:
+    """A catch-all above everything else holds for its in-port only."""
+    a, b, c = await _three(h, "h1", "h2", "h2")
+    everything = Flow(Match(1, ROOT), frozenset({c.port}), TOP_PRIORITY, a.port)
+    await h.plane.apply("s1", [Add(_flow("10", c.port)), Add(everything)])
+    await _publish(h, a, "01", "10")
+    await _publish(h, b, "01", "10", first=5)
+    assert _numbers(h, c) == [0, 1, 6]
+    await h.plane.apply("s1", [Delete(everything)])
+    await _publish(h, a, "01", "10", first=10)
+    assert _numbers(h, c) == [0, 1, 6, 11]
+
+
+async def check_masks(h: Harness) -> None:
+    """Cells under any mask match what they say."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h2", "b")
+    await h.plane.apply("s1", [Add(Flow(Match(1, Cell.parse("1*0*")), frozenset({b.port}), 2))])
+    await _publish(h, a, "1000", "1101", "0000", "1010", "1111")
+    assert _numbers(h, b) == [0, 1]
+    await h.plane.apply("s1", [Add(Flow(Match(1, Cell.parse("***1")), frozenset(), 3))])
+    await _publish(h, a, "1000", "1101", first=5)
+    assert _numbers(h, b) == [0, 1, 5]
+
+
+async def check_categories_apart(h: Harness) -> None:
+    """Flows of one category say nothing about another."""
+    a, b, c = await _three(h, "h1", "h2", "h2")
+    await h.plane.apply("s1", [Add(_flow("", b.port, category=1)), Add(_flow("1", c.port, category=2))])
+    await _publish(h, a, "1", category=2)
+    await _publish(h, a, "0", category=2, first=1)
+    await _publish(h, a, "1", category=1, first=2)
+    await _publish(h, a, "1", category=3, first=3)
+    assert (_numbers(h, b), _numbers(h, c)) == ([2], [0])
+
+
+async def check_many_packets(h: Harness) -> None:
+    """A burst arrives complete and in order."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h5", "b")
+    await h.plane.apply("s1", [Add(_flow("", _toward("s1", "s2")))])
+    await h.plane.apply("s2", [Add(_flow("", _toward("s2", "s3")))])
+    await h.plane.apply("s3", [Add(_flow("", b.port))])
+    for first in range(0, 1000, 100):
+        await h.send(a, [_packet(a, first + i, f"{i:07b}") for i in range(100)])
+    await h.settle()
+    assert _numbers(h, b) == list(range(1000))
+
+
+async def check_counters(h: Harness) -> None:
+    """Flows and ports count packets; unmatched ones are counted too."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h2", "b")
+    flow, idle = _flow("1", b.port), _flow("01", b.port)
+    await h.plane.apply("s1", [Add(flow), Add(idle)])
+    await _publish(h, a, "10", "11", "00")
+    counters = await h.plane.counters("s1")
+    assert counters.flows[flow.key].packets == 2
+    assert counters.flows[flow.key].bytes > 0
+    assert counters.flows[idle.key].packets == 0
+    assert counters.ports[a.port].received.packets == 3
+    assert counters.ports[b.port].sent.packets == 2
+    assert counters.unmatched == 1
+    await h.plane.apply("s1", [Modify(_flow("1", b.port, _toward("s1", "s2")))])
+    await _publish(h, a, "10", first=3)
+    assert (await h.plane.counters("s1")).flows[flow.key].packets == 3
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+async def check_switch_failure(h: Harness) -> None:
+    """A switch that is down says so, carries nothing, and comes back empty; both are noticed."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h5", "b")
+    for switch, port in (("s1", _toward("s1", "s2")), ("s2", _toward("s2", "s3")), ("s3", b.port)):
+        await h.plane.apply(switch, [Add(_flow("", port))])
+    notices = h.plane.notices()
+    await h.set_switch("s2", False)
+    assert await _next(notices) == SwitchDown("s2")
+    assert h.plane.down()[0] == {"s2"}
+    await _expect(Unavailable, h.plane.apply("s2", [Add(_flow("1", 1))]))
+    await _expect(Unavailable, h.plane.table("s2"))
+    await _publish(h, a, "1")
+    assert h.received(b) == []
+    await h.set_switch("s2", True)
+    assert await _next(notices) == SwitchUp("s2")
+    assert h.plane.down()[0] == frozenset()
+    assert len(await h.plane.table("s2")) == 0
+    await h.plane.apply("s2", [Add(_flow("", _toward("s2", "s3")))])
+    await _publish(h, a, "1", first=1)
+    assert _numbers(h, b) == [1]
+
+
+async def check_link_failure(h: Harness) -> None:
+    """A link that is down carries nothing; tables stay."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h3", "b")
+    await h.plane.apply("s1", [Add(_flow("", _toward("s1", "s2")))])
+    await h.plane.apply("s2", [Add(_flow("", b.port))])
+    notices = h.plane.notices()
+    await h.set_link("s1", "s2", False)
+    assert await _next(notices) == LinkDown("s1", "s2")
+    assert h.plane.down()[1] == {("s1", "s2")}
+    await _publish(h, a, "1")
+    assert h.received(b) == []
+    await h.set_link("s2", "s1", True)
+    assert await _next(notices) == LinkUp("s1", "s2")
+    await _publish(h, a, "1", first=1)
+    assert _numbers(h, b) == [1]
+
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+async def check_attaching(h: Harness) -> None:
+    """A client has one port of its own until it leaves, and may ask for it again."""
+    a = await h.plane.attach("h1", "a")
+    assert a.switch == TOPOLOGY.attachment("h1").switch
+    assert await h.plane.attach("h1", "a") == a
+    b = await h.plane.attach("h1", "b")
+    assert b.port != a.port
+    await _expect(Rejected, h.plane.attach("h2", "a"))
+    await _expect(InvalidInput, h.plane.attach("h99", "c"))
+    await h.plane.detach("a")
+    await h.plane.detach("nobody")
+    again = await h.plane.attach("h1", "a", port=a.port)
+    assert again.port == a.port
+    assert (await h.plane.attach("h1", "c", port=a.port)).port not in (a.port, b.port)
+
+
+async def check_detached_clients_get_nothing(h: Harness) -> None:
+    """Packets to a port whose client has left are gone; others still get theirs."""
+    a, b, c = await _three(h, "h1", "h2", "h2")
+    await h.plane.apply("s1", [Add(_flow("", b.port, c.port))])
+    await _publish(h, a, "1")
+    await h.plane.detach("b")
+    await _publish(h, a, "1", first=1)
+    assert (_numbers(h, b), _numbers(h, c)) == ([0], [0, 1])
+
+
+async def check_cut_off_hosts(h: Harness) -> None:
+    """Nobody attaches where the switch is down."""
+    await h.set_switch("s3", False)
+    await _expect(Unavailable, h.plane.attach("h5", "a"))
+    await h.set_switch("s3", True)
+    assert (await h.plane.attach("h5", "a")).switch == "s3"
+
+
+async def check_topology(h: Harness) -> None:
+    """The plane knows its whole network, whatever is down."""
+    await h.set_switch("s3", False)
+    assert h.plane.topology == TOPOLOGY
+    assert isinstance(h.plane, DataPlane)
+
+
+#: All checks.
+CHECKS: Final[tuple[Callable[[Harness], Awaitable[None]], ...]] = tuple(
+    value for name, value in list(globals().items()) if name.startswith("check_")
+)

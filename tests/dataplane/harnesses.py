@@ -1,0 +1,84 @@
+"""The embedded and the simulated plane, as the contract suite wants them."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from sievenet.dataplane import EmbeddedDataPlane, Simulator
+from sievenet.dataplane.udp_port import UdpPort
+from sievenet.testing.dataplane_contract import CAPACITY, TOPOLOGY
+
+
+class _Failing:
+    limited = True
+
+    async def set_switch(self, switch, up):
+        (self.plane.switch_up if up else self.plane.switch_down)(switch)
+
+    async def set_link(self, a, b, up):
+        (self.plane.link_up if up else self.plane.link_down)(a, b)
+
+
+class SimulatorHarness(_Failing):
+    def __init__(self, **options):
+        self.plane = Simulator.on_loop(TOPOLOGY, capacity=CAPACITY, **options)
+        self._got = {}
+
+    async def send(self, attached, packets):
+        for name in self.plane.clients():
+            self.plane.listen(name, self._got.setdefault(name, []).append)
+        self.plane.send_many(attached.client, packets)
+
+    async def settle(self):
+        while self.plane.forwarding.in_flight:
+            await asyncio.sleep(0.001)
+
+    def received(self, attached):
+        return self._got.get(attached.client, [])
+
+
+class UdpHarness(_Failing):
+    def __init__(self):
+        self.plane = EmbeddedDataPlane(TOPOLOGY, capacity=CAPACITY)
+        self._ports = {}
+        self._got = {}
+
+    async def send(self, attached, packets):
+        for name, known in self.plane.clients().items():
+            if known.token not in self._ports:
+                got = self._got.setdefault(name, [])
+                self._ports[known.token] = await UdpPort.open(known.endpoint, known.token, got.extend)
+        port = self._ports[attached.token]
+        assert port.send(packets) == 0
+        await port.drain()
+
+    async def settle(self):
+        """Until every queue is empty and everything sent has been acknowledged, so that nothing is in a socket."""
+        links = [client.link for client in self.plane._by_token.values()]
+        links += [port._link for port in self._ports.values()]
+        while any(link.queued or link._under_way for link in links) or self.plane.forwarding.in_flight:
+            await asyncio.sleep(0)
+
+    def received(self, attached):
+        return self._got.get(attached.client, [])
+
+    async def close(self):
+        for port in self._ports.values():
+            port.close()
+        await self.plane.close()
+
+
+@asynccontextmanager
+async def simulated(**options):
+    harness = SimulatorHarness(**options)
+    yield harness
+    await harness.plane.close()
+
+
+@asynccontextmanager
+async def embedded():
+    harness = UdpHarness()
+    await harness.plane.start()
+    try:
+        yield harness
+    finally:
+        await harness.close()
