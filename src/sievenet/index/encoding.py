@@ -11,6 +11,7 @@ that encodes now and then starts quickly; both use the same arithmetic and agree
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ __all__ = ["Encoder", "RegionEncoder"]
 #: Rows per step of a batch: two words each stay in the second-level cache.
 _BLOCK: Final = 8192
 _CHUNK: Final = 8
+#: Axes over fewer whole numbers than this look codes up by value, if that takes fewer steps.
+_SMALL: Final = 4096
 #: Most boxes that one masked cell is decoded into.
 _MAX_BOXES: Final = 1 << 12
 
@@ -53,6 +56,7 @@ class RegionEncoder:
         #: (column, lo, hi) of every bound.
         self.bounds = [(schema.positions[b.attribute], b.lo, b.hi) for b in region.bounds]
         self._words: list[npt.NDArray[np.uint64] | None] = [None] * len(region.axes)
+        self._values: list[npt.NDArray[np.uint64] | None] = [None] * len(region.axes)
 
     def holds(self, event: Event) -> bool:
         """Whether an event lies within the bounds."""
@@ -104,8 +108,12 @@ class RegionEncoder:
                 if not scale.bits:
                     continue
                 if known is not None:
-                    codes = column.codes if isinstance(column, StringColumn) else column
-                    kernels.gather(codes[part], known, high, low)
+                    if isinstance(column, StringColumn):
+                        kernels.gather(column.codes[part], known, high, low)
+                    elif column.dtype == np.int32:
+                        kernels.gather(column[part], known, high, low)
+                    else:
+                        kernels.gather_ints(column[part], int(scale.lo), known, high, low)
                     continue
                 _grid(scale, column[part], grid)
                 table = highs[i]
@@ -123,14 +131,23 @@ class RegionEncoder:
         return found
 
     def _category_words(self, axis: int, column: Any) -> npt.NDArray[np.uint64] | None:
-        """The words of each category of a string column, or of false and true."""
+        """The words of each category of a string column, of false and true, or of each of few whole numbers."""
         scale = self.scales[axis]
         if isinstance(column, StringColumn):
             places = _places(scale, column.categories)
         elif column.dtype == np.int32:
             places = _places(scale, (False, True))
+        elif scale.kind == "int" and scale.hi - scale.lo < _SMALL and (scale.bits > _CHUNK or len(scale.starts) > 1):
+            found = self._values[axis]
+            if found is None:
+                found = self._values[axis] = self._place_words(axis, range(int(scale.lo), int(scale.hi) + 1))
+            return found
         else:
             return None
+        return self._place_words(axis, places)
+
+    def _place_words(self, axis: int, places: Iterable[Any]) -> npt.NDArray[np.uint64]:
+        scale = self.scales[axis]
         found = []
         for place in places:
             word, coordinate = 0, scale.coordinate(place)

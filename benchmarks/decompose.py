@@ -1,0 +1,133 @@
+"""Cover boxes by dz and by cells: volume covered over volume wanted, and time, against the budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.harness import Bench, Report, best_of
+from sievenet.content import Attribute, Filter, Schema, ValueSet
+from sievenet.index import Plan
+from sievenet.index.cover import boxes_of, cover_pieces, kernels
+
+BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128)
+#: Sides of the random boxes relative to the domain.  Those for 5 and 8 dimensions are chosen so
+#: that plain dz and plain cells at 60 bits come close to the figures of the prototype.
+SIDES = {2: (0.05, 0.3), 5: (0.05, 0.3), 8: (0.1, 0.5), 10: (0.1, 0.5)}
+#: The prototype at 60 bits, means over random boxes, for budgets 1, 4, 8, 32, 128.
+PROTOTYPE = {
+    (5, "dz"): (3965, 406, 176, 44, 9.1),
+    (5, "cells"): (296, 20, 8.9, 2.8, 1.5),
+    (8, "dz"): (17092, 7303, 3396, 1229, 258),
+    (8, "cells"): (1125, 125, 56, 15, 5.2),
+}
+PROTOTYPE_BUDGETS = (1, 4, 8, 32, 128)
+SIDE = (1 << 62) - 1
+#: How filters become entries: name, kind of plan, Gray-coded.
+WAYS = (("dz", "dz", False), ("plain cells", "cells", False), ("cells", "cells", True))
+
+
+def random_boxes(dimensions: int, count: int, seed: int = 7) -> list[Filter]:
+    """Boxes with uniform sides at uniform places."""
+    rng = np.random.default_rng(seed)
+    schema = Schema("space", tuple(Attribute(f"a{i}", "int", lo=0, hi=SIDE) for i in range(dimensions)))
+    low, high = SIDES[dimensions]
+    found = []
+    for _ in range(count):
+        side = rng.uniform(low, high, dimensions)
+        at = rng.random(dimensions) * (1 - side)
+        spans = {
+            f"a{i}": ValueSet.interval(int(a * SIDE), int((a + s) * SIDE))
+            for i, (a, s) in enumerate(zip(at.tolist(), side.tolist(), strict=True))
+        }
+        found.append(Filter(schema, spans))
+    return found
+
+
+def ratios(plan: Plan, boxes: list[Filter], budgets: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Boxes × budgets: the volume of the union of the entries over the volume of the box in the grid."""
+    found = np.empty((len(boxes), len(budgets)))
+    for row, each in enumerate(boxes):
+        grid = boxes_of(plan, each)
+        wanted = grid.wanted()
+        for column, budget in enumerate(budgets):
+            _, start, size = cover_pieces(plan, grid, budget, kind=plan.kind)
+            found[row, column] = kernels.union_volume(start, size, grid.layout.bits[0]) / wanted
+    return found
+
+
+def milliseconds(plan: Plan, boxes: list[Filter], budget: int, rounds: int = 3) -> float:
+    """Mean time of `Plan.cover`, from filter to set of entries; the best of some rounds."""
+    return best_of(lambda: [plan.cover(each, budget) for each in boxes], rounds).best / len(boxes) * 1e3
+
+
+def run(bench: Bench) -> Report:
+    """All dimensions, widths and budgets."""
+    report = Report()
+    count = bench.size(300, quick=3)
+    _against_prototype(bench, report, count)
+    slowest = 0.0
+    for dimensions in (2, 5, 8, 10):
+        rows = []
+        boxes = random_boxes(dimensions, count)
+        curves: dict[str, list[float]] = {}
+        for bits in (23, 64, 96):
+            means = {}
+            for name, kind, gray in WAYS:
+                plan = Plan.regular(_schema(boxes), bits, kind=kind, gray=gray)  # type: ignore[arg-type]
+                with bench.step(f"{dimensions} dimensions, {bits} bits, {name}"):
+                    values = ratios(plan, boxes, BUDGETS)
+                    spent = milliseconds(plan, boxes[:50], 32)
+                if name != "plain cells":
+                    slowest = max(slowest, spent)
+                means[name] = values.mean(axis=0)
+                rows.append([f"{bits} bits, {name}", *(_short(v) for v in means[name]), round(spent, 3)])
+                if bits == 64:
+                    curves[name] = means[name].tolist()
+            if dimensions == 5 and bits == 64:
+                for budget in (8, 32):
+                    at = BUDGETS.index(budget)
+                    report.goal(f"cells_over_dz_5d_k{budget}", means["cells"][at] / means["dz"][at], "<= 1/15")
+        report.table(
+            f"{dimensions} dimensions, covered over wanted (mean)",
+            ["", *(f"k={b}" for b in BUDGETS), "ms at k=32"],
+            rows,
+        )
+        bench.plot_lines(
+            f"decompose-{dimensions}d", list(BUDGETS), curves, xlabel="entries", ylabel="covered / wanted", log="xy"
+        )
+    report.goal("ms_per_filter_k32", slowest, "<= 1")
+    report.note("covered: exact volume of the union of the entries; wanted: the box in grid coordinates")
+    report.note(f"boxes: sides uniform in {SIDES} of the domain by dimensions, places uniform; arithmetic means")
+    report.note("time: slowest mean over all dimensions and widths, from filter to set, dz and cells")
+    return report
+
+
+def _against_prototype(bench: Bench, report: Report, count: int) -> None:
+    rows = []
+    for dimensions in (5, 8):
+        boxes = random_boxes(dimensions, count)
+        for name, kind, gray in WAYS:
+            plan = Plan.regular(_schema(boxes), 60, kind=kind, gray=gray)  # type: ignore[arg-type]
+            with bench.step(f"{dimensions} dimensions, 60 bits, {name}"):
+                means = ratios(plan, boxes, PROTOTYPE_BUDGETS).mean(axis=0)
+            rows.append([f"{dimensions} dimensions, {name}", *(_short(v) for v in means)])
+            if name == "cells":
+                prototype = PROTOTYPE[dimensions, "cells"]
+                worst = max(v / p for v, p in zip(means.tolist(), prototype, strict=True))
+                report.goal(f"worst_over_prototype_{dimensions}d", worst, "<= 1")
+        rows += [
+            [f"{dimensions} dimensions, prototype's {kind}", *map(_short, PROTOTYPE[dimensions, kind])]
+            for kind in ("dz", "cells")
+        ]
+    report.table("60 bits, covered over wanted (mean)", ["", *(f"k={b}" for b in PROTOTYPE_BUDGETS)], rows)
+
+
+def _schema(boxes: list[Filter]) -> Schema:
+    schema = boxes[0].schema
+    assert schema is not None
+    return schema
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
