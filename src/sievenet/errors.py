@@ -42,9 +42,7 @@ class InvalidInput(SievenetError, ValueError):
     Expected int in [0, 9], got 12 - at stock.price
     """
 
-    def __init__(
-        self, message: str | None = None, *, expected: str = "", got: object = None, where: str = ""
-    ) -> None:
+    def __init__(self, message: str | None = None, *, expected: str = "", got: object = None, where: str = "") -> None:
         self.expected = expected
         self.got = got
         self.where = where

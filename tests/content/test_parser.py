@@ -50,7 +50,7 @@ OTHER = Schema("weather", (Attribute("rain", "bool"),))
         ("symbol in {IBM, ^5}", "one of 'AAPL'", "5", ""),
         ("note = ^IBM", "str for note", "IBM", 'strings are in quotes: "IBM"'),
         ("note = ^5", "str for note", "5", ""),
-        ("price ^prefix \"a\"", "float in [0.0, 1000.0] for price", "prefix", ""),
+        ('price ^prefix "a"', "float in [0.0, 1000.0] for price", "prefix", ""),
         ("note prefix ^5", "a string in quotes", "5", ""),
         ("price ^string", "float in [0.0, 1000.0]", "string", ""),
         ("note ^number", "str for note", "number", ""),

@@ -123,7 +123,7 @@ def test_text_stays_as_people_write_it(text):
         "x in bool | string",
         "x absent | = 5",
         "x absent | != 5",
-        "x absent | in number | {\"a\"}",
+        'x absent | in number | {"a"}',
         'x in {true} | (-inf, 2) | {3, "a"}',
         'x exists and y prefix "ab"',
         '"two words" > 5',

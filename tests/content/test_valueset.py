@@ -5,7 +5,7 @@ import math
 from bisect import bisect_left
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sievenet.content import ABSENT, ALL, BOOLS, EMPTY, NUMBERS, PRESENT, STRINGS, Attribute, ValueSet
@@ -116,7 +116,12 @@ def test_rounded_keeps_the_integers_and_is_canonical(a, b):
     assert is_canonical(a.rounded())
 
 
-@given(st.integers(-(1 << 70), 1 << 70), st.booleans(), st.integers(-3, 3))
+beyond_floats = st.integers(1 << 53, 1 << 70).flatmap(lambda n: st.sampled_from((n, -n, n | 1, -(n | 1))))
+
+
+@given(beyond_floats, st.booleans(), st.integers(-3, 3))
+@example((1 << 53) + 1, False, 0)
+@example((1 << 53) + 3, True, 0)
 def test_floated_keeps_the_floats(bound, is_open, ulps):
     values = ValueSet.interval(bound, None, open_lo=is_open)
     near = float(bound)

@@ -55,9 +55,7 @@ class StringColumn:
     def of(strings: Sequence[str]) -> StringColumn:
         """Encode strings, categories in order of first appearance."""
         numbers: dict[str, int] = {}
-        codes = np.fromiter(
-            (numbers.setdefault(s, len(numbers)) for s in strings), np.int32, count=len(strings)
-        )
+        codes = np.fromiter((numbers.setdefault(s, len(numbers)) for s in strings), np.int32, count=len(strings))
         return StringColumn(codes, tuple(numbers))
 
 
@@ -83,9 +81,7 @@ class EventBatch:
         unknown = columns.keys() - schema.positions.keys()
         missing = schema.positions.keys() - columns.keys()
         if unknown or missing:
-            raise EventError(
-                expected=f"columns {', '.join(schema.positions)}", got=sorted(columns), where=schema.name
-            )
+            raise EventError(expected=f"columns {', '.join(schema.positions)}", got=sorted(columns), where=schema.name)
         checked = tuple(_checked(schema, a, columns[a.name]) for a in schema.attributes)
         lengths = {len(c) for c in checked} | ({len(payloads)} if payloads is not None else set())
         if len(lengths) > 1:
@@ -100,9 +96,7 @@ class EventBatch:
         rows = list(events)
         for event in rows:
             if event.schema is not schema and event.schema != schema:
-                raise EventError(
-                    expected=f"events of {schema.name}", got=event.schema.name, where="batch"
-                )
+                raise EventError(expected=f"events of {schema.name}", got=event.schema.name, where="batch")
         names = schema.positions
         return EventBatch.of(
             schema,
@@ -141,9 +135,7 @@ class EventBatch:
         return self.columns[self.schema.positions[name]]
 
     def __getitem__(self, i: int) -> Event:
-        values = tuple(
-            c[i] if isinstance(c, StringColumn) else c[i].item() for c in self.columns
-        )
+        values = tuple(c[i] if isinstance(c, StringColumn) else c[i].item() for c in self.columns)
         return Event.trusted(self.schema, values, self.payloads[i] if self.payloads else b"")
 
     def __iter__(self) -> Iterator[Event]:
@@ -186,9 +178,7 @@ def _checked(schema: Schema, attribute: Attribute, column: Any) -> Column:
         good = (array >= attribute.lo) & (array <= attribute.hi)
         if not good.all():
             row = int(np.argmin(good))
-            raise EventError(
-                expected=attribute.describes, got=array[row].item(), where=f"{where}[{row}]"
-            )
+            raise EventError(expected=attribute.describes, got=array[row].item(), where=f"{where}[{row}]")
     return np.ascontiguousarray(array, dtype=_DTYPES[attribute.type])
 
 

@@ -122,7 +122,7 @@ def encode_event(event: Event) -> bytes:
         if kind == "float":
             out.append(value)  # type: ignore[arg-type]
         elif kind == "int":
-            out.append(value - lo)  # type: ignore[operator]
+            out.append(value - lo)
         else:
             out.append(schema.attributes[i].ordinals[value])  # type: ignore[index]
     if bools:

@@ -33,13 +33,10 @@ class Event:
     def __post_init__(self) -> None:
         schema = self.schema
         if len(self.values) != len(schema.attributes):
-            raise EventError(
-                expected=f"{len(schema.attributes)} values", got=len(self.values), where=schema.name
-            )
+            raise EventError(expected=f"{len(schema.attributes)} values", got=len(self.values), where=schema.name)
         if not _plainly_good(schema, self.values):
             checked = tuple(
-                a.checked(v, f"{schema.name}.{a.name}")
-                for a, v in zip(schema.attributes, self.values, strict=True)
+                a.checked(v, f"{schema.name}.{a.name}") for a, v in zip(schema.attributes, self.values, strict=True)
             )
             object.__setattr__(self, "values", checked)
         if self.payload or type(self.payload) is not bytes:
@@ -119,9 +116,7 @@ class Record:
                 if not -(1 << 63) <= value < 1 << 63:
                     raise EventError(expected="a 64-bit whole number", got=value, where=name)
             elif type(value) is not bool and not (type(value) is float and math.isfinite(value)):
-                raise EventError(
-                    expected="a string, bool, int or finite float", got=value, where=name
-                )
+                raise EventError(expected="a string, bool, int or finite float", got=value, where=name)
             checked[name] = value
         object.__setattr__(self, "fields", checked)
         check_payload(self.payload, "record")

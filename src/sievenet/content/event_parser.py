@@ -66,9 +66,7 @@ def _after_prefix(text: str, schema: Schema | None) -> int:
     return prefix.end()
 
 
-def _name(
-    text: str, at: int, schema: Schema | None, found: dict[str, Value]
-) -> tuple[str, Attribute | None, int]:
+def _name(text: str, at: int, schema: Schema | None, found: dict[str, Value]) -> tuple[str, Attribute | None, int]:
     field = _FIELD.match(text, at)
     assert field is not None  # every part of it is optional
     word = field[1]

@@ -61,9 +61,7 @@ class Filter:
     #: Made when first asked for: most filters are intermediate results.
     _hash: int | None
 
-    def __init__(
-        self, schema: Schema | None = None, constraints: Mapping[str, ValueSet] | None = None
-    ) -> None:
+    def __init__(self, schema: Schema | None = None, constraints: Mapping[str, ValueSet] | None = None) -> None:
         kept: dict[str, ValueSet] = {}
         empty = False
         for name in _ordered(schema, constraints or {}):
@@ -88,9 +86,7 @@ class Filter:
         _set_hash(self, None)
 
     @classmethod
-    def _canonical(
-        cls, schema: Schema | None, constraints: dict[str, ValueSet], empty: bool = False
-    ) -> Filter:
+    def _canonical(cls, schema: Schema | None, constraints: dict[str, ValueSet], empty: bool = False) -> Filter:
         """A filter from constraints that are canonical already."""
         new = object.__new__(cls)
         new._set(schema, {} if empty else constraints, empty)
@@ -161,9 +157,7 @@ class Filter:
         if theirs != self.schema:
             assert self.schema is not None
             got = f"{theirs.name} version {theirs.version}" if theirs is not None else "a schemaless record"
-            raise SchemaError(
-                f"Expected an event of {self.schema.name} version {self.schema.version}, got {got}"
-            )
+            raise SchemaError(f"Expected an event of {self.schema.name} version {self.schema.version}, got {got}")
 
     def covers(self, other: Filter) -> bool:
         """Whether every event that ``other`` matches, this filter matches too."""
@@ -264,9 +258,7 @@ class Filter:
 
     def _check(self, other: Filter) -> None:
         if self.schema != other.schema:
-            raise FilterError(
-                expected=f"a filter of {_category(self.schema)}", got=f"`{_category(other.schema)}`"
-            )
+            raise FilterError(expected=f"a filter of {_category(self.schema)}", got=f"`{_category(other.schema)}`")
 
     def __str__(self) -> str:
         from sievenet.content.text import filter_text

@@ -88,9 +88,7 @@ def read_body(reader: Reader, schema: Schema | None) -> Filter:
 def _steps(attribute: Attribute, values: ValueSet) -> list[int] | None:
     if attribute.values is not None:
         members = attribute.values
-        places = [
-            bisect_left(members, cut[1] if len(cut) > 1 else "") for cut in values.cuts
-        ]
+        places = [bisect_left(members, cut[1] if len(cut) > 1 else "") for cut in values.cuts]
     elif attribute.type == "int":
         places = [cut[1] - attribute.lo for cut in values.cuts]
     else:

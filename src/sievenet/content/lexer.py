@@ -77,9 +77,7 @@ def _refuse(text: str, at: int) -> NoReturn:
     if text[column] == '"':
         raise ParseError(text, len(text), expected="a closing quote", got="the end")
     hint = 'strings are in double quotes: "…"' if text[column] == "'" else ""
-    raise ParseError(
-        text, column, expected="a name, value or operator", got=shortened(text[column]), hint=hint
-    )
+    raise ParseError(text, column, expected="a name, value or operator", got=shortened(text[column]), hint=hint)
 
 
 def number(text: str, column: int, word: str) -> int | float:
@@ -104,7 +102,7 @@ def quoted(text: str, column: int, word: str) -> str:
     except json.JSONDecodeError:
         at = _bad_escape(word)
         raise ParseError(
-            text, column + at, expected=r'an escape such as \n \" \\ \u00e9 \0', got=shown(word[at : at + 2])
+            text, column + at, expected=r"an escape such as \n \" \\ \u00e9 \0", got=shown(word[at : at + 2])
         ) from None
     except UnicodeEncodeError:
         raise ParseError(text, column, expected="text that UTF-8 can encode", got=shown(ascii(word))) from None

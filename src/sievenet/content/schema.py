@@ -36,9 +36,7 @@ AttributeType = Literal["int", "float", "str", "bool"]
 
 MAX_ATTRIBUTES: Final = 64
 #: Words of the filter language; an attribute cannot be named so.
-RESERVED: Final = frozenset(
-    "and or not in is prefix exists absent any none true false inf bool number string".split()
-)
+RESERVED: Final = frozenset("and or not in is prefix exists absent any none true false inf bool number string".split())
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _INT64: Final = 1 << 63
@@ -171,9 +169,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         if not 1 <= self.version < 1 << 16:
             raise SchemaError(expected="a version from 1 to 65535", got=self.version, where=self.name)
         if not 1 <= len(self.attributes) <= MAX_ATTRIBUTES:
-            raise SchemaError(
-                expected=f"1 to {MAX_ATTRIBUTES} attributes", got=len(self.attributes), where=self.name
-            )
+            raise SchemaError(expected=f"1 to {MAX_ATTRIBUTES} attributes", got=len(self.attributes), where=self.name)
         if len(self.positions) != len(self.attributes):
             raise SchemaError(
                 expected="distinct attribute names", got=[a.name for a in self.attributes], where=self.name

@@ -55,9 +55,7 @@ __all__ = [
 
 #: The strings of small domains, and the first string of every stretch they can bound.
 SMALL_STRINGS: Final = ("", "a", "ab", "b")
-SMALL_STRING_POINTS: Final = tuple(
-    sorted({p for s in SMALL_STRINGS for p in (s, s + "\0")} | {"b", "ac", "c"})
-)
+SMALL_STRING_POINTS: Final = tuple(sorted({p for s in SMALL_STRINGS for p in (s, s + "\0")} | {"b", "ac", "c"}))
 SMALL_NUMBERS: Final = (0, 1, 2, 3)
 _INT64: Final = (1 << 63) - 1
 _NAMES: Final = ("a", "b", "c", "d")
@@ -229,4 +227,3 @@ def _axis(attribute: Attribute) -> tuple[Value, ...]:
 
 def _halves(first: int, last: int) -> tuple[float, ...]:
     return tuple(i / 2 for i in range(first, last + 1))
-
