@@ -38,11 +38,12 @@ def reading(x=1, y=0.5, kind="hot", ok=True, payload=b""):
     return SCHEMA.event(payload, x=x, y=y, kind=kind, ok=ok)
 
 
+@contextlib.asynccontextmanager
 async def publisher(daemon, **settings):
     """A node that may publish everything of `SCHEMA`."""
-    node = await sievenet.connect(daemon.url, **settings)
-    await node.advertise(SCHEMA)
-    return node
+    async with sievenet.connect(daemon.url, **settings) as node:
+        await node.advertise(SCHEMA)
+        yield node
 
 
 async def eventually(condition, timeout=10.0):

@@ -13,8 +13,11 @@ from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading,
 
 def test_an_event_reaches_those_who_want_it_and_nobody_else():
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url, host="h3") as node:
-            source = await publisher(daemon, name="source", host="h1")
+        async with (
+            fabric() as daemon,
+            sievenet.connect(daemon.url, host="h3") as node,
+            publisher(daemon, name="source", host="h1") as source,
+        ):
             low = await node.subscribe(SCHEMA)
             high = await node.subscribe("reading: x > 500")
             for x in (1, 501, 1000):
@@ -23,7 +26,6 @@ def test_an_event_reaches_those_who_want_it_and_nobody_else():
             assert [e["x"] for e in await take(high, 2)] == [501, 1000]
             assert node.host == "h3"
             assert source.name == "source"
-            await source.close()
 
     run(main())
 
@@ -44,7 +46,9 @@ def test_random_filters_and_events_against_brute_force():
 
     async def main():
         async with fabric(topology="testbed") as daemon:
-            sources = [await publisher(daemon) for _ in range(3)]
+            sources = [await sievenet.connect(daemon.url) for _ in range(3)]
+            for source in sources:
+                await source.advertise(SCHEMA)
             nodes = [await sievenet.connect(daemon.url) for _ in range(5)]
             feeds = [
                 (wanted, await node.subscribe(wanted))
@@ -77,21 +81,18 @@ def test_random_filters_and_events_against_brute_force():
 
 def test_delivery_is_guaranteed_from_the_moment_subscribe_returns():
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             for x in range(30):
                 feed = await node.subscribe(f"reading: x = {x}")
                 await source.publish(reading(x))
                 assert (await take(feed, 1))[0]["x"] == x
-            await source.close()
 
     run(main())
 
 
 def test_publish_many_keeps_order_and_payloads():
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             feed = await node.subscribe(SCHEMA)
             events = [reading(i % 1024, payload=b"%d" % i) for i in range(1500)]
             assert await source.publish_many(events) == 1500
@@ -101,7 +102,6 @@ def test_publish_many_keeps_order_and_payloads():
             assert [e["x"] for e in await take(feed, 300)] == list(range(300))
             assert await source.publish_many([]) == 0
             assert source.statistics().published == 1800
-            await source.close()
 
     run(main())
 
@@ -110,21 +110,22 @@ def test_many_events_use_the_batch_encoder_with_the_same_result(monkeypatch):
     monkeypatch.setattr("sievenet.client.outbox._WORTHWHILE", 100)
 
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             feed = await node.subscribe("reading: x < 512")
             events = [reading(i) for i in range(1024)]
             await source.publish_many(events)
             assert [e["x"] for e in await take(feed, 512)] == list(range(512))
-            await source.close()
 
     run(main())
 
 
 def test_unsubscribing_ends_the_feed_and_removes_the_flows():
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url, host="h3") as node:
-            source = await publisher(daemon, host="h1")
+        async with (
+            fabric() as daemon,
+            sievenet.connect(daemon.url, host="h3") as node,
+            publisher(daemon, host="h1") as source,
+        ):
             feed = await node.subscribe("reading: x < 10")
             async with await node.subscribe("reading: x < 10") as second:
                 await source.publish(reading(1))
@@ -136,15 +137,13 @@ def test_unsubscribing_ends_the_feed_and_removes_the_flows():
             await feed.close()
             status = await daemon.answers.status()
             assert sum(switch["flows"] for switch in status["switches"]) == 0
-            await source.close()
 
     run(main())
 
 
 def test_callbacks():
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             seen = []
             feed = await node.subscribe("reading: ok = true", seen.append)
             for x in range(5):
@@ -152,7 +151,6 @@ def test_callbacks():
             await eventually(lambda: len(seen) == 3)
             assert [e["x"] for e in seen] == [0, 2, 4]
             await feed.close()
-            await source.close()
 
     run(main())
 
@@ -184,13 +182,11 @@ def test_a_node_hears_itself_through_the_network():
 )
 def test_what_can_be_subscribed_to(what):
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             feed = await node.subscribe(what)
             await source.publish(reading(8))
             assert (await take(feed, 1))[0]["x"] == 8
             assert feed.subscription.matches(reading(8))
-            await source.close()
 
     run(main())
 
@@ -223,7 +219,8 @@ def test_observers_ask_and_do_nothing_else():
 def test_a_closed_node_says_so():
     async def main():
         async with fabric() as daemon:
-            node = await publisher(daemon)
+            node = await sievenet.connect(daemon.url)
+            await node.advertise(SCHEMA)
             feed = await node.subscribe(SCHEMA)
             await node.close()
             assert [e async for e in feed] == []
@@ -245,8 +242,7 @@ def test_nobody_there():
 
 def test_a_full_queue_that_waits_loses_nothing_that_fits_the_buffers_below():
     async def main():
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             slow = await node.subscribe("reading", queue=10, when_full="wait")
             quick = await node.subscribe("reading")
             await source.publish_many([reading(i) for i in range(500)])
@@ -257,7 +253,6 @@ def test_a_full_queue_that_waits_loses_nothing_that_fits_the_buffers_below():
             assert [e["x"] for e in await take(quick, 500)] == got
             assert slow.statistics().waits > 0
             assert slow.statistics().dropped == 0
-            await source.close()
 
     run(main())
 
@@ -266,14 +261,12 @@ def test_a_full_queue_that_waits_loses_nothing_that_fits_the_buffers_below():
 def test_full_queues_that_drop_say_so(policy, kept):
     async def main():
         told = []
-        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
-            source = await publisher(daemon)
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, publisher(daemon) as source:
             last = await node.subscribe("reading: x = 99")
             feed = await node.subscribe("reading", queue=10, when_full=policy, on_overflow=told.append)
             await source.publish_many([reading(i) for i in range(100)])
             await take(last, 1)
             assert [e["x"] for e in await take(feed, 10)] == list(kept)
             assert feed.statistics().dropped == 90 == told[-1].total == sum(o.dropped for o in told)
-            await source.close()
 
     run(main())
