@@ -202,6 +202,8 @@ class Session:
                     info = await link.call(lambda number: p.Register(number, schema), self.timeout)  # noqa: B023
                     self._catalog.update(info)
             self._hooks.renewed(welcome)
+            for category in self._catalog:
+                link.adopted(category.number, category.epoch)
             await self._attach(welcome)
             difference = self._ledger.difference(welcome.advertisements, welcome.subscriptions)
             for entry in self._ledger:
