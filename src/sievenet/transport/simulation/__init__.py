@@ -1,0 +1,13 @@
+"""Virtual time for the transport: an event queue, lossy and narrow links, an overlay of brokers, a TCP to compete with.
+
+Everything is seeded and deterministic, and runs the real protocol objects. Not imported by any other part but
+`testing` and the benchmarks.
+"""
+
+from sievenet.transport.simulation.clock import Clock
+from sievenet.transport.simulation.graphs import low_degree_graph
+from sievenet.transport.simulation.link import Link
+from sievenet.transport.simulation.overlay import Overlay
+from sievenet.transport.simulation.tcp import TcpFlow
+
+__all__ = ["Clock", "Link", "Overlay", "TcpFlow", "low_degree_graph"]
