@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sievenet.dataplane.fabric import ApplyFault
     from sievenet.dataplane.simulator import Simulator
     from sievenet.dataplane.switch import Switch
-    from sievenet.dataplane.trace import Trace, trace
+    from sievenet.dataplane.tracing import Trace, trace
 
 __all__ = [
     "MAX_BODY",
@@ -61,8 +61,8 @@ _LAZY = {
     "EmbeddedDataPlane": "embedded",
     "Simulator": "simulator",
     "Switch": "switch",
-    "Trace": "trace",
-    "trace": "trace",
+    "Trace": "tracing",
+    "trace": "tracing",
 }
 
 

@@ -172,7 +172,7 @@ class CompiledNetwork:
 
     def _wire(self) -> None:
         """What is at the other end of each port, and the way there."""
-        down = self._forwarding.down_switches
+        down = self._dead = frozenset(self._forwarding.down_switches)
         count = len(self._ports)
         #: Not yet passed on: packets and bytes per decision; sent, bytes sent and dropped per port.
         sizes = (len(self._entries), len(self._entries), count, count, count)
@@ -204,7 +204,9 @@ class CompiledNetwork:
             raise InvalidInput(expected="arrays of one length", got=(len(entry), len(hi), len(lo), len(size)))
         # The way from the client to its switch comes first.
         rng = np.random.default_rng(seed)
-        rows = np.flatnonzero(rng.random(len(entry)) >= self._loss_in[entry])
+        enters = rng.random(len(entry)) >= self._loss_in[entry]
+        self._counts[-1][:] += np.bincount(entry[~enters], minlength=len(self._ports))
+        rows = np.flatnonzero(enters)
         # Neighbouring codes search the same places: in ascending order the tables stay in the processor's cache.
         rows = rows[np.lexsort((lo[rows], hi[rows]))]
         entry, hi, lo, size = entry[rows], hi[rows], lo[rows], size[rows]
@@ -247,6 +249,9 @@ class CompiledNetwork:
         came, came_bytes = self._came, self._came_bytes
         for i in np.flatnonzero(came | sent | dropped).tolist():
             port = self._ports[i]
+            if port.switch.name in self._dead:
+                port.dropped += int(came[i] + dropped[i])
+                continue
             port.received += int(came[i])
             port.received_bytes += int(came_bytes[i])
             port.sent += int(sent[i])

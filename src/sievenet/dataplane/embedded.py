@@ -27,6 +27,7 @@ from sievenet.dataplane.forwarding import Port
 from sievenet.dataplane.hostlink import STALL, HostLink, LinkStatistics
 from sievenet.dataplane.packet import MAX_DATAGRAM, Kind, header, publisher_of, split
 from sievenet.dataplane.plane import Attached
+from sievenet.dataplane.scheduler import LoopScheduler
 from sievenet.dataplane.udp_port import udp_socket
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
@@ -89,7 +90,7 @@ class EmbeddedDataPlane(Fabric):
         self._loop = asyncio.get_running_loop()
         super().__init__(
             topology,
-            self._loop,
+            LoopScheduler(self._loop),
             seed=seed,
             capacity=capacity,
             control_delay=control_delay,
@@ -173,8 +174,10 @@ class EmbeddedDataPlane(Fabric):
             self._unknown += 1
             return
         found = split(data, count)
-        client.address = address
         link = client.link
+        if address != client.address:
+            client.address = address
+            link.restart()
         link.heard(sequence, acknowledged, window, self._loop.time())
         if (link.owes or not link.idle) and not client.dirty:
             self.serve(client)

@@ -35,7 +35,7 @@ from sievenet.dataplane.plane import (
     SwitchDown,
     SwitchUp,
 )
-from sievenet.dataplane.scheduler import Scheduler
+from sievenet.dataplane.scheduler import LoopScheduler, Scheduler
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable
@@ -283,6 +283,8 @@ class Fabric:
     async def close(self) -> None:
         """Stop."""
         self._notices.close()
+        if isinstance(self.scheduler, LoopScheduler):
+            self.scheduler.close()
         for waiting in self._waiting.values():
             for answer in list(waiting):
                 _fail(answer, Unavailable("The data plane is closing"))

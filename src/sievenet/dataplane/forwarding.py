@@ -86,11 +86,12 @@ class Port:
 class Walk:
     """What happens to the packets of one class that come in by one port, as far as no wire takes time."""
 
-    __slots__ = ("bytes", "came", "crossings", "dead", "hits", "outputs", "packets", "passed", "unmatched")
+    __slots__ = ("alive", "bytes", "came", "crossings", "dead", "hits", "outputs", "packets", "passed", "unmatched")
 
     def __init__(self, came: Port) -> None:
-        #: The port it came in by.
+        #: The port it came in by, and whether its switch is up.
         self.came: Final = came
+        self.alive = True
         self.packets = 0
         self.bytes = 0
         #: Flows that decided on the way.
@@ -112,6 +113,9 @@ class Walk:
         if not packets:
             return
         self.packets = self.bytes = 0
+        if not self.alive:
+            self.came.dropped += packets
+            return
         self.came.received += packets
         self.came.received_bytes += size
         for entry in self.hits:
@@ -360,7 +364,7 @@ class Forwarding:
         """Where a packet goes at once.  Counts nothing."""
         walk = Walk(port)
         if port.switch.name in self.down_switches:
-            walk.dead.append(port)
+            walk.alive = False
             return walk
         stack = [port]
         seen = {port}

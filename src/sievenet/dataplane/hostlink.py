@@ -166,6 +166,12 @@ class HostLink:
             self._under_way_bytes -= under_way.popleft()[1]
             self._progress = now
 
+    def restart(self) -> None:
+        """The other end has a new socket and counts from the beginning; nothing is under way to it."""
+        self._highest = 0
+        self._under_way.clear()
+        self._under_way_bytes = 0
+
     def statistics(self) -> LinkStatistics:
         """What it has counted."""
         return LinkStatistics(

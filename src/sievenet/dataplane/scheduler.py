@@ -1,21 +1,23 @@
 """Time, as the data plane sees it: something that knows the hour and calls back.
 
-An asyncio event loop is a scheduler as it stands.  `EventQueue` is one without asyncio,
-in virtual time: calls run in the order of their times (first come, first served among
-equals), and the clock jumps from one to the next.
+`EventQueue` is a scheduler without asyncio, in virtual time: calls run in the order of their
+times, and the clock jumps from one to the next.  `LoopScheduler` takes its time from an event
+loop.  Both serve calls for the same moment first come, first served, which asyncio's own timers
+do not promise: packets that arrive together must not overtake each other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["EventQueue", "Scheduler"]
+__all__ = ["EventQueue", "LoopScheduler", "Scheduler"]
 
 
 class Scheduler(Protocol):
-    """What an event loop and an `EventQueue` have in common."""
+    """Something that knows the time and calls back."""
 
     def time(self) -> float:
         """Seconds since some point in the past."""
@@ -63,3 +65,46 @@ class EventQueue:
             self.step()
         if until is not None:
             self._now = max(self._now, until)
+
+
+class LoopScheduler:
+    """Calls on an event loop, in the order of their times, first come, first served among equals."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._number = 0
+        self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def time(self) -> float:
+        """The loop's time in seconds."""
+        return self._loop.time()
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back at a time."""
+        self._number += 1
+        heapq.heappush(self._heap, (when, self._number, callback, args))
+        if self._heap[0][1] == self._number:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._heap[0][0], self._fire) if self._heap else None
+
+    def _fire(self) -> None:
+        self._timer = None
+        heap = self._heap
+        # A loop may wake up a clock tick early; what it woke up for is due all the same.
+        due = max(self._loop.time(), heap[0][0]) if heap else 0.0
+        try:
+            while heap and heap[0][0] <= due:
+                _, _, callback, args = heapq.heappop(heap)
+                callback(*args)
+        finally:
+            self._arm()
+
+    def close(self) -> None:
+        """Forget all calls."""
+        self._heap.clear()
+        self._arm()

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.packet import Packet
-from sievenet.dataplane.scheduler import EventQueue, Scheduler
+from sievenet.dataplane.scheduler import EventQueue, LoopScheduler, Scheduler
 from sievenet.errors import InvalidInput
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable
@@ -52,10 +52,13 @@ class Simulator(Fabric):
         control_delay: float = 0.0,
         ack_timeout: float = 1.0,
     ) -> None:
-        self._queue = EventQueue() if scheduler is None else None
+        if scheduler is None:
+            scheduler = EventQueue()
+        #: Its own clock, unless it runs on an event loop.
+        self._queue = scheduler if isinstance(scheduler, EventQueue) else None
         super().__init__(
             topology,
-            scheduler if scheduler is not None else self._queue or EventQueue(),
+            scheduler,
             seed=seed,
             capacity=capacity,
             control_delay=control_delay,
@@ -79,7 +82,7 @@ class Simulator(Fabric):
         return cls(
             topology,
             seed=seed,
-            scheduler=asyncio.get_running_loop(),
+            scheduler=LoopScheduler(asyncio.get_running_loop()),
             capacity=capacity,
             control_delay=control_delay,
             ack_timeout=ack_timeout,

@@ -1,0 +1,219 @@
+"""The embedded plane over real sockets: strangers, forgers, floods, slow links, clients that vanish."""
+
+import asyncio
+import random
+import socket
+
+import pytest
+
+from sievenet.dataplane import EmbeddedDataPlane, Packet
+from sievenet.dataplane.packet import Kind, decode, encode, encode_datagram, encode_packet, publisher_of
+from sievenet.dataplane.udp_port import UdpPort
+from sievenet.errors import InvalidInput, Unavailable
+from sievenet.index import Dz
+from sievenet.network import Add, Flow, Line, LinkSettings
+
+
+async def until(condition, seconds=10.0):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class World:
+    """A plane on one switch with clients a and b; everything goes from a to b."""
+
+    async def __aenter__(self, link=None):
+        self.plane = EmbeddedDataPlane(Line.build(switches=1, link=link or LinkSettings()))
+        await self.plane.start()
+        self.a, self.b = await self.plane.attach("h1", "a"), await self.plane.attach("h1", "b")
+        await self.plane.apply("s1", [Add(Flow.of(1, Dz(0, 0), self.b.port))])
+        self.got = []
+        self.port_b = await UdpPort.open(self.b.endpoint, self.b.token, self.got.extend)
+        self.raw = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.raw.setblocking(False)
+        return self
+
+    async def __aexit__(self, *_):
+        self.raw.close()
+        self.port_b.close()
+        await self.plane.close()
+
+    def shout(self, data):
+        self.raw.sendto(data, self.plane.endpoint)
+
+    def packet(self, number=1, body=b"body"):
+        return Packet(1, 0, publisher_of(self.a.token), number, 0, 0, body)
+
+
+def run(main, **options):
+    async def wrapped():
+        world = World()
+        await world.__aenter__(**options)
+        try:
+            await main(world)
+        finally:
+            await world.__aexit__()
+
+    asyncio.run(wrapped())
+
+
+def test_strangers_and_forgers_are_dropped_and_counted():
+    async def main(w):
+        w.shout(b"hello?")
+        w.shout(encode(12345, [w.packet()])[0])
+        w.shout(encode(w.a.token, [Packet(1, 0, 999, 1, 0, 0, b"not mine")])[0])
+        w.shout(encode(w.a.token, [w.packet(7)])[0][:-1])
+        await until(lambda: w.plane.statistics().datagrams >= 5)
+        assert w.got == []
+        seen = w.plane.statistics()
+        assert (seen.malformed, seen.unknown, seen.forged, seen.packets) == (2, 1, 1, 0)
+        w.shout(encode(w.a.token, [w.packet(8)])[0])
+        await until(lambda: w.got)
+        assert [p.sequence for p in w.got] == [8]
+
+    run(main)
+
+
+def test_fuzzed_datagrams_disturb_nobody():
+    async def main(w):
+        rng = random.Random(3)
+        good = encode(w.a.token, [w.packet(i) for i in range(3)])[0]
+        for _ in range(500):
+            bad = bytearray(good)
+            for _ in range(rng.randint(1, 8)):
+                bad[rng.randrange(24 if rng.random() < 0.5 else len(bad))] = rng.randrange(256)
+            w.shout(
+                bytes(bad[: rng.randint(0, len(bad))]) if rng.random() < 0.5 else rng.randbytes(rng.randint(0, 200))
+            )
+            if rng.random() < 0.1:
+                await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            port = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+            w.got.clear()
+            port.send([w.packet(1000)])
+            while not any(p.sequence == 1000 for p in w.got):
+                await asyncio.sleep(0.001)
+            port.close()
+
+    run(main)
+
+
+def test_a_client_may_move():
+    async def main(w):
+        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        w.port_b.close()
+        w.port_b = await UdpPort.open(w.b.endpoint, w.b.token, w.got.extend)
+        port_a.send([w.packet(1)])
+        await until(lambda: w.got)
+        port_a.close()
+
+    run(main)
+
+
+def test_nothing_answers():
+    async def main(w):
+        with pytest.raises(Unavailable, match="did not answer"):
+            await UdpPort.open(w.plane.endpoint, 1, lambda _: None, timeout=0.1)
+        with pytest.raises(Unavailable, match="Cannot reach"):
+            await UdpPort.open(("256.1.1.1", 1), 1, lambda _: None)
+        with pytest.raises(Unavailable, match="Cannot open"):
+            await EmbeddedDataPlane(w.plane.topology).start(port=w.plane.endpoint[1])
+
+    run(main)
+
+
+def test_bursts_larger_than_any_buffer_arrive():
+    async def main(w):
+        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        for start in range(0, 3000, 100):
+            assert port_a.send([w.packet(start + i, b"x" * 1000) for i in range(100)]) == 0
+            await port_a.drain()
+        await until(lambda: len(w.got) == 3000)
+        assert [p.sequence for p in w.got] == list(range(3000))
+        assert w.port_b.statistics().lost_datagrams == 0
+        assert w.plane.statistics().lost == 0
+        assert w.plane.client_statistics("b").sent_packets == 3000
+        port_a.close()
+        with pytest.raises(Unavailable):
+            port_a.send([w.packet(1)])
+        with pytest.raises(Unavailable):
+            await port_a.drain()
+        port_a.close()
+
+    run(main)
+
+
+def test_a_client_that_does_not_read_loses_its_own_packets_only():
+    async def main(w):
+        client = w.plane._by_token[w.b.token]
+        client.link.__dict__["max_packets"] = 50
+        w.port_b._loop.remove_reader(w.port_b._sock.fileno())
+        c = await w.plane.attach("h1", "c")
+        other = []
+        port_c = await UdpPort.open(c.endpoint, c.token, other.extend)
+        await w.plane.apply("s1", [Add(Flow.of(1, Dz(0, 0), w.b.port, c.port))])
+        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        for i in range(600):
+            port_a.send([w.packet(i, b"x" * 1000)])
+            await port_a.drain()
+        await until(lambda: len(other) == 600)
+        assert w.plane.statistics().dropped > 100
+        dropped = w.plane.statistics().dropped
+        await w.plane.detach("b")
+        assert w.plane.statistics().dropped == dropped  # those who leave are not forgotten
+        port_a.close()
+        port_c.close()
+        w.port_b._loop.add_reader(w.port_b._sock.fileno(), lambda: None)
+
+    run(main)
+
+
+def test_slow_links_take_their_time():
+    async def main(w):
+        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        started = asyncio.get_running_loop().time()
+        port_a.send([w.packet(i) for i in range(20)])
+        await until(lambda: len(w.got) == 20)
+        assert asyncio.get_running_loop().time() - started >= 0.04
+        assert [p.sequence for p in w.got] == list(range(20))
+        port_a.close()
+
+    run(main, link=LinkSettings(delay=0.02))
+
+
+def test_the_client_end_ignores_strangers():
+    async def main(w):
+        address = w.port_b._sock.getsockname()
+        plane_socket = w.plane._sock
+        plane_socket.sendto(b"nonsense", address)
+        plane_socket.sendto(encode_datagram(1, [encode_packet(w.packet())]), address)
+        await until(lambda: w.port_b.malformed == 2)
+        assert w.got == []
+        with pytest.raises(InvalidInput):
+            w.plane.client_statistics("nobody")
+
+    run(main)
+
+
+def test_greetings_are_answered():
+    async def main(w):
+        w.shout(encode_datagram(w.a.token, (), kind=Kind.HELLO))
+        answer = await asyncio.get_running_loop().sock_recv(w.raw, 65536)
+        assert decode(answer).kind is Kind.HELLO
+        assert decode(answer).token == w.a.token
+
+    run(main)
+
+
+def test_closing_twice_is_fine_and_planes_can_restart():
+    async def main(w):
+        await w.plane.close()
+        await w.plane.close()
+        again = EmbeddedDataPlane(w.plane.topology)
+        assert again.endpoint is None
+        assert (await again.attach("h1", "x")).endpoint is None
+        await again.start(port=w.a.endpoint[1])
+        await again.close()
+
+    run(main)

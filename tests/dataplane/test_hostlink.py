@@ -1,0 +1,140 @@
+"""Flow control between a client and its switch: two ends and a fake network between them."""
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.dataplane.hostlink import STALL, WINDOW, HostLink
+from sievenet.dataplane.packet import Kind, Packet, decode, encode_packet
+
+
+def packet(number, size=100):
+    return encode_packet(Packet(1, 0, 2, number, 0, 0, b"x" * size))
+
+
+class Pair:
+    """Two ends, and buffers of limited size between them."""
+
+    def __init__(self, room=1 << 30, loss=0.0, seed=0):
+        self.a, self.b = HostLink(7), HostLink(7)
+        self.room, self.loss, self.rng = room, loss, random.Random(seed)
+        self.got, self.overflowed, self.now = [], 0, 0.0
+
+    def turn(self):
+        """One turn: each end sends what it may, each reads all that its buffer held."""
+        for sender, receiver in ((self.a, self.b), (self.b, self.a)):
+            buffer, used = deque(), 0
+            for data in sender.datagrams(self.now):
+                if used + len(data) > self.room:
+                    self.overflowed += 1
+                elif self.rng.random() >= self.loss:
+                    buffer.append(data)
+                    used += len(data)
+            for data in buffer:
+                datagram = decode(data)
+                receiver.heard(datagram.sequence, datagram.acknowledged, datagram.window, self.now)
+                if receiver is self.b:
+                    self.got += [p.sequence for p in datagram.packets]
+
+
+@given(st.lists(st.integers(0, 30_000), max_size=60))
+def test_everything_arrives_in_order_through_small_buffers(sizes):
+    pair = Pair(room=WINDOW + 66_000)
+    for i, size in enumerate(sizes):
+        assert pair.a.push(packet(i, size))
+    for _ in range(200):
+        pair.turn()
+    assert pair.got == list(range(len(sizes)))
+    assert pair.overflowed == 0
+    assert pair.a.idle
+    assert pair.b.statistics().lost_datagrams == 0
+
+
+def test_the_window_limits_what_is_under_way():
+    link = HostLink(1)
+    for i in range(1000):
+        link.push(packet(i, 1000))
+    first = sum(map(len, link.datagrams(0.0)))
+    assert WINDOW * 0.7 < first < WINDOW * 1.3
+    assert link.datagrams(0.0) == []
+    assert link.queued > 800
+
+
+def test_a_smaller_window_is_obeyed():
+    pair = Pair()
+    pair.b.grant = 4
+    for i in range(1000):
+        pair.a.push(packet(i, 1000))
+    pair.turn()  # before the first word of the other end
+    sent = len(pair.got)
+    pair.turn()
+    assert 1 <= len(pair.got) - sent <= 32  # one full datagram more
+
+
+def test_the_window_opens_after_a_stall():
+    link = HostLink(1)
+    for i in range(1000):
+        link.push(packet(i, 1000))
+    link.datagrams(0.0)
+    assert link.datagrams(STALL * 0.9) == []
+    assert link.stalled_until() == STALL
+    assert link.datagrams(STALL) != []
+    assert link.statistics().stalls == 1
+    assert HostLink(2).stalled_until() is None
+
+
+def test_losses_are_counted_exactly():
+    pair = Pair(loss=0.3, seed=5)
+    for i in range(500):
+        pair.a.push(packet(i, 10_000))
+        pair.turn()
+        pair.now += STALL
+    pair.loss = 0.0
+    pair.a.push(packet(500, 10_000))
+    pair.turn()
+    stats = pair.b.statistics()
+    assert stats.received_datagrams == len(pair.got)
+    assert stats.lost_datagrams == pair.a.statistics().sent_datagrams - len(pair.got)
+    assert stats.lost_datagrams > 100
+
+
+def test_overtaking_is_not_loss():
+    link = HostLink(1)
+    for number in (1, 3, 2, 4):
+        link.heard(number, 0, 64, 0.0)
+    assert link.statistics().lost_datagrams == 0
+
+
+def test_the_queue_is_bounded_and_counts():
+    link = HostLink(1, max_packets=3)
+    assert [link.push(b"x") for _ in range(5)] == [True, True, True, False, False]
+    assert link.statistics().dropped_packets == 2
+    small = HostLink(1, max_bytes=10)
+    assert [small.push(b"123456"), small.push(b"123456")] == [True, False]
+
+
+def test_acknowledgements_without_data():
+    link = HostLink(9)
+    assert link.datagrams(0.0) == []
+    link.heard(5, 0, 64, 0.0)
+    (only,) = link.datagrams(0.0)
+    assert (decode(only).acknowledged, decode(only).packets, decode(only).sequence) == (5, [], 0)
+    assert link.datagrams(0.0) == []
+    link.heard(0, 0, 64, 0.0)  # an acknowledgement is not acknowledged
+    assert link.datagrams(0.0) == []
+    assert decode(link.hello()).kind is Kind.HELLO
+
+
+@pytest.mark.parametrize("acknowledged", [0, 1, 2, 0xFFFFFFFF, 1 << 31])
+def test_wild_acknowledgements_do_no_harm(acknowledged):
+    link = HostLink(1)
+    link.push(packet(1))
+    link.datagrams(0.0)
+    link.heard(0xFFFFFFFF, acknowledged, 0, 0.0)
+    assert link._under_way_bytes >= 0
+    link.push(packet(2))
+    link.datagrams(STALL)
+    assert link.idle
