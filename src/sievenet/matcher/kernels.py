@@ -3,10 +3,13 @@
 A *record* is a run of int64 words, one per filter:
 
     key │ row << 24 | length │ attr << 32 | n │ lo 1 │ last 1 │ … lo n │ last n │ attr << 32 | n │ …
-          negative once removed └─ one constraint: n closed stretches, ascending ─┘
+                             └─ one constraint: n closed stretches, ascending ─┘
 
-A *block* has 256 slots, each the place of a record.  Its *slices* are bitmaps over the slots, one row of four words
-per bucket of an attribute: bit j of row v says whether slot j admits a value in bucket v.
+Records are numbered in the order in which they lie; `alive[number]` turns zero when one is removed.
+
+A *block* has 256 slots, each the number of a record.  Its *slices* are bitmaps over the slots, one row of four words
+per bucket of an attribute: bit j of row v says whether slot j admits a value in bucket v.  What the slices cannot say
+exactly, the *checks* of a slot do: rows of attribute, lo, last; or of -1 and the place of a record to be checked whole.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from numba.extending import intrinsic
 Array = Any
 #: Untyped on purpose: callers hand over bundles of arrays, which no signature can describe.
 compiled: Any = njit(cache=True, nogil=True)
+_intrinsic: Any = intrinsic
 #: For what is called per filter: a call hands over arrays, which costs more than the work.
 inlined: Any = njit(cache=True, nogil=True, inline="always")
 
@@ -50,7 +54,7 @@ S_ATTR, S_SHIFT, S_ROW = range(3)
 # -- small parts, inlined by the compiler ----------------------------------------------------
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def lowest_bit(typingctx: Any, word: Any) -> Any:
     """The position of the lowest bit that is set, by the machine's own instruction."""
 
@@ -83,10 +87,7 @@ def float_key(bits: int) -> int:
 @inlined
 def holds(words: Array, p: int, xs: Array, i: int) -> bool:
     """Whether event i satisfies the record at p."""
-    head = words[p + 1]
-    if head < 0:
-        return False
-    end = p + (head & _LENGTH_MASK)
+    end = p + (words[p + 1] & _LENGTH_MASK)
     q = p + 2
     while q < end:
         spec = words[q]
@@ -106,6 +107,21 @@ def holds(words: Array, p: int, xs: Array, i: int) -> bool:
             if x > words[q + 2 + 2 * lo]:
                 return False
         q += 1 + 2 * n
+    return True
+
+
+@inlined
+def passes(checks: Array, first: int, behind: int, words: Array, xs: Array, i: int) -> bool:
+    """Whether event i passes the checks of a slot."""
+    for c in range(first, behind):
+        attr = checks[c, 0]
+        if attr < 0:
+            if not holds(words, checks[c, 1], xs, i):
+                return False
+        else:
+            x = xs[i, attr]
+            if x < checks[c, 1] or x > checks[c, 2]:
+                return False
     return True
 
 
@@ -145,17 +161,19 @@ def fill_buckets(xs: Array, n: int, edges: Array, used: Array, buckets: Array) -
 
 
 @compiled
-def walk(xs: Array, n: int, words: Array, found_event: Array, found_key: Array, count: int) -> int:
+def walk(xs: Array, n: int, words: Array, alive: Array, found_event: Array, found_key: Array, count: int) -> int:
     """Append the matches of n events among all records, one after the other."""
-    p = 0
+    p = number = 0
     while p < len(words):
-        for i in range(n):
-            if holds(words, p, xs, i):
-                if count < len(found_key):
-                    found_event[count] = i
-                    found_key[count] = words[p]
-                count += 1
-        p += abs(words[p + 1]) & _LENGTH_MASK
+        if alive[number]:
+            for i in range(n):
+                if holds(words, p, xs, i):
+                    if count < len(found_key):
+                        found_event[count] = i
+                        found_key[count] = words[p]
+                    count += 1
+        p += words[p + 1] & _LENGTH_MASK
+        number += 1
     return count
 
 
@@ -165,8 +183,12 @@ def match_few(
     buckets: Array,
     n: int,
     words: Array,
+    alive: Array,
+    keys: Array,
     blocks: Array,
     slots: Array,
+    check_ends: Array,
+    checks: Array,
     slices: Array,
     rows: Array,
     found_event: Array,
@@ -194,12 +216,14 @@ def match_few(
             slot = block * SLOTS
             while w0 | w1 | w2 | w3 != 0:
                 while w0 != 0:
-                    p = np.int64(slots[slot + lowest_bit(w0)])
-                    if holds(words, p, xs, i):
-                        if count < room:
-                            found_event[count] = i
-                            found_key[count] = words[p]
-                        count += 1
+                    at = slot + lowest_bit(w0)
+                    if passes(checks, check_ends[at], check_ends[at + 1], words, xs, i):
+                        number = slots[at]
+                        if alive[number]:
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = keys[number]
+                            count += 1
                     w0 &= w0 - np.uint64(1)
                 w0, w1, w2, w3 = w1, w2, w3, np.uint64(0)
                 slot += 64
@@ -220,9 +244,9 @@ def sort_events(buckets: Array, n: int, attr: int, order: Array, starts: Array) 
     for v in range(BUCKETS):
         starts[v + 1] += starts[v]
     for i in range(n):
-        v = np.int64(buckets[i, attr])
-        order[starts[v]] = i
-        starts[v] += 1
+        bucket = np.int64(buckets[i, attr])
+        order[starts[bucket]] = i
+        starts[bucket] += 1
     for v in range(BUCKETS, 0, -1):
         starts[v] = starts[v - 1]
     starts[0] = 0
@@ -263,8 +287,12 @@ def match_chunk(
     buckets: Array,
     n: int,
     words: Array,
+    alive: Array,
+    keys: Array,
     blocks: Array,
     slots: Array,
+    check_ends: Array,
+    checks: Array,
     slices: Array,
     rows: Array,
     used: Array,
@@ -278,9 +306,12 @@ def match_chunk(
     block meets only those it can match, as columns.
     """
     if len(blocks) == 0:
-        return walk(xs, n, words, found_event, found_key, count)
+        return walk(xs, n, words, alive, found_event, found_key, count)
     if n < _MANY:
-        return match_few(xs, buckets, n, words, blocks, slots, slices, rows, found_event, found_key, count)
+        return match_few(
+            xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows,
+            found_event, found_key, count,
+        )  # fmt: skip
     room = len(found_key)
     order = np.empty(n, np.int64)
     starts = np.empty(BUCKETS + 1, np.int64)
@@ -307,12 +338,14 @@ def match_chunk(
                 slot = block * SLOTS
                 for _ in range(WORDS):
                     while w0 != 0:
-                        p = np.int64(slots[slot + lowest_bit(w0)])
-                        if holds(words, p, xs, i):
-                            if count < room:
-                                found_event[count] = i
-                                found_key[count] = words[p]
-                            count += 1
+                        at = slot + lowest_bit(w0)
+                        if passes(checks, check_ends[at], check_ends[at + 1], words, xs, i):
+                            number = slots[at]
+                            if alive[number]:
+                                if count < room:
+                                    found_event[count] = i
+                                    found_key[count] = keys[number]
+                                count += 1
                         w0 &= w0 - np.uint64(1)
                     w0, w1, w2, w3 = w1, w2, w3, np.uint64(0)
                     slot += 64
@@ -327,8 +360,12 @@ def match_one(
     buckets: Array,
     edges: Array,
     words: Array,
+    alive: Array,
+    keys: Array,
     blocks: Array,
     slots: Array,
+    check_ends: Array,
+    checks: Array,
     slices: Array,
     rows: Array,
     used: Array,
@@ -340,9 +377,12 @@ def match_one(
     for attr in range(len(raw)):
         xs[0, attr] = float_key(raw[attr]) if floats[attr] else raw[attr]
     if len(blocks) == 0:
-        return walk(xs, 1, words, found_event, found_key, count)
+        return walk(xs, 1, words, alive, found_event, found_key, count)
     fill_buckets(xs, 1, edges, used, buckets)
-    return match_few(xs, buckets, 1, words, blocks, slots, slices, rows, found_event, found_key, count)
+    return match_few(
+        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows,
+        found_event, found_key, count,
+    )  # fmt: skip
 
 
 @compiled
@@ -391,69 +431,63 @@ def by_event(events: Array, keys: Array, count: int, n: int, starts: Array, out:
 
 
 @compiled
-def kill(words: Array, places: Array) -> None:
-    """Mark records as removed."""
-    for p in places:
-        words[p + 1] = -abs(words[p + 1])
-
-
-@compiled
-def live_size(words: Array) -> tuple[int, int]:
+def live_size(words: Array, alive: Array) -> tuple[int, int]:
     """How many records live, and their words."""
-    p = count = size = 0
+    p = number = count = size = 0
     while p < len(words):
-        length = abs(words[p + 1]) & _LENGTH_MASK
-        if words[p + 1] >= 0:
+        length = words[p + 1] & _LENGTH_MASK
+        if alive[number]:
             count += 1
             size += length
         p += length
+        number += 1
     return count, size
 
 
 @compiled
-def copy_live(words: Array, out: Array, at: int, places: Array, row: int) -> tuple[int, int]:
+def copy_live(words: Array, alive: Array, out: Array, at: int, places: Array, row: int) -> tuple[int, int]:
     """Append the records that live, and where each is; the new ends."""
-    p = 0
+    p = number = 0
     while p < len(words):
-        length = abs(words[p + 1]) & _LENGTH_MASK
-        if words[p + 1] >= 0:
+        length = words[p + 1] & _LENGTH_MASK
+        if alive[number]:
             places[row] = at
             row += 1
             for j in range(length):
                 out[at + j] = words[p + j]
             at += length
         p += length
+        number += 1
     return at, row
 
 
 @compiled
 def mark_used(words: Array, bases: Array, used: Array) -> None:
-    """Flag the cuts that live records refer to; `bases[attr]` is -1 where keys are no ranks."""
+    """Flag the cuts that records refer to; `bases[attr]` is -1 where keys are no ranks."""
     p = 0
     while p < len(words):
-        end = p + (abs(words[p + 1]) & _LENGTH_MASK)
-        if words[p + 1] >= 0:
-            q = p + 2
-            while q < end:
-                base = bases[words[q] >> 32]
-                n = words[q] & _LOW
-                if base >= 0:
-                    for j in range(n):
-                        lo, last = words[q + 1 + 2 * j], words[q + 2 + 2 * j]
-                        if lo > 0:
-                            used[base + lo - 1] = True
-                        if last != MAX:
-                            used[base + last] = True
-                q += 1 + 2 * n
+        end = p + (words[p + 1] & _LENGTH_MASK)
+        q = p + 2
+        while q < end:
+            base = bases[words[q] >> 32]
+            n = words[q] & _LOW
+            if base >= 0:
+                for j in range(n):
+                    lo, last = words[q + 1 + 2 * j], words[q + 2 + 2 * j]
+                    if lo > 0:
+                        used[base + lo - 1] = True
+                    if last != MAX:
+                        used[base + last] = True
+            q += 1 + 2 * n
         p = end
 
 
 @compiled
-def translate(words: Array, start: int, bases: Array, ranks: Array) -> None:
-    """Replace the numbers of cuts by new ones, from `start` on."""
-    p = start
+def translate(words: Array, bases: Array, ranks: Array) -> None:
+    """Replace the numbers of cuts by new ones."""
+    p = 0
     while p < len(words):
-        end = p + (abs(words[p + 1]) & _LENGTH_MASK)
+        end = p + (words[p + 1] & _LENGTH_MASK)
         q = p + 2
         while q < end:
             base = bases[words[q] >> 32]
@@ -470,14 +504,13 @@ def translate(words: Array, start: int, bases: Array, ranks: Array) -> None:
 
 
 @compiled
-def rows_of(words: Array, where: Array, slot: int) -> None:
-    """Note for each row the store and the place of its record."""
-    p = 0
+def rows_of(words: Array, where: Array, store: int) -> None:
+    """Note for each row the store (a number, shifted) and the number of its record."""
+    p = number = 0
     while p < len(words):
-        head = abs(words[p + 1])
-        if words[p + 1] >= 0:
-            where[head >> LENGTH_BITS] = slot << 40 | p
-        p += head & _LENGTH_MASK
+        where[words[p + 1] >> LENGTH_BITS] = store | number
+        p += words[p + 1] & _LENGTH_MASK
+        number += 1
 
 
 # -- building ----------------------------------------------------------------------------------
@@ -590,11 +623,11 @@ def make_copies(words: Array, places: Array, edges: Array, chosen: Array, copies
 
 
 @compiled
-def count_constraints(words: Array, slots: Array, blocks: Array, counts: Array) -> None:
+def count_constraints(words: Array, places: Array, slots: Array, blocks: Array, counts: Array) -> None:
     """`counts[block, attr]`: how many slots of a block constrain an attribute."""
     for block in range(len(blocks)):
         for j in range(blocks[block, FILLED]):
-            p = np.int64(slots[block * SLOTS + j])
+            p = places[slots[block * SLOTS + j]]
             end = p + (words[p + 1] & _LENGTH_MASK)
             q = p + 2
             while q < end:
@@ -605,6 +638,7 @@ def count_constraints(words: Array, slots: Array, blocks: Array, counts: Array) 
 @compiled
 def fill_slices(
     words: Array,
+    places: Array,
     slots: Array,
     copies: Array,
     blocks: Array,
@@ -622,7 +656,7 @@ def fill_slices(
         for j in range(blocks[block, FILLED]):
             slot = block * SLOTS + j
             part, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
-            p = np.int64(slots[slot])
+            p = places[slots[slot]]
             end = p + (words[p + 1] & _LENGTH_MASK)
             q = p + 2
             # Slices of attributes that this record does not constrain are marked at the end.
@@ -658,6 +692,67 @@ def fill_slices(
 
 
 @compiled
+def _exact(words: Array, q: int, edges: Array) -> bool:
+    """Whether a constraint's ends are all edges, so that its buckets are exactly its values."""
+    attr = words[q] >> 32
+    for j in range(words[q] & _LOW):
+        lo, last = words[q + 1 + 2 * j], words[q + 2 + 2 * j]
+        if lo != MIN:
+            at = bucket_of(edges, attr, lo)
+            if at == 0 or edges[attr, at - 1] != lo - 1:
+                return False
+        if last != MAX:
+            at = bucket_of(edges, attr, last)
+            if at == BUCKETS - 1 or edges[attr, at] != last:
+                return False
+    return True
+
+
+@compiled
+def fill_checks(
+    words: Array,
+    places: Array,
+    slots: Array,
+    blocks: Array,
+    slices: Array,
+    edges: Array,
+    check_ends: Array,
+    checks: Array,
+    fill: bool,
+) -> None:
+    """Write what the slices leave open; without `fill` only count: `check_ends[slot + 1]` is where a slot's end."""
+    fine = np.zeros(len(edges), np.bool_)
+    at = 0
+    for block in range(len(blocks)):
+        for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
+            fine[slices[s, S_ATTR]] = slices[s, S_SHIFT] == 0
+        for j in range(SLOTS):
+            slot = block * SLOTS + j
+            if j < blocks[block, FILLED]:
+                p = places[slots[slot]]
+                end = p + (words[p + 1] & _LENGTH_MASK)
+                q = p + 2
+                whole = False
+                begin = at
+                while q < end:
+                    attr = words[q] >> 32
+                    n = words[q] & _LOW
+                    if not (fine[attr] and _exact(words, q, edges)):
+                        whole |= n > 1
+                        if fill and not whole and at < len(checks):
+                            checks[at, 0], checks[at, 1], checks[at, 2] = attr, words[q + 1], words[q + 2]
+                        at += 1
+                    q += 1 + 2 * n
+                if whole:
+                    at = begin + 1
+                    if fill:
+                        checks[begin, 0], checks[begin, 1], checks[begin, 2] = -1, p, 0
+            check_ends[slot + 1] = at
+        for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
+            fine[slices[s, S_ATTR]] = False
+
+
+@compiled
 def reorder(words: Array, places: Array, order: Array, out: Array, new_places: Array) -> None:
     """Copy records in a given order."""
     at = 0
@@ -668,3 +763,65 @@ def reorder(words: Array, places: Array, order: Array, out: Array, new_places: A
             out[at + m] = words[p + m]
         new_places[j] = at
         at += length
+
+
+# -- the table of keys: open addressing, linear probing ------------------------------------------
+
+#: What an unused entry holds; rows are not negative.
+UNUSED: Final = -1
+
+
+@inlined
+def _home(key: int, mask: int) -> int:
+    """Where a key belongs: the high bits of a product, which depend on all bits of the key."""
+    product = np.uint64(key) * np.uint64(0x9E37_79B9_7F4A_7C15)
+    return int(product >> np.uint64(24)) & mask
+
+
+@compiled
+def find_key(table: Array, key: int) -> int:
+    """The row of a key, or `UNUSED`."""
+    mask = len(table) - 1
+    at = _home(key, mask)
+    while table[at, 1] != UNUSED and table[at, 0] != key:
+        at = (at + 1) & mask
+    return table[at, 1]
+
+
+@compiled
+def put_key(table: Array, key: int, row: int) -> None:
+    """Enter a key that is not there yet; there is room."""
+    mask = len(table) - 1
+    at = _home(key, mask)
+    while table[at, 1] != UNUSED:
+        at = (at + 1) & mask
+    table[at, 0], table[at, 1] = key, row
+
+
+@compiled
+def put_keys(table: Array, keys: Array, rows: Array) -> None:
+    """Enter keys that are not there yet; there is room."""
+    for j in range(len(keys)):
+        put_key(table, keys[j], rows[j])
+
+
+@compiled
+def take_key(table: Array, key: int) -> int:
+    """Remove a key; its row, or `UNUSED`.  Entries behind it move up, so that no search ends early."""
+    mask = len(table) - 1
+    at = _home(key, mask)
+    while table[at, 1] != UNUSED and table[at, 0] != key:
+        at = (at + 1) & mask
+    row = table[at, 1]
+    if row == UNUSED:
+        return UNUSED
+    hole = at
+    at = (at + 1) & mask
+    while table[at, 1] != UNUSED:
+        # An entry may fill the hole if its home is not between the hole and itself.
+        if (at - _home(table[at, 0], mask)) & mask >= (at - hole) & mask:
+            table[hole, 0], table[hole, 1] = table[at, 0], table[at, 1]
+            hole = at
+        at = (at + 1) & mask
+    table[hole, 1] = UNUSED
+    return row

@@ -52,9 +52,9 @@ Ints = npt.NDArray[np.int64]
 _COPIES: Final = 8
 _COPY: Final = 0.02
 #: Parts of an attribute's buckets up to which filters are clustered together; wider ones are not clustered.
-_WIDTHS: Final = (1 / 16, 1 / 4, 5 / 8)
-#: Copies that are worth blocks of their own.
-_WORTH: Final = 192
+_WIDTHS: Final = (1 / 32, 1 / 8, 1 / 2)
+#: Copies that are worth blocks of their own: each group of blocks costs an event a visit.
+_WORTH: Final = 512
 #: Slots of a block that must constrain an attribute for it to get a slice, and to get a fine one.
 _SLICED: Final = 8
 _FINE: Final = 32
@@ -67,9 +67,11 @@ _SAMPLE: Final = 20_000
 
 @dataclass(slots=True, eq=False)
 class Level:
-    """Arrays as `kernels` reads them.  Only the second word of a record ever changes: when it is removed."""
+    """Arrays as `kernels` reads them.  Only `alive` ever changes: when a record is removed."""
 
     words: Ints
+    alive: npt.NDArray[np.uint8]
+    keys: Ints
     #: Sorted cuts of each attribute whose keys are ranks, else empty.
     cuts: Sequence[list[Any]]
     edges: Ints
@@ -77,6 +79,8 @@ class Level:
     used: Ints
     blocks: Ints
     slots: npt.NDArray[np.uint32]
+    check_ends: npt.NDArray[np.uint32]
+    checks: Ints
     slices: Ints
     rows: npt.NDArray[np.uint64]
     #: Records that live.
@@ -87,7 +91,8 @@ class Level:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
-        return self.words, self.blocks, self.slots, self.slices, self.rows, self.used
+        records = self.words, self.alive, self.keys
+        return *records, self.blocks, self.slots, self.check_ends, self.checks, self.slices, self.rows, self.used
 
     @property
     def nbytes(self) -> int:
@@ -95,19 +100,23 @@ class Level:
         return sum(a.nbytes for a in (*self.arrays, self.edges))
 
 
-def unbuilt(words: Ints, cuts: Sequence[list[Any]], attributes: int, live: int) -> Level:
+def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]], attributes: int) -> Level:
     """A level without structure: every event walks over all records.  Right for a few hundred."""
     return Level(
         words=words,
+        alive=alive,
+        keys=np.empty(0, np.int64),
         cuts=cuts,
         edges=np.empty((attributes, k.BUCKETS - 1), np.int64),
         used=np.empty(0, np.int64),
         blocks=np.empty((0, 6), np.int64),
         slots=np.empty(0, np.uint32),
+        check_ends=np.empty(0, np.uint32),
+        checks=np.empty((0, 3), np.int64),
         slices=np.empty((0, 3), np.int64),
         rows=np.empty((0, k.WORDS), np.uint64),
-        live=live,
-        built=live,
+        live=len(alive),
+        built=len(alive),
     )
 
 
@@ -127,21 +136,26 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     order = np.argsort(first, kind="stable")
     ordered, where = np.empty_like(words), np.empty_like(places)
     k.reorder(words, places, order, ordered, where)
-    moved = np.empty_like(places)
-    moved[order] = where
+    number = np.empty(len(places), np.uint32)
+    number[order] = np.arange(len(places))
     slots = np.zeros(len(blocks) * k.SLOTS, np.uint32)
-    slots[slot] = moved[copies[:, 3]]
+    slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
-    slices, rows = _slices(ordered, slots, blocks, sizes)
-    k.fill_slices(ordered, slots, spans, blocks, slices, sizes, edges, rows)
+    slices, rows = _slices(ordered, where, slots, blocks, sizes)
+    k.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
+    check_ends, checks = _checks(ordered, where, slots, blocks, slices, edges)
     return Level(
         words=ordered,
+        alive=np.ones(len(places), np.uint8),
+        keys=ordered[where],
         cuts=cuts,
         edges=edges,
         used=np.flatnonzero(sizes > 1),
         blocks=blocks,
         slots=slots,
+        check_ends=check_ends,
+        checks=checks,
         slices=slices,
         rows=rows,
         live=len(places),
@@ -210,10 +224,12 @@ def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return blocks, slot
 
 
-def _slices(words: Ints, slots: npt.NDArray[np.uint32], blocks: Ints, sizes: Ints) -> tuple[Ints, Any]:
+def _slices(
+    words: Ints, places: Ints, slots: npt.NDArray[np.uint32], blocks: Ints, sizes: Ints
+) -> tuple[Ints, npt.NDArray[np.uint64]]:
     """The table of slices, most constrained attributes first, and room for their rows."""
     counts = np.zeros((len(blocks), len(sizes)), np.int64)
-    k.count_constraints(words, slots, blocks, counts)
+    k.count_constraints(words, places, slots, blocks, counts)
     clustered = blocks[:, k.ATTR] >= 0
     counts[clustered, blocks[clustered, k.ATTR]] = k.SLOTS + 1
     # Every block has a slice; one of a single row lets everything pass.
@@ -223,7 +239,8 @@ def _slices(words: Ints, slots: npt.NDArray[np.uint32], blocks: Ints, sizes: Int
     count = counts[block, attr]
     order = np.lexsort((-count, block))
     block, attr, count = block[order], attr[order], count[order]
-    rows = np.where(count >= _FINE, _ROWS, _FEW_ROWS)
+    # Where every end is an edge a row per bucket is exact, and saves a check.
+    rows = np.where(count < _FINE, _FEW_ROWS, np.where(sizes[attr] < k.BUCKETS, k.BUCKETS, _ROWS))
     shift = np.maximum(0, np.ceil(np.log2(sizes[attr] / rows))).astype(np.int64)
     own = count > k.SLOTS
     shift[own] = 0
@@ -237,3 +254,12 @@ def _slices(words: Ints, slots: npt.NDArray[np.uint32], blocks: Ints, sizes: Int
     blocks[:, k.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
     blocks[:, k.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
     return slices, np.zeros((int(height.sum()), k.WORDS), np.uint64)
+
+
+def _checks(words: Ints, places: Ints, slots: Any, blocks: Ints, slices: Ints, edges: Ints) -> tuple[Any, Ints]:
+    """What the slices cannot say: where each slot's checks end, and the checks."""
+    ends = np.zeros(len(slots) + 1, np.uint32)
+    k.fill_checks(words, places, slots, blocks, slices, edges, ends, np.empty((0, 3), np.int64), False)
+    checks = np.empty((int(ends[-1]), 3), np.int64)
+    k.fill_checks(words, places, slots, blocks, slices, edges, ends, checks, True)
+    return ends, checks

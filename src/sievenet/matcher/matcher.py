@@ -23,6 +23,7 @@ import numpy.typing as npt
 from sievenet.content import Event, EventBatch, Filter, Record, Schema, Subscription
 from sievenet.errors import InvalidInput
 from sievenet.matcher import kernels as k
+from sievenet.matcher.keytable import KeyTable
 from sievenet.matcher.level import Level
 from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
 from sievenet.matcher.pending import Pending, merge
@@ -38,8 +39,9 @@ _WALKED: Final = 256
 _APPETITE: Final = 2
 #: Events handled at a time: their keys and one group of filters fit the cache together.
 _CHUNK: Final = 8192
-_SLOT_BITS: Final = 40
-_PLACE: Final = (1 << _SLOT_BITS) - 1
+#: Bits of a record's number in `_where`.
+_NUMBER_BITS: Final = 40
+_NUMBER: Final = (1 << _NUMBER_BITS) - 1
 
 
 class Matcher:
@@ -52,14 +54,16 @@ class Matcher:
     def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
         self._reader: Reader = RecordReader() if schema is None else SchemaReader(schema)
-        #: The row of each key's filter, or a tuple of rows.
-        self._rows: dict[int, int | tuple[int, ...]] = {}
-        #: Where the record of each row is: slot of its store, and place in the store's words.
-        self._where: Ints = np.empty(1024, np.int64)
+        #: The row of each key; rows of keys with one filter name a record, those of others are in `_many`.
+        self._rows = KeyTable()
+        #: The rows of the records of a key that has none or several.
+        self._many: dict[int, tuple[int, ...]] = {}
+        #: Where the record of each row is: store, and number in the store.
+        self._where: Ints = np.zeros(1024, np.int64)
         self._free_rows: list[int] = []
         self._next_row = 0
         self._pending = Pending(self._reader.attributes)
-        #: Levels by slot; slot 0 is `_pending`.
+        #: Levels by number, from 1; store 0 is `_pending`.
         self._levels: dict[int, Level] = {}
         self._scratch = _Scratch()
 
@@ -67,7 +71,7 @@ class Matcher:
         return len(self._rows)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._rows
+        return isinstance(key, int | np.integer) and k.MIN <= int(key) <= k.MAX and self._rows.find(int(key)) >= 0
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._rows)
@@ -76,46 +80,61 @@ class Matcher:
 
     def add(self, key: int, what: Filter | Subscription) -> None:
         """Match ``what`` under a key from now on; what the key stood for before is replaced."""
-        self.add_many((key,), (what,))
+        if not isinstance(what, Filter) or what.empty:
+            self.add_many((key,), (what,))
+            return
+        key, row = _checked(key), self._new_row()
+        try:
+            words = self._reader.record(what, key, row, self._pending.numbers)
+        except Exception:
+            self._free_rows.append(row)
+            raise
+        if self._rows.find(key) >= 0:
+            self.remove(key)
+        if row >= len(self._where):
+            self._where = np.resize(self._where, 2 * len(self._where))
+        self._where[row] = self._pending.append(words, 1)
+        self._rows.put(key, row)
 
     def add_many(self, keys: Iterable[int], what: Iterable[Filter | Subscription]) -> None:
         """Add many; all or, if one of them does not fit, none."""
-        pending, numbers = self._pending, self._pending.numbers
-        record, new_row = self._reader.record, self._new_row
-        rows: dict[int, int | tuple[int, ...]] = {}
+        numbers, record = self._pending.numbers, self._reader.record
         words: list[int] = []
-        starts: list[int] = []
+        new: dict[int, int] = {}
+        many: dict[int, tuple[int, ...]] = {}
+        records: list[int] = []
         taken: list[int] = []
         try:
-            for key, each in zip(keys, what, strict=True):
-                key = _checked(key)
-                if key in rows:
+            for given, each in zip(keys, what, strict=True):
+                key = given if given.__class__ is int and k.MIN <= given <= k.MAX else _checked(given)
+                if key in new:
                     raise InvalidInput(expected="each key once", got=key)
-                if isinstance(each, Filter):
-                    filters: tuple[Filter, ...] = () if each.empty else (each,)
-                elif isinstance(each, Subscription):
-                    filters = each.filters
-                else:
-                    raise InvalidInput(expected="a Filter or a Subscription", got=each)
+                row = self._new_row()
+                taken.append(row)
+                new[key] = row
+                if isinstance(each, Filter) and not each.empty:
+                    words += record(each, key, row, numbers)
+                    records.append(row)
+                    continue
                 mine = []
-                for wanted in filters:
-                    row = new_row()
-                    taken.append(row)
-                    mine.append(row)
-                    starts.append(len(words))
-                    words += record(wanted, key, row, numbers)
-                rows[key] = mine[0] if len(mine) == 1 else tuple(mine)
+                for wanted in _filters(each):
+                    mine.append(self._new_row())
+                    taken.append(mine[-1])
+                    words += record(wanted, key, mine[-1], numbers)
+                many[row] = tuple(mine)
+                records += mine
         except Exception:
             self._free_rows += taken
             raise
-        replaced = [key for key in rows if key in self._rows]
-        if replaced:
-            self.remove_many(replaced)
-        at = pending.append(words, len(starts))
+        for key in new:
+            if self._rows.find(key) >= 0:
+                self.remove(key)
+        first = self._pending.append(words, len(records))
         if self._next_row > len(self._where):
             self._where = np.resize(self._where, max(self._next_row, 2 * len(self._where)))
-        self._where[taken] = np.array(starts, np.int64) + at
-        self._rows.update(rows)
+        self._where[records] = np.arange(first, first + len(records))
+        self._many.update(many)
+        self._rows.put_many(np.array(list(new), np.int64), np.array(list(new.values()), np.int64))
 
     def _new_row(self) -> int:
         if self._free_rows:
@@ -125,31 +144,36 @@ class Matcher:
 
     def remove(self, key: int) -> None:
         """Forget a key."""
-        self.remove_many((key,))
+        row = self._rows.take(_checked(key))
+        if row < 0:
+            raise InvalidInput(expected="a key that was added", got=key)
+        self._free_rows.append(row)
+        if row not in self._many:
+            self._kill(row)
+            return
+        for each in self._many.pop(row):
+            self._free_rows.append(each)
+            self._kill(each)
+
+    def _kill(self, row: int) -> None:
+        where = int(self._where[row])
+        if where <= _NUMBER:
+            self._pending.kill(where)
+        else:
+            level = self._levels[where >> _NUMBER_BITS]
+            level.alive[where & _NUMBER] = 0
+            level.live -= 1
 
     def remove_many(self, keys: Iterable[int]) -> None:
-        """Forget many keys; all or, if one of them is unknown, none."""
-        wanted = list(dict.fromkeys(keys))
+        """Forget many keys, each given once; all or, if one of them is unknown, none."""
+        wanted = list(keys)
         for key in wanted:
-            if key not in self._rows:
+            if key not in self:
                 raise InvalidInput(expected="a key that was added", got=key)
-        gone: list[int] = []
+        if len(set(wanted)) < len(wanted):
+            raise InvalidInput("Expected each key once")
         for key in wanted:
-            row = self._rows.pop(key)
-            if isinstance(row, int):
-                gone.append(row)
-            else:
-                gone += row
-        where = self._where[gone]
-        slots = where >> _SLOT_BITS
-        for slot in np.unique(slots).tolist():
-            places = where[slots == slot] & _PLACE
-            store: Pending | Level = self._levels[slot] if slot else self._pending
-            k.kill(store.words, places)
-            store.live -= len(places)
-            if isinstance(store, Pending):
-                store.changed()
-        self._free_rows += gone
+            self.remove(key)
 
     def _settle(self) -> list[Level]:
         """Merge what should be merged; the levels to look at."""
@@ -183,7 +207,7 @@ class Matcher:
     def _put(self, level: Level) -> None:
         slot = next(i for i in range(1, len(self._levels) + 2) if i not in self._levels)
         self._levels[slot] = level
-        k.rows_of(level.words, self._where, slot)
+        k.rows_of(level.words, self._where, slot << _NUMBER_BITS)
 
     # -- matching ---------------------------------------------------------------------------
 
@@ -267,8 +291,11 @@ class Matcher:
             )
             for level in self._levels.values()
         )
-        # A dictionary's entry refers to two int objects.
-        index = sys.getsizeof(self._rows) + 64 * len(self._rows) + self._where.nbytes
+        index = self._rows.nbytes + self._where.nbytes + sys.getsizeof(self._free_rows)
+        # An entry of the dictionary refers to a row, a tuple and its rows.
+        index += sys.getsizeof(self._many) + sum(
+            32 + sys.getsizeof(each) + 32 * len(each) for each in self._many.values()
+        )
         pending = self._pending.nbytes + _cut_bytes(self._pending.numbers)
         return Statistics(
             subscriptions=len(self._rows),
@@ -298,6 +325,14 @@ class _Scratch:
         """Make room for so many matches, keeping those found."""
         events, keys = self.found
         self.found = np.resize(events, 2 * found), np.resize(keys, 2 * found)
+
+
+def _filters(what: Any) -> tuple[Filter, ...]:
+    if isinstance(what, Subscription):
+        return what.filters
+    if isinstance(what, Filter):
+        return ()  # the empty one
+    raise InvalidInput(expected="a Filter or a Subscription", got=what)
 
 
 def _cut_bytes(cuts: Iterable[Any]) -> int:

@@ -31,6 +31,10 @@ class Store(Protocol):
         """The records."""
 
     @property
+    def alive(self) -> npt.NDArray[np.uint8]:
+        """Which of them live, by number."""
+
+    @property
     def cuts(self) -> Sequence[Sequence[Any]]:
         """The cuts of each ranked attribute; none for others."""
 
@@ -39,8 +43,10 @@ class Pending:
     """A growing store without structure."""
 
     def __init__(self, attributes: int) -> None:
-        self._buffer: Ints = np.empty(1024, np.int64)
-        self._size = 0
+        self._buffer: Ints = np.empty(0, np.int64)
+        #: Words behind those of the buffer; a list grows faster than an array.
+        self._fresh: list[int] = []
+        self._gone: list[int] = []
         self._view: Level | None = None
         #: Numbers of the cuts of each ranked attribute, in order of first use.
         self.numbers: list[Intern] = [{} for _ in range(attributes)]
@@ -50,7 +56,17 @@ class Pending:
     @property
     def words(self) -> Ints:
         """The records so far."""
-        return self._buffer[: self._size]
+        if self._fresh:
+            self._buffer = np.concatenate((self._buffer, np.array(self._fresh, np.int64)))
+            self._fresh.clear()
+        return self._buffer
+
+    @property
+    def alive(self) -> npt.NDArray[np.uint8]:
+        """Which of them live."""
+        alive = np.ones(self.built, np.uint8)
+        alive[self._gone] = 0
+        return alive
 
     @property
     def cuts(self) -> list[list[Any]]:
@@ -60,56 +76,50 @@ class Pending:
     @property
     def nbytes(self) -> int:
         """Bytes of the records."""
-        return self._buffer.nbytes
+        return self.words.nbytes
 
     def append(self, words: list[int], records: int) -> int:
-        """Add whole records; the place of the first."""
-        at, end = self._size, self._size + len(words)
-        if end > len(self._buffer):
-            grown = np.empty(max(end, 2 * len(self._buffer)), np.int64)
-            grown[:at] = self._buffer[:at]
-            self._buffer = grown
-        self._buffer[at:end] = words
-        self._size = end
+        """Add whole records; the number of the first."""
+        first = self.built
+        self._fresh += words
         self.live += records
         self.built += records
         self._view = None
-        return at
+        return first
 
-    def changed(self) -> None:
-        """Forget what was derived from the records."""
+    def kill(self, number: int) -> None:
+        """Remove a record."""
+        self._gone.append(number)
+        self.live -= 1
         self._view = None
 
     def level(self, attributes: int) -> Level:
-        """The same records as a level without structure, kept until something changes."""
+        """The live records as a level without structure, kept until something changes."""
         if self._view is None:
-            if any(self.numbers):
-                words, _, cuts = merged([self], attributes)
-                self._view = unbuilt(words, cuts, attributes, self.live)
-            else:
-                self._view = unbuilt(self.words, [[]] * attributes, attributes, self.live)
+            words, places, cuts = merged([self], attributes)
+            self._view = unbuilt(words, np.ones(len(places), np.uint8), cuts, attributes)
         return self._view
 
 
 def merged(stores: Sequence[Store], attributes: int) -> tuple[Ints, Ints, list[list[Any]]]:
     """The live records of several stores in one array, their places, and the sorted cuts they use."""
-    sizes = [k.live_size(store.words) for store in stores]
+    alive = [store.alive for store in stores]
+    sizes = [k.live_size(store.words, flags) for store, flags in zip(stores, alive, strict=True)]
     words = np.empty(sum(size for _, size in sizes), np.int64)
     places = np.empty(sum(count for count, _ in sizes), np.int64)
     ends = [0]
     row = 0
-    for store in stores:
-        end, row = k.copy_live(store.words, words, ends[-1], places, row)
+    for store, flags in zip(stores, alive, strict=True):
+        end, row = k.copy_live(store.words, flags, words, ends[-1], places, row)
         ends.append(end)
     cuts: list[list[Any]] = [[] for _ in range(attributes)]
     every = [store.cuts for store in stores]
     if any(any(each) for each in every):
-        _unite(stores, every, cuts, words, ends)
+        _unite(every, cuts, words, ends)
     return words, places, cuts
 
 
 def _unite(
-    stores: Sequence[Store],
     every: Sequence[Sequence[Sequence[Any]]],
     cuts: list[list[Any]],
     words: Ints,
@@ -118,12 +128,12 @@ def _unite(
     """Sort the cuts in use into `cuts` and translate the records to ranks among them."""
     united: list[set[Any]] = [set() for _ in cuts]
     bases = []
-    for store, theirs in zip(stores, every, strict=True):
+    for i, theirs in enumerate(every):
         sizes = [len(each) for each in theirs] + [0] * (len(cuts) - len(theirs))
         base = np.cumsum([0, *sizes])[:-1]
         base[np.array(sizes) == 0] = -1
         used = np.zeros(sum(sizes), np.bool_)
-        k.mark_used(store.words, base, used)
+        k.mark_used(words[ends[i] : ends[i + 1]], base, used)
         flags = used.tolist()
         for attr, each in enumerate(theirs):
             if each:
@@ -136,7 +146,7 @@ def _unite(
     for i, theirs in enumerate(every):
         # Cuts that no live record uses get any rank: nothing refers to it.
         ranks = [places[attr].get(cut, 0) for attr, each in enumerate(theirs) for cut in each]
-        k.translate(words[ends[i] : ends[i + 1]], 0, bases[i], np.array(ranks, np.int64))
+        k.translate(words[ends[i] : ends[i + 1]], bases[i], np.array(ranks, np.int64))
 
 
 def merge(stores: Sequence[Store], attributes: int) -> Level:
