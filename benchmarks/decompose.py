@@ -109,9 +109,7 @@ def run(bench: Bench) -> Report:
     report.goal("ms_per_filter_k32", slowest, "<= 1")
     report.note("covered: exact volume of the union of the entries; wanted: the box in grid coordinates")
     report.note(f"boxes: sides uniform in {SIDES} of the domain by dimensions, places uniform; arithmetic means")
-    report.note(
-        "time: processor time of one core, slowest mean over all dimensions and widths, from filter to set, dz and cells"
-    )
+    report.note("time: processor time, slowest mean over all dimensions and widths, from filter to set of entries")
     return report
 
 

@@ -12,7 +12,8 @@ from sievenet.index.codes import Codes
 from sievenet.index.density import Density
 from sievenet.index.dz import FIELD, MAX_BITS, ROOT, Dz
 from sievenet.index.dzset import DzSet
-from sievenet.index.plan import DEFAULT_BUDGET, MAX_BUDGET, Bound, Plan, Region
+from sievenet.index.plan import DEFAULT_BUDGET, MAX_BUDGET, Plan
+from sievenet.index.region import Bound, Region
 
 __all__ = [
     "DEFAULT_BUDGET",

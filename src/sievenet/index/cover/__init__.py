@@ -97,7 +97,6 @@ def cover_pieces(
     plan: Plan, boxes: Boxes, budget: int, weights: Density | None = None, kind: Literal["dz", "cells"] = "dz"
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """A cover in grid coordinates: the region of every entry, and start and size (log2) of its atoms."""
-    from sievenet.index.cover import kernels
     from sievenet.index.plan import MAX_BUDGET
 
     if not 1 <= budget <= MAX_BUDGET:
@@ -110,10 +109,14 @@ def cover_pieces(
     else:
         sample, offsets = weights.sample(layout.bits.shape[1])
     if kind == "cells":
-        return kernels.cover_cells(
+        from sievenet.index.cover.cells.kernels import cover_cells
+
+        return cover_cells(
             boxes.lo, boxes.hi, boxes.offsets, layout.bits, layout.shares, plan.gray, budget, sample, offsets
         )
-    return kernels.cover_dz(
+    from sievenet.index.cover.dz.kernels import cover_dz
+
+    return cover_dz(
         boxes.lo,
         boxes.hi,
         boxes.offsets,
