@@ -84,6 +84,5 @@ def apply(file: IO[bytes], url: str | None, as_json: bool) -> None:
     if as_json:
         show_json(report)
     else:
-        click.echo(
-            f"{wanted.schema.name}: plan of epoch {report['epoch']} in use after {seconds_text(sum(report['stages'].values()))}"
-        )
+        took = seconds_text(sum(report["stages"].values()))
+        click.echo(f"{wanted.schema.name}: plan of epoch {report['epoch']} in use after {took}")

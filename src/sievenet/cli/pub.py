@@ -99,7 +99,7 @@ async def _pub(
 ) -> dict[str, int]:
     from sievenet.client.connecting import connect
 
-    async with connect(url, name=name, host=host) as node:
+    async with connect(url, name=name, host=host, timeout=10.0) as node:
         source = _Source(node, schema_name, skip_bad, advertise)
         for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
             await source.publish(event, rate)

@@ -19,7 +19,9 @@ __all__ = ["status", "status_tables"]
 @url_option
 @json_option
 def status(url: str | None, as_json: bool) -> None:
-    """Show what a running fabric does: traffic, categories, clients, switches.
+    """Show what a running fabric does.
+
+    Traffic, with latency and false positives as clients report them; categories, clients, switches.
 
     \b
     Examples:

@@ -74,7 +74,7 @@ async def _sub(
 ) -> None:
     from sievenet.client.connecting import connect
 
-    async with connect(url, name=name, host=host) as node:
+    async with connect(url, name=name, host=host, timeout=10.0) as node:
         if schema_name is not None:
             from sievenet.workload.samples import load_schema
 

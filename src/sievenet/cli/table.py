@@ -21,6 +21,14 @@ class Entry(NamedTuple):
 #: In the order in which ``sievenet --help`` shows them.
 COMMANDS: Final[dict[str, Entry]] = {
     "tour": Entry("sievenet.cli.tour:tour", "Take a short guided tour."),
+    "up": Entry("sievenet.cli.up:up", "Run a fabric."),
+    "pub": Entry("sievenet.cli.pub:pub", "Publish events."),
+    "sub": Entry("sievenet.cli.sub:sub", "Subscribe and print events as they come."),
+    "status": Entry("sievenet.cli.status:status", "Show what a running fabric does."),
+    "topo": Entry("sievenet.cli.topo:topo", "Draw the network."),
+    "flows": Entry("sievenet.cli.flows:flows", "Show the flow table of a switch."),
+    "trace": Entry("sievenet.cli.trace:trace", "Follow an event through the network."),
+    "plan": Entry("sievenet.cli.plan:plan", "Show and change index plans of a running fabric."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check and show schemas."),

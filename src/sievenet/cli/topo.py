@@ -17,10 +17,10 @@ __all__ = ["drawn", "topo"]
 @url_option
 @json_option
 def topo(shape: str | None, url: str | None, as_json: bool) -> None:
-    """Draw the network: switches, hosts, and who is attached.
+    """Draw the network.
 
-    The network is drawn as a tree from a switch in its middle; a link that closes a circle is drawn as ↔ to the other
-    end. A link shows the packets that it has carried; ✗ is down.
+    Switches, hosts and who is attached are drawn as a tree from a switch in its middle; a link that closes a circle is
+    drawn as ↔ to the other end. A link shows the packets that it has carried; ✗ is down.
 
     \b
     Examples:

@@ -19,10 +19,10 @@ __all__ = ["trace", "trace_lines"]
 @url_option
 @json_option
 def trace(event: str, origin: str | None, url: str | None, as_json: bool) -> None:
-    """Follow an event through the network without sending it.
+    """Follow an event through the network.
 
-    Shows which switch it passes, which flow decides there, which ports it leaves by, who gets it, and who does not and
-    why. EVENT begins with the schema's name.
+    The event is not sent. Shows which switch it passes, which flow decides there, which ports it leaves by, who gets
+    it, and who does not and why. EVENT begins with the schema's name.
 
     \b
     Examples:

@@ -57,10 +57,11 @@ def up(
     every: float,
     as_json: bool,
 ) -> None:
-    """Run a fabric: switches, control plane, and ports for clients.
+    """Run a fabric.
 
-    In a terminal, a table shows rates, latency, false positives and flows; elsewhere a line per look is printed, or
-    with --json an object per line.
+    That is a network of switches, the control plane that fills their tables, and ports for clients. In a terminal, a
+    table shows rates, latency, false positives and flows; elsewhere a line per look is printed, or with --json an
+    object per line.
 
     \b
     Examples:

@@ -20,7 +20,7 @@ from sievenet.control.state import Category
 from sievenet.daemon.reports import Reports
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import Attached, SwitchCounters
-from sievenet.dataplane.trace import Hop, trace
+from sievenet.dataplane.tracing import Hop, trace
 from sievenet.errors import EventError, InvalidInput, Unavailable
 from sievenet.network.flow import Flow
 from sievenet.network.link import natural
