@@ -3,9 +3,16 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from sievenet.client.port import open_port
+from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import EmbeddedDataPlane, Simulator
-from sievenet.dataplane.udp_port import UdpPort
 from sievenet.testing.dataplane_contract import CAPACITY, TOPOLOGY
+
+
+async def open_client(attached, receive, timeout=5.0):
+    """The client library's socket, for an attached client."""
+    address, port = attached.endpoint
+    return await open_port(DataEndpoint("udp", address, port, attached.token), receive, timeout)
 
 
 class _Failing:
@@ -46,10 +53,10 @@ class UdpHarness(_Failing):
         for name, known in self.plane.clients().items():
             if known.token not in self._ports:
                 got = self._got.setdefault(name, [])
-                self._ports[known.token] = await UdpPort.open(known.endpoint, known.token, got.extend)
+                self._ports[known.token] = await open_client(known, got.extend)
         port = self._ports[attached.token]
-        assert port.send(packets) == 0
-        await port.drain()
+        port.send(packets)
+        await port.flushed(ahead=500)
 
     async def settle(self):
         """Until every queue is empty and everything sent has been acknowledged, so that nothing is in a socket."""

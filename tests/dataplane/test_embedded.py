@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
-from sievenet.dataplane import EmbeddedDataPlane, Packet
+from sievenet.dataplane import Attached, EmbeddedDataPlane, Packet
 from sievenet.dataplane.packet import Kind, decode, encode, encode_datagram, encode_packet, publisher_of
-from sievenet.dataplane.udp_port import UdpPort
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, Line, LinkSettings
+from tests.dataplane.harnesses import open_client
 
 
 async def until(condition, seconds=10.0):
@@ -29,7 +29,7 @@ class World:
         self.a, self.b = await self.plane.attach("h1", "a"), await self.plane.attach("h1", "b")
         await self.plane.apply("s1", [Add(Flow.of(1, Dz(0, 0), self.b.port))])
         self.got = []
-        self.port_b = await UdpPort.open(self.b.endpoint, self.b.token, self.got.extend)
+        self.port_b = await open_client(self.b, self.got.extend)
         self.raw = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.raw.setblocking(False)
         return self
@@ -89,7 +89,7 @@ def test_fuzzed_datagrams_disturb_nobody():
             if rng.random() < 0.1:
                 await asyncio.sleep(0)
         async with asyncio.timeout(10):
-            port = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+            port = await open_client(w.a, lambda _: None)
             w.got.clear()
             port.send([w.packet(1000)])
             while not any(p.sequence == 1000 for p in w.got):
@@ -101,9 +101,9 @@ def test_fuzzed_datagrams_disturb_nobody():
 
 def test_a_client_may_move():
     async def main(w):
-        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        port_a = await open_client(w.a, lambda _: None)
         w.port_b.close()
-        w.port_b = await UdpPort.open(w.b.endpoint, w.b.token, w.got.extend)
+        w.port_b = await open_client(w.b, w.got.extend)
         port_a.send([w.packet(1)])
         await until(lambda: w.got)
         port_a.close()
@@ -114,9 +114,7 @@ def test_a_client_may_move():
 def test_nothing_answers():
     async def main(w):
         with pytest.raises(Unavailable, match="did not answer"):
-            await UdpPort.open(w.plane.endpoint, 1, lambda _: None, timeout=0.1)
-        with pytest.raises(Unavailable, match="Cannot reach"):
-            await UdpPort.open(("256.1.1.1", 1), 1, lambda _: None)
+            await open_client(Attached("x", "h1", "s1", 1, 1, w.plane.endpoint), print, timeout=0.1)
         with pytest.raises(Unavailable, match="Cannot open"):
             await EmbeddedDataPlane(w.plane.topology).start(port=w.plane.endpoint[1])
 
@@ -125,20 +123,15 @@ def test_nothing_answers():
 
 def test_bursts_larger_than_any_buffer_arrive():
     async def main(w):
-        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        port_a = await open_client(w.a, lambda _: None)
         for start in range(0, 3000, 100):
-            assert port_a.send([w.packet(start + i, b"x" * 1000) for i in range(100)]) == 0
-            await port_a.drain()
+            port_a.send([w.packet(start + i, b"x" * 1000) for i in range(100)])
+            await port_a.flushed(ahead=500)
         await until(lambda: len(w.got) == 3000)
         assert [p.sequence for p in w.got] == list(range(3000))
-        assert w.port_b.statistics().lost_datagrams == 0
+        assert w.port_b._link.statistics().lost_datagrams == 0
         assert w.plane.statistics().lost == 0
         assert w.plane.client_statistics("b").sent_packets == 3000
-        port_a.close()
-        with pytest.raises(Unavailable):
-            port_a.send([w.packet(1)])
-        with pytest.raises(Unavailable):
-            await port_a.drain()
         port_a.close()
 
     run(main)
@@ -148,15 +141,15 @@ def test_a_client_that_does_not_read_loses_its_own_packets_only():
     async def main(w):
         client = w.plane._by_token[w.b.token]
         client.link.__dict__["max_packets"] = 50
-        w.port_b._loop.remove_reader(w.port_b._sock.fileno())
+        w.port_b.pause()
         c = await w.plane.attach("h1", "c")
         other = []
-        port_c = await UdpPort.open(c.endpoint, c.token, other.extend)
+        port_c = await open_client(c, other.extend)
         await w.plane.apply("s1", [Add(Flow.of(1, Dz(0, 0), w.b.port, c.port))])
-        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        port_a = await open_client(w.a, lambda _: None)
         for i in range(600):
             port_a.send([w.packet(i, b"x" * 1000)])
-            await port_a.drain()
+            await port_a.flushed(ahead=20)
         await until(lambda: len(other) == 600)
         assert w.plane.statistics().dropped > 100
         dropped = w.plane.statistics().dropped
@@ -164,14 +157,13 @@ def test_a_client_that_does_not_read_loses_its_own_packets_only():
         assert w.plane.statistics().dropped == dropped  # those who leave are not forgotten
         port_a.close()
         port_c.close()
-        w.port_b._loop.add_reader(w.port_b._sock.fileno(), lambda: None)
 
     run(main)
 
 
 def test_slow_links_take_their_time():
     async def main(w):
-        port_a = await UdpPort.open(w.a.endpoint, w.a.token, lambda _: None)
+        port_a = await open_client(w.a, lambda _: None)
         started = asyncio.get_running_loop().time()
         port_a.send([w.packet(i) for i in range(20)])
         await until(lambda: len(w.got) == 20)
@@ -184,7 +176,7 @@ def test_slow_links_take_their_time():
 
 def test_the_client_end_ignores_strangers():
     async def main(w):
-        address = w.port_b._sock.getsockname()
+        address = w.port_b._socket.getsockname()
         plane_socket = w.plane._sock
         plane_socket.sendto(b"nonsense", address)
         plane_socket.sendto(encode_datagram(1, [encode_packet(w.packet())]), address)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.dataplane import Packet, Simulator, forwarding, trace
+from sievenet.dataplane import Packet, Simulator, classes, forwarding, trace
 from sievenet.dataplane.compiled import words
 from sievenet.errors import InvalidInput
 from sievenet.index import Cell, Dz
@@ -125,8 +125,8 @@ def test_remembered_walks_are_never_wrong(sequence):
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from([Add, Delete]), dzs), min_size=20, max_size=60), st.randoms())
 def test_sweeping_boundaries_changes_nothing(changes, rng):
-    few = forwarding._FEW_BOUNDARIES
-    forwarding._FEW_BOUNDARIES = 3
+    few = classes.FEW_BOUNDARIES
+    classes.FEW_BOUNDARIES = 3
     try:
         net = Net(Line.build(switches=2), {"a": "h1", "b": "h2"})
         port = net.sim.clients()["b"].port
@@ -136,7 +136,7 @@ def test_sweeping_boundaries_changes_nothing(changes, rng):
             code = rng.choice(CODES)
             assert net.deliver("a", 1, code) == reached(net.sim, "a", 1, code)
     finally:
-        forwarding._FEW_BOUNDARIES = few
+        classes.FEW_BOUNDARIES = few
 
 
 def test_a_narrow_change_leaves_other_walks_alone():

@@ -74,16 +74,56 @@ def test_a_smaller_window_is_obeyed():
     assert 1 <= len(pair.got) - sent <= 32  # one full datagram more
 
 
-def test_the_window_opens_after_a_stall():
+def test_a_stalled_end_probes_and_sends_nothing_else():
     link = HostLink(1)
     for i in range(1000):
         link.push(packet(i, 1000))
     link.datagrams(0.0)
     assert link.datagrams(STALL * 0.9) == []
     assert link.stalled_until() == STALL
-    assert link.datagrams(STALL) != []
-    assert link.statistics().stalls == 1
+    (probe,) = link.datagrams(STALL)
+    assert decode(probe).packets == []
+    # Ever more rarely: an end that sleeps for an hour does not find its buffer full of probes.
+    sent, now = 1, STALL
+    while now < 3600:
+        now = link.stalled_until()
+        sent += len(link.datagrams(now))
+    assert link.statistics().stalls == sent < 800
     assert HostLink(2).stalled_until() is None
+
+
+def test_a_probe_finds_out_that_the_last_datagrams_were_lost():
+    pair = Pair()
+    for i in range(1000):
+        pair.a.push(packet(i, 1000))
+    lost = pair.a.datagrams(0.0)
+    assert len(lost) > 3
+    for _ in range(60):
+        pair.turn()
+        pair.now += STALL
+    assert pair.a.idle
+    assert pair.a.statistics().stalls == 1
+    assert pair.b.statistics().lost_datagrams == len(lost)
+    assert pair.got[-1] == 999
+
+
+def test_an_end_that_does_not_read_loses_nothing():
+    pair = Pair(room=WINDOW + 66_000)
+    unread = []
+    for i in range(300):
+        pair.a.push(packet(i, 1000))
+    while pair.now < 60:
+        unread += pair.a.datagrams(pair.now)
+        pair.now += STALL / 2
+    assert sum(map(len, unread)) < WINDOW * 1.3  # it all fits the buffer
+    for data in unread:
+        datagram = decode(data)
+        pair.b.heard(datagram.sequence, datagram.acknowledged, datagram.window, pair.now)
+        pair.got += [p.sequence for p in datagram.packets]
+    for _ in range(20):
+        pair.turn()
+        pair.now += STALL
+    assert pair.got == list(range(300))
 
 
 def test_losses_are_counted_exactly():
@@ -93,12 +133,14 @@ def test_losses_are_counted_exactly():
         pair.turn()
         pair.now += STALL
     pair.loss = 0.0
-    pair.a.push(packet(500, 10_000))
-    pair.turn()
+    for i in range(500, 600):
+        pair.a.push(packet(i, 10_000))
+        pair.turn()
+        pair.now += 5.0
     stats = pair.b.statistics()
-    assert stats.received_datagrams == len(pair.got)
-    assert stats.lost_datagrams == pair.a.statistics().sent_datagrams - len(pair.got)
+    assert stats.received_datagrams + stats.lost_datagrams == pair.a.statistics().sent_datagrams
     assert stats.lost_datagrams > 100
+    assert pair.got == sorted(set(pair.got))
 
 
 def test_overtaking_is_not_loss():
@@ -136,5 +178,8 @@ def test_wild_acknowledgements_do_no_harm(acknowledged):
     link.heard(0xFFFFFFFF, acknowledged, 0, 0.0)
     assert link._under_way_bytes >= 0
     link.push(packet(2))
+    link.datagrams(STALL)
+    assert link.queued <= 1
+    link.restart()
     link.datagrams(STALL)
     assert link.idle

@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from sievenet.dataplane.classifier import Entry
 from sievenet.dataplane.compiled import Compiled, Intervals, compile_entries
-from sievenet.dataplane.forwarding import Forwarding, Port
+from sievenet.dataplane.forwarding import Forwarding
 from sievenet.dataplane.switch import Switch
+from sievenet.dataplane.walks import Port
 from sievenet.errors import InvalidInput
 
 __all__ = ["CompiledNetwork", "Deliveries"]

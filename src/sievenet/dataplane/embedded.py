@@ -23,19 +23,37 @@ from typing import Any, Final
 import msgspec
 
 from sievenet.dataplane.fabric import Fabric
-from sievenet.dataplane.forwarding import Port
 from sievenet.dataplane.hostlink import STALL, HostLink, LinkStatistics
 from sievenet.dataplane.packet import MAX_DATAGRAM, Kind, header, publisher_of, split
 from sievenet.dataplane.plane import Attached
 from sievenet.dataplane.scheduler import LoopScheduler
-from sievenet.dataplane.udp_port import udp_socket
+from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
 
 __all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
 
-#: Datagrams to read per turn of the loop.
+#: Bytes of socket buffer to ask for; the system may grant less.
+_BUFFER: Final = 4 << 20
+#: Datagrams to read per turn of the loop, so that a flood does not stop everything else.
 _PER_TURN: Final = 64
+
+
+def _udp_socket(address: tuple[str, int]) -> socket.socket:
+    """A non-blocking UDP socket with large buffers, bound to an address."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        with contextlib.suppress(OSError):  # only the privileged may pass the system's limit
+            sock.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class PlaneStatistics(msgspec.Struct, frozen=True):
@@ -111,7 +129,7 @@ class EmbeddedDataPlane(Fabric):
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
         """Open the socket; returns its address."""
         try:
-            self._sock = udp_socket((host, port))
+            self._sock = _udp_socket((host, port))
         except OSError as error:
             raise Unavailable(f"Cannot open UDP port {host}:{port}: {error.strerror}") from None
         # The kernel counts its own overhead against the buffer, so half of it is for data.

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from sievenet.dataplane.forwarding import Forwarding, Port
+from sievenet.dataplane.forwarding import Forwarding
 from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.plane import (
     Attached,
@@ -36,6 +36,7 @@ from sievenet.dataplane.plane import (
     SwitchUp,
 )
 from sievenet.dataplane.scheduler import LoopScheduler, Scheduler
+from sievenet.dataplane.walks import Port
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable

@@ -22,20 +22,21 @@ passes the sum on when somebody looks or when it goes stale.
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sievenet.dataplane.classifier import Entry
-from sievenet.dataplane.plane import Count, PortCount
+from sievenet.dataplane.classes import Classes
+from sievenet.dataplane.plane import PortCount
 from sievenet.dataplane.scheduler import Scheduler
 from sievenet.dataplane.switch import Switch
+from sievenet.dataplane.walks import Port, Walk
 from sievenet.dataplane.wire import Wire
 from sievenet.errors import InvalidInput
 from sievenet.network.flow import CODE_BITS, FlowChange
 from sievenet.network.topology import Topology
 
-__all__ = ["Forwarding", "Port", "Walk"]
+__all__ = ["Forwarding"]
 
 #: Walks remembered per ingress port before all of them are forgotten.
 _MAX_WALKS: Final = 1 << 16
@@ -43,135 +44,7 @@ _MAX_WALKS: Final = 1 << 16
 _MANY_CLASSES: Final = 64
 #: Packets under way on slow wires at most; more are dropped and counted.
 MAX_IN_FLIGHT: Final = 1 << 20
-#: Boundaries below this number are not worth sweeping.
-_FEW_BOUNDARIES: Final = 4096
 _END: Final = 1 << CODE_BITS
-
-
-class Port:
-    """A port of a switch, and what hangs on it."""
-
-    __slots__ = (
-        "dropped",
-        "far",
-        "listener",
-        "number",
-        "received",
-        "received_bytes",
-        "sent",
-        "sent_bytes",
-        "switch",
-        "walks",
-        "wire_in",
-        "wire_out",
-    )
-
-    def __init__(self, switch: Switch, number: int, wire_out: Wire, wire_in: Wire) -> None:
-        self.switch: Final = switch
-        self.number: Final = number
-        self.wire_out: Final = wire_out
-        self.wire_in: Final = wire_in
-        #: The port at the other end; None if a host or client is there.
-        self.far: Port | None = None
-        #: Who takes packets that leave here, if it is a host or client.
-        self.listener: Callable[[Any, int], None] | None = None
-        self.walks: Final[dict[int, Walk]] = {}
-        self.received = self.received_bytes = self.sent = self.sent_bytes = self.dropped = 0
-
-    def counters(self) -> PortCount:
-        """What it has counted."""
-        return PortCount(Count(self.received, self.received_bytes), Count(self.sent, self.sent_bytes), self.dropped)
-
-
-class Walk:
-    """What happens to the packets of one class that come in by one port, as far as no wire takes time."""
-
-    __slots__ = ("alive", "bytes", "came", "crossings", "dead", "hits", "outputs", "packets", "passed", "unmatched")
-
-    def __init__(self, came: Port) -> None:
-        #: The port it came in by, and whether its switch is up.
-        self.came: Final = came
-        self.alive = True
-        self.packets = 0
-        self.bytes = 0
-        #: Flows that decided on the way.
-        self.hits: list[Entry] = []
-        #: Switches without a flow for it.
-        self.unmatched: list[Switch] = []
-        #: Ports by which it left for another switch, at once.
-        self.passed: list[Port] = []
-        #: Ports by which it reached a host or client, at once.
-        self.outputs: list[Port] = []
-        #: Ports whose wire takes time or chances.
-        self.crossings: list[Port] = []
-        #: Ports whose wire or far switch is down, or where it would have gone round in a circle.
-        self.dead: list[Port] = []
-
-    def settle(self) -> None:
-        """Pass the counts on to flows and ports."""
-        packets, size = self.packets, self.bytes
-        if not packets:
-            return
-        self.packets = self.bytes = 0
-        if not self.alive:
-            self.came.dropped += packets
-            return
-        self.came.received += packets
-        self.came.received_bytes += size
-        for entry in self.hits:
-            entry.packets += packets
-            entry.bytes += size
-        for switch in self.unmatched:
-            switch.unmatched += packets
-        for port in self.passed:
-            port.sent += packets
-            port.sent_bytes += size
-            if port.far is not None:
-                port.far.received += packets
-                port.far.received_bytes += size
-        for port in self.outputs:
-            port.sent += packets
-            port.sent_bytes += size
-        for port in self.dead:
-            port.dropped += packets
-
-
-class _Classes:
-    """The boundaries of a category: intervals of codes that all tables treat alike."""
-
-    __slots__ = ("irregular", "known", "pending", "starts", "sweep_at")
-
-    def __init__(self) -> None:
-        self.starts = [0]
-        self.known = {0}
-        self.pending: list[int] = []
-        self.irregular = False
-        #: So many boundaries, and it is time to look which of them are still needed.
-        self.sweep_at = _FEW_BOUNDARIES
-
-    def note(self, value: int, mask: int) -> None:
-        """A flow with this match exists."""
-        end = value + (_END - mask)
-        known = self.known
-        if value not in known:
-            known.add(value)
-            self.pending.append(value)
-        if end not in known and end < _END:
-            known.add(end)
-            self.pending.append(end)
-
-    def merge(self) -> list[int]:
-        """The sorted boundaries, those just noted included."""
-        starts = self.starts
-        if self.pending:
-            if len(self.pending) < 16:
-                for boundary in self.pending:
-                    insort(starts, boundary)
-            else:
-                starts += self.pending
-                starts.sort()
-            self.pending.clear()
-        return starts
 
 
 class Forwarding:
@@ -194,7 +67,7 @@ class Forwarding:
         self._rng = random.Random(seed)
         #: Ports that remember walks.
         self._walking: set[Port] = set()
-        self._classes: dict[int, _Classes] = {}
+        self._classes: dict[int, Classes] = {}
         self._wires: dict[tuple[str, str], Wire] = {}
         for link in topology.links:
             self._wires[link.a, link.b] = Wire(link.settings)
@@ -234,7 +107,7 @@ class Forwarding:
             match = change.flow.match
             classes = self._classes.get(match.category)
             if classes is None:
-                classes = self._classes[match.category] = _Classes()
+                classes = self._classes[match.category] = Classes()
             if match.is_prefix and not classes.irregular:
                 value, mask = match.bits
                 classes.note(value, mask)
@@ -254,7 +127,7 @@ class Forwarding:
             port.walks.clear()
         self._walking.clear()
 
-    def _forget_between(self, category: int, classes: _Classes, start: int, end: int) -> None:
+    def _forget_between(self, category: int, classes: Classes, start: int, end: int) -> None:
         """The walks of codes in [start, end), both of which are boundaries, may be wrong now."""
         starts = classes.merge()
         first, last = bisect_left(starts, start), bisect_left(starts, end)
@@ -351,14 +224,14 @@ class Forwarding:
     def _sweep(self, category: int) -> None:
         """Forget the boundaries of flows that are gone."""
         flows = [c.entries() for s in self.switches.values() if (c := s.classifier(category)) is not None]
-        fresh = self._classes[category] = _Classes()
+        fresh = self._classes[category] = Classes()
         self._forget()
         for match in {entry.flow.match for entries in flows for entry in entries}:
             if match.is_prefix:
                 fresh.note(*match.bits)
             else:
                 fresh.irregular = True
-        fresh.sweep_at = max(_FEW_BOUNDARIES, 2 * len(fresh.known))
+        fresh.sweep_at = max(fresh.sweep_at, 2 * len(fresh.known))
 
     def walk(self, port: Port, category: int, code: int) -> Walk:
         """Where a packet goes at once.  Counts nothing."""

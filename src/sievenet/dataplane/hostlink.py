@@ -9,15 +9,17 @@ does not fit there is dropped *and counted*.
     full: dropped, counted                     ◀── acknowledged, window (in KiB) ──
 
 Every datagram acknowledges; if there is nothing to send, an empty one does, once per turn of
-the event loop.  A receiver that serves many senders advertises a smaller window to each.  If
-acknowledgements stop (a datagram was lost after all), the window opens again after
-`STALL` seconds: this is flow control, not recovery.
+the event loop.  A receiver that serves many senders advertises a smaller window to each.
+
+If acknowledgements stop, either the other end does not read (then nothing must be sent, or it
+would be lost), or the last datagrams were lost after all.  An empty datagram with a number of its
+own finds out: once it is acknowledged, everything before it has arrived or is gone.  Such probes
+go out after `STALL` seconds, then ever more rarely.  This is flow control, not recovery.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -26,8 +28,9 @@ from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, batches, encode_dat
 
 __all__ = ["STALL", "HostLink", "LinkStatistics"]
 
-#: Seconds without an acknowledgement after which datagrams under way are given up.
+#: Seconds without an acknowledgement after which a probe is sent, and the longest time between two.
 STALL: Final = 0.2
+_LONGEST_STALL: Final = 5.0
 #: Bytes under way at most, unless the other end says otherwise.
 WINDOW: Final = 96 * 1024
 #: What the kernel adds to a datagram in its accounts, about.
@@ -66,6 +69,7 @@ class HostLink:
         self.lost = 0
         self.dropped = 0
         self.sent_packets = 0
+        self.sent_datagrams = 0
         self.stalls = 0
         self._window = WINDOW
         self._queue: deque[bytes] = deque()
@@ -74,7 +78,8 @@ class HostLink:
         #: (number, bytes) of datagrams under way.
         self._under_way: deque[tuple[int, int]] = deque()
         self._under_way_bytes = 0
-        self._progress = 0.0
+        self._patience = STALL
+        self._probe_at = 0.0
         self._highest = 0
 
     # -- sending -------------------------------------------------------------------------------
@@ -101,17 +106,16 @@ class HostLink:
     def datagrams(self, now: float) -> list[bytes]:
         """What to send now: as much of the queue as the window allows, or an acknowledgement that is due."""
         out: list[bytes] = []
-        if self._queue:
-            if self._under_way and now - self._progress >= STALL:
-                self.stalls += 1
-                self._under_way.clear()
-                self._under_way_bytes = 0
-            while self._queue and (not self._under_way or self._under_way_bytes < self._window):
-                if not self._under_way:
-                    self._progress = now
-                out.append(self._seal(self._take()))
+        while self._queue and (not self._under_way or self._under_way_bytes < self._window):
+            if not self._under_way:
+                self._wait(now, STALL)
+            out.append(self._seal(self._take(), self._number()))
+        if self._queue and not out and now >= self._probe_at:
+            self.stalls += 1
+            self._wait(now, min(2 * self._patience, _LONGEST_STALL))
+            out.append(self._seal([], self._number()))
         if not out and self.owes:
-            out.append(self._seal(()))
+            out.append(self._seal([], 0))
         if out:
             self.owes = False
         return out
@@ -122,25 +126,28 @@ class HostLink:
 
     def stalled_until(self) -> float | None:
         """When to try again though nothing has come; None if nothing waits."""
-        return self._progress + STALL if self._queue else None
+        return self._probe_at if self._queue else None
+
+    def _wait(self, now: float, patience: float) -> None:
+        self._patience = patience
+        self._probe_at = now + patience
+
+    def _number(self) -> int:
+        number = self._next
+        self._next = number + 1 if number + 1 < _WRAP else 1
+        self.sent_datagrams += 1
+        return number
 
     def _take(self) -> list[bytes]:
-        group = next(batches(self._head()))
+        group = next(batches(self._queue))
         for part in group:
             self._queue.popleft()
             self._queue_bytes -= len(part)
         return group
 
-    def _head(self) -> Iterable[bytes]:
-        return iter(self._queue)
-
-    def _seal(self, parts: Iterable[bytes]) -> bytes:
-        group = list(parts)
-        number = 0
-        if group:
-            number, self._next = self._next, self._next + 1 if self._next + 1 < _WRAP else 1
+    def _seal(self, group: list[bytes], number: int) -> bytes:
         datagram = encode_datagram(self.token, group, sequence=number, acknowledged=self._highest, window=self.grant)
-        if group:
+        if number:
             cost = len(datagram) - DATAGRAM_HEADER + _OVERHEAD
             self._under_way.append((number, cost))
             self._under_way_bytes += cost
@@ -164,7 +171,7 @@ class HostLink:
         under_way = self._under_way
         while under_way and (acknowledged - under_way[0][0]) % _WRAP < _WRAP // 2:
             self._under_way_bytes -= under_way.popleft()[1]
-            self._progress = now
+            self._wait(now, STALL)
 
     def restart(self) -> None:
         """The other end has a new socket and counts from the beginning; nothing is under way to it."""
@@ -175,7 +182,7 @@ class HostLink:
     def statistics(self) -> LinkStatistics:
         """What it has counted."""
         return LinkStatistics(
-            sent_datagrams=self._next - 1,
+            sent_datagrams=self.sent_datagrams,
             sent_packets=self.sent_packets,
             received_datagrams=self.received,
             lost_datagrams=self.lost,

@@ -1,0 +1,106 @@
+"""Ports, and the walks that they remember.
+
+A walk is what happens to all packets of one class that come in by one port, as far as no wire
+takes time: see `forwarding`.  Counting costs one addition per packet, because a walk counts for
+all flows and ports it touches, and passes the sums on when somebody looks (`settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sievenet.dataplane.classifier import Entry
+from sievenet.dataplane.plane import Count, PortCount
+from sievenet.dataplane.switch import Switch
+from sievenet.dataplane.wire import Wire
+
+__all__ = ["Port", "Walk"]
+
+
+class Port:
+    """A port of a switch, and what hangs on it."""
+
+    __slots__ = (
+        "dropped",
+        "far",
+        "listener",
+        "number",
+        "received",
+        "received_bytes",
+        "sent",
+        "sent_bytes",
+        "switch",
+        "walks",
+        "wire_in",
+        "wire_out",
+    )
+
+    def __init__(self, switch: Switch, number: int, wire_out: Wire, wire_in: Wire) -> None:
+        self.switch: Final = switch
+        self.number: Final = number
+        self.wire_out: Final = wire_out
+        self.wire_in: Final = wire_in
+        #: The port at the other end; None if a host or client is there.
+        self.far: Port | None = None
+        #: Who takes packets that leave here, if it is a host or client.
+        self.listener: Callable[[Any, int], None] | None = None
+        self.walks: Final[dict[int, Walk]] = {}
+        self.received = self.received_bytes = self.sent = self.sent_bytes = self.dropped = 0
+
+    def counters(self) -> PortCount:
+        """What it has counted."""
+        return PortCount(Count(self.received, self.received_bytes), Count(self.sent, self.sent_bytes), self.dropped)
+
+
+class Walk:
+    """What happens to the packets of one class that come in by one port, as far as no wire takes time."""
+
+    __slots__ = ("alive", "bytes", "came", "crossings", "dead", "hits", "outputs", "packets", "passed", "unmatched")
+
+    def __init__(self, came: Port) -> None:
+        #: The port it came in by, and whether its switch is up.
+        self.came: Final = came
+        self.alive = True
+        self.packets = 0
+        self.bytes = 0
+        #: Flows that decided on the way.
+        self.hits: list[Entry] = []
+        #: Switches without a flow for it.
+        self.unmatched: list[Switch] = []
+        #: Ports by which it left for another switch, at once.
+        self.passed: list[Port] = []
+        #: Ports by which it reached a host or client, at once.
+        self.outputs: list[Port] = []
+        #: Ports whose wire takes time or chances.
+        self.crossings: list[Port] = []
+        #: Ports whose wire or far switch is down, or where it would have gone round in a circle.
+        self.dead: list[Port] = []
+
+    def settle(self) -> None:
+        """Pass the counts on to flows and ports."""
+        packets, size = self.packets, self.bytes
+        if not packets:
+            return
+        self.packets = self.bytes = 0
+        if not self.alive:
+            self.came.dropped += packets
+            return
+        self.came.received += packets
+        self.came.received_bytes += size
+        for entry in self.hits:
+            entry.packets += packets
+            entry.bytes += size
+        for switch in self.unmatched:
+            switch.unmatched += packets
+        for port in self.passed:
+            port.sent += packets
+            port.sent_bytes += size
+            if port.far is not None:
+                port.far.received += packets
+                port.far.received_bytes += size
+        for port in self.outputs:
+            port.sent += packets
+            port.sent_bytes += size
+        for port in self.dead:
+            port.dropped += packets
