@@ -7,10 +7,10 @@ import random
 
 from sievenet.content import Attribute, Event, Filter, Schema, Subscription, ValueSet
 from sievenet.control.config import ControlConfig
+from sievenet.control.covering import Coverer
 from sievenet.control.journal import MemoryJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.control.registrations import dz_of
-from sievenet.control.space import keys_of
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.simulator import Simulator
 from sievenet.index import ROOT, Dz, DzSet, Plan
@@ -140,7 +140,7 @@ class World:
 
     def covers(self, content: Subscription, wants: bool = True) -> DzSet:
         category = self.control.category(content.schema.name)
-        return DzSet(map(dz_of, keys_of(category.plan, content, category.budget, wants)))
+        return DzSet(map(dz_of, Coverer(category.plan, category.budget).keys(content, wants)))
 
     def tree(self, number: int, dz: Dz) -> SpanningTree:
         """The tree of a dz that is no larger than a partition."""

@@ -39,6 +39,7 @@ from sievenet.control.commands import (
     encode_command,
 )
 from sievenet.control.config import ControlConfig
+from sievenet.control.covering import Coverer
 from sievenet.control.lane import Job, Part
 from sievenet.control.rollout import Rollout
 from sievenet.control.signals import (
@@ -68,8 +69,8 @@ from sievenet.control.signals import (
     Write,
     Written,
 )
-from sievenet.control.space import Space, keys_of
-from sievenet.control.state import Client, Entry, State
+from sievenet.control.space import Space
+from sievenet.control.state import Category, Client, Entry, State
 from sievenet.control.transition import Transition, TransitionReport
 from sievenet.control.trees import TreeKeeper
 from sievenet.control.wires import Routes, Wires
@@ -136,6 +137,7 @@ class Controller:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._soon: list[Callable[[], None]] = []
         self._jobs: dict[Entry, Job] = {}
+        self._coverers: dict[int, Coverer] = {}
         self._started = False
         #: Requests begun and not answered.
         self.open_requests = 0
@@ -330,7 +332,7 @@ class Controller:
         if add:
             category = self.state.categories[space.number]
             try:
-                keys = keys_of(category.plan, said or entry.subscription(category.schema), category.budget, entry.wants)
+                keys = self._coverer(category).keys(said or entry.subscription(category.schema), entry.wants)
             except SievenetError as error:
                 job.part_done(error)
                 return
@@ -346,11 +348,17 @@ class Controller:
             space.lanes[i].queue.append(Part(entry, wire, add, share, job))
         job.part_done()
 
+    def _coverer(self, category: Category) -> Coverer:
+        coverer = self._coverers.get(category.number)
+        if coverer is None or coverer.plan is not category.plan:
+            coverer = self._coverers[category.number] = Coverer(category.plan, category.budget)
+        return coverer
+
     def _register_now(self, entry: Entry, wire: int) -> None:
         """Register without telling switches: at the start, when whole tables are compared."""
         space = self.spaces[entry.category]
         category = self.state.categories[entry.category]
-        keys = keys_of(category.plan, entry.subscription(category.schema), category.budget, entry.wants)
+        keys = self._coverer(category).keys(entry.subscription(category.schema), entry.wants)
         for i, share in space.split(keys):
             space.lanes[i].register(Part(entry, wire, True, share, None))
 

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
-import msgspec
-
-from sievenet.content import Filter, Subscription
 from sievenet.control.config import ControlConfig
 from sievenet.control.lane import Lane
-from sievenet.control.registrations import key_of
 from sievenet.control.rollout import Outlet
 from sievenet.control.wires import Routes, Wires
-from sievenet.index import Dz, DzSet, Plan
+from sievenet.index import Dz
 from sievenet.network import Flow
 
-__all__ = ["Space", "keys_of"]
+__all__ = ["Space"]
 
 
 class Space:
@@ -134,35 +129,3 @@ class Space:
                     found.setdefault(i, []).append(count | i)
         return list(found.items())
 
-
-def keys_of(plan: Plan, content: Subscription, budget: int, wants: bool) -> list[int]:
-    """What a subscription or an advertisement becomes under a plan.
-
-    They differ where regions of a plan overlap: an event has a code in *every* region that holds
-    it, so a subscription needs one of them, but an advertisement announces them all.
-    """
-    if wants or len(plan.regions) == 1:
-        return [key_of(dz) for dz in plan.cover_dz(content, budget)]
-    found: list[Dz] = []
-    for area, alone in _regions(plan):
-        part = Subscription([f.intersect(area) for f in content.filters], plan.schema)
-        if part.filters:
-            found += alone.cover_dz(part, budget)
-    return [key_of(dz) for dz in DzSet(found)]
-
-
-def _regions(plan: Plan) -> list[tuple[Filter, Plan]]:
-    """Each region as a filter, and as a plan of its own; worked out once per plan."""
-    known = _REGIONS.get(id(plan))
-    if known is None or known[0] is not plan:
-        regions = [
-            (r.filter(plan.schema), msgspec.structs.replace(plan, regions=(r,))) for r in plan.regions
-        ]
-        if len(_REGIONS) > 64:
-            _REGIONS.clear()
-        known = _REGIONS[id(plan)] = plan, regions
-    return known[1]
-
-
-#: By identity, the plan held beside: hashing a plan with many split points is slow.
-_REGIONS: Final[dict[int, tuple[Plan, list[tuple[Filter, Plan]]]]] = {}

@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from sievenet.control.commands import PlanBegin, PlanEnd
+from sievenet.control.covering import Coverer
 from sievenet.control.lane import Part
 from sievenet.control.rollout import Rollout, Step
-from sievenet.control.space import Space, keys_of
+from sievenet.control.space import Space
 from sievenet.control.state import Entry
 from sievenet.errors import SievenetError
 from sievenet.index import Plan
@@ -85,6 +86,7 @@ class Transition:
         self._flows = (0, 0)
         self._extra = 0
         self._old_category = controller.state.categories[space.number]
+        self._coverer = Coverer(plan, self._old_category.budget)
 
     def _enter(self, stage: Stage) -> None:
         self._seconds[self.stage] = self._seconds.get(self.stage, 0.0) + self._c.now - self._since
@@ -115,11 +117,11 @@ class Transition:
             self.rested()
 
     def _cover(self, limit: int) -> SievenetError | None:
-        schema, budget = self.plan.schema, self._old_category.budget
+        schema, coverer = self.plan.schema, self._coverer
         for _ in range(min(limit, len(self.work))):
             entry, wire = self.work.pop()
             try:
-                keys = keys_of(self.plan, entry.subscription(schema), budget, entry.wants)
+                keys = coverer.keys(entry.subscription(schema), entry.wants)
             except SievenetError as error:
                 return error
             # A stand-in that collects the nodes of the new plan while the entry keeps the old ones.

@@ -1,0 +1,113 @@
+"""Covering many subscriptions under one plan, quickly.
+
+`Plan.cover_dz` works everything out anew for each filter, and most of its time goes into
+placing the ends of intervals on the grid.  A `Coverer` belongs to one plan and remembers
+where they lie; the search itself is the index's own kernel, and the result is the same.
+It serves the usual case (one region, constraints that are one interval each) and
+hands every other one to the plan.
+
+Advertisements differ from subscriptions where regions of a plan overlap: an event has a code
+in *every* region that holds it, so a subscription needs one of them, but an advertisement
+announces them all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from sievenet.content import Filter, Subscription
+from sievenet.control.registrations import key_of
+from sievenet.index import Dz, DzSet, Plan
+from sievenet.index.cover import Boxes, cover_words
+from sievenet.index.cover.boxes import layout_of
+
+__all__ = ["Coverer"]
+
+#: Ends remembered per attribute.
+_MOST: Final = 1 << 16
+
+Span = tuple[int, int]
+
+
+class Coverer:
+    """Subscriptions and advertisements as keys of dz, under one plan and budget."""
+
+    def __init__(self, plan: Plan, budget: int) -> None:
+        self.plan = plan
+        self.budget = budget
+        self._layout = layout_of(plan)
+        self._offsets = np.array([0, 1], np.int64)
+        encoder = plan.encoder.regions[0]
+        self._scales = encoder.scales
+        self._names = [scale.attribute.name for scale in self._scales]
+        self._whole = [(0, (1 << scale.bits) - 1) for scale in self._scales]
+        self._known: list[dict[object, Span | None]] = [{} for _ in self._scales]
+        self._simple = len(plan.regions) == 1 and not plan.regions[0].bounds and bool(self._scales)
+        self._regions: list[tuple[Filter, Plan]] = []
+        if len(plan.regions) > 1:
+            for region in plan.regions:
+                self._regions.append((region.filter(plan.schema), msgspec.structs.replace(plan, regions=(region,))))
+
+    def keys(self, content: Subscription, wants: bool) -> list[int]:
+        """What a subscription, or else an advertisement, becomes."""
+        if self._simple and len(content.filters) == 1:
+            spans = self._spans(content.filters[0])
+            if spans is not None:
+                return self._searched(spans)
+        if wants or not self._regions:
+            return [key_of(dz) for dz in self.plan.cover_dz(content, self.budget)]
+        found: list[Dz] = []
+        for area, alone in self._regions:
+            part = Subscription([f.intersect(area) for f in content.filters], self.plan.schema)
+            if part.filters:
+                found += alone.cover_dz(part, self.budget)
+        return [key_of(dz) for dz in DzSet(found)]
+
+    def _spans(self, wanted: Filter) -> list[Span] | None:
+        """The filter's box on the grid; None if it is more than one box."""
+        if wanted.empty or (wanted.schema is not self.plan.schema and wanted.schema != self.plan.schema):
+            return None
+        constraints = wanted.constraints
+        found: list[Span] = []
+        for d, name in enumerate(self._names):
+            values = constraints.get(name)
+            if values is None:
+                found.append(self._whole[d])
+                continue
+            known = self._known[d]
+            cuts = values.cuts
+            try:
+                span = known[cuts]
+            except KeyError:
+                spans = self._scales[d].spans(values) if len(cuts) == 2 else ()
+                span = spans[0] if len(spans) == 1 else None
+                if len(known) >= _MOST:
+                    known.clear()
+                known[cuts] = span
+            if span is None:
+                return None
+            found.append(span)
+        return found
+
+    def _searched(self, spans: list[Span]) -> list[int]:
+        box = np.array(spans, np.int64).T.copy()
+        boxes = Boxes(self._layout, box[:1], box[1:], self._offsets)
+        rows = cover_words(self.plan, boxes, self.budget)
+        keys = set()
+        for value_high, value_low, mask_high, mask_low in rows.tolist():
+            length = mask_high.bit_count() + mask_low.bit_count()
+            keys.add(1 << length | (value_high << 64 | value_low) >> (128 - length))
+        if len(keys) > 1:
+            _join_siblings(keys)
+        return sorted(keys)
+
+
+def _join_siblings(keys: set[int]) -> None:
+    for key in sorted(keys, reverse=True):  # longer ones first
+        while key > 1 and key in keys and key ^ 1 in keys:
+            keys -= {key, key ^ 1}
+            key >>= 1
+            keys.add(key)

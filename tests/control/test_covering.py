@@ -1,0 +1,71 @@
+"""The quick way to cover, against the plan's own."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.control.covering import Coverer
+from sievenet.control.registrations import dz_of
+from sievenet.index import DzSet, Plan
+
+SCHEMA = Schema(
+    "mixed",
+    (
+        Attribute("n", "int", lo=-5, hi=100),
+        Attribute("f", "float", lo=0, hi=1),
+        Attribute("s", "str", values=("a", "b", "c", "d", "e")),
+        Attribute("b", "bool"),
+    ),
+)
+PLANS = (
+    Plan.regular(SCHEMA, 9),
+    Plan.regular(SCHEMA, 7, dimensions=["n", "f"]),
+    Plan.adaptive(SCHEMA, {"n": [3, 10, 40]}, 8),
+    Plan.selective(SCHEMA, [{"n": (0, 50)}, {"n": (30, 100), "f": (0.2, 0.9)}], 10, rest=True),
+)
+
+
+@st.composite
+def contents(draw):
+    def one():
+        limits = {}
+        if draw(st.booleans()):
+            a, b = sorted((draw(st.integers(-5, 100)), draw(st.integers(-5, 100))))
+            limits["n"] = ValueSet.interval(a, b)
+            if draw(st.integers(0, 5)) == 0:
+                limits["n"] = limits["n"] | ValueSet.of(draw(st.integers(-5, 100)))
+        if draw(st.booleans()):
+            a, b = sorted((draw(st.floats(0, 1)), draw(st.floats(0, 1))))
+            limits["f"] = ValueSet.interval(a, b)
+        if draw(st.booleans()):
+            limits["s"] = ValueSet.of(*draw(st.sets(st.sampled_from("abcde"), min_size=1)))
+        if draw(st.booleans()):
+            limits["b"] = ValueSet.of(draw(st.booleans()))
+        return Filter(SCHEMA, limits)
+
+    return Subscription([one() for _ in range(draw(st.integers(1, 2)))], SCHEMA)
+
+
+@settings(max_examples=150, deadline=None)
+@given(contents(), st.sampled_from(PLANS), st.integers(1, 9))
+def test_same_as_the_plan(content, plan, budget):
+    coverer = Coverer(plan, budget)
+    for _ in range(2):  # the second time from what it remembers
+        found = DzSet(map(dz_of, coverer.keys(content, wants=True)))
+        assert found == plan.cover_dz(content, budget)
+
+
+@settings(max_examples=100, deadline=None)
+@given(contents(), st.integers(-5, 100), st.floats(0, 1), st.sampled_from("abcde"), st.booleans())
+def test_an_advertisement_announces_every_code_of_its_events(content, n, f, s, b):
+    event = SCHEMA.event(n=n, f=f, s=s, b=b)
+    for plan in PLANS:
+        offered = DzSet(map(dz_of, Coverer(plan, 4).keys(content, wants=False)))
+        if content.matches(event):
+            assert all(code in offered for code in plan.encode(event))
+
+
+def test_nothing_wanted_is_nothing():
+    assert Coverer(PLANS[0], 4).keys(Subscription([], SCHEMA), wants=True) == []
