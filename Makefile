@@ -20,6 +20,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq
 # Tests in as many processes as there are cores; `make test PYTEST_ARGS='-k codec'` narrows them.
 JOBS   ?= auto
 PYTEST_ARGS ?=
+RUN_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint types tests format bench docs-check clean
@@ -28,8 +29,8 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-run: $(CORE)  ## see it work: a short guided tour
-	@$(BIN)/python examples/tour.py
+run: $(CORE)  ## a fabric with a sample market, until Ctrl-C; RUN_ARGS='--for 10s' ends it
+	@$(BIN)/sievenet up --sample stock $(RUN_ARGS)
 
 test: lint types tests  ## lint, types, tests and coverage: what CI runs
 
