@@ -101,6 +101,14 @@ def test_a_filter_without_constraints_matches_everything():
     assert Matching(schema, [Filter(schema), Filter.nothing(schema)]).per_event(batch).tolist() == [1] * len(batch)
 
 
+def test_the_ends_of_the_largest_domain_are_matched():
+    schema = Schema("h", (Attribute("x", "int", lo=-own.HUGE, hi=own.HUGE),))
+    wanted = [Filter(schema, {"x": ValueSet.of(v)}) for v in (-own.HUGE, own.HUGE)]
+    wanted.append(Filter(schema, {"x": ValueSet.interval(0, own.HUGE)}))
+    batch = EventBatch.of(schema, {"x": [-own.HUGE, -1, 0, own.HUGE]})
+    assert Matching(schema, wanted).per_event(batch).tolist() == [1, 0, 1, 2]
+
+
 # -- dimensions -----------------------------------------------------------------------------
 
 
@@ -204,6 +212,13 @@ def test_rectangles_hold_their_filters(data):
     for each in each_filter(wanted):
         assert plan.admits(each)
         assert any(r.filter(schema).covers(each) for r in plan.regions)
+
+
+def test_rectangles_of_open_ends():
+    schema = Schema("r", (Attribute("x", "float", lo=0, hi=1),))
+    wanted = Filter(schema, {"x": ValueSet.interval(0.0, 0.5, open_lo=True, open_hi=True)})
+    plan = Plan.selective(schema, rectangles(schema, [wanted], 1), 8)
+    assert plan.admits(wanted)
 
 
 def test_hulls_and_choice():

@@ -224,6 +224,8 @@ class Scale:
         if self.kind == "hash":
             found = _hash_points(values)
             return (self.lo, self.hi) if found is None else (min(found), max(found))
+        if self.kind == "float":  # open ends too: between them and the next float the algebra sees more reals
+            return values.cuts[0][1], values.cuts[-1][1]
         return self.places(values.cuts[0], values.cuts[1])[0], self.places(values.cuts[-2], values.cuts[-1])[1]
 
     def _span(self, start: Cut, stop: Cut) -> tuple[int, int]:

@@ -25,7 +25,9 @@ from sievenet.index.codes import Codes
 from sievenet.index.dz import FIELD, Dz
 
 if TYPE_CHECKING:
-    from sievenet.index.plan import Plan, Region
+    from sievenet.index.cover.boxes import Layout
+    from sievenet.index.plan import Plan
+    from sievenet.index.region import Region
 
 __all__ = ["Encoder", "RegionEncoder"]
 
@@ -164,6 +166,10 @@ class Encoder:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.regions = [RegionEncoder(plan, r) for r in plan.regions]
+        #: Every region as a filter.
+        self.areas = tuple(r.filter(plan.schema) for r in plan.regions)
+        #: What covering needs; made by `cover.boxes` when first needed.
+        self.layout: Layout | None = None
 
     def one(self, event: Event) -> tuple[Dz, ...]:
         """The codes of an event."""
@@ -223,7 +229,7 @@ class Encoder:
                 values = ValueSet.union_of(_content(scale, lo, hi) for lo, hi in spans)
                 constraints[scale.attribute.name] = values
         schema = self.plan.schema
-        return [Filter(schema, constraints).intersect(region.region.filter(schema))]
+        return [Filter(schema, constraints).intersect(self.areas[self.regions.index(region)])]
 
 
 def _taken(column: Any, rows: npt.NDArray[np.int64] | None) -> Any:

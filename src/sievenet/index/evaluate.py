@@ -34,8 +34,9 @@ from sievenet.index.stabbing import GROUP, Stabbing
 __all__ = ["Counts", "Evaluation", "Matching", "evaluate"]
 
 _I64 = npt.NDArray[np.int64]
-#: Beyond every whole number of a domain.
-_HUGE: Final = (1 << 63) - 1
+#: Added to whole numbers, so that every one of a domain, and the one behind it, is a 64-bit place.
+_SHIFT: Final = (1 << 63) - 1
+_BEHIND: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class _Group:
         behind: list[Any] = []
         box: list[int] = []
         real = attribute.type == "float"
-        ends = (-math.inf, math.inf) if real else (-_HUGE, _HUGE)
+        ends = (-math.inf, math.inf) if real else (0, _BEHIND)
         scale = Scale.of(Axis(attribute.name, 0), attribute, *line_range(attribute))
         if scale.kind == "hash":
             sets = [f.constraints.get(attribute.name) for f in filters]
@@ -121,16 +122,19 @@ class _Group:
             if values is None:
                 pairs: list[tuple[Any, Any]] = [ends]
             elif scale.kind == "hash":
-                index = [bisect_left(self.cuts[column], cut) + 1 for cut in values.cuts]
+                index = [bisect_left(self.cuts[column], cut) + 1 + _SHIFT for cut in values.cuts]
                 pairs = list(zip(index[::2], index[1::2], strict=True))
             else:
                 places = [scale.places(*stretch) for stretch in values.stretches()]
-                pairs = [(a, math.nextafter(b, math.inf) if real else b + 1) for a, b in places]
+                if real:
+                    pairs = [(a, math.nextafter(b, math.inf)) for a, b in places]
+                else:
+                    pairs = [(a + _SHIFT, b + 1 + _SHIFT) for a, b in places]
             for a, b in pairs:
                 first.append(a)
                 behind.append(b)
                 box.append(number)
-        kind = np.float64 if real else np.int64
+        kind = np.float64 if real else np.uint64
         return np.array(first, kind), np.array(behind, kind), np.array(box, np.int64)
 
     def count(self, batch: EventBatch, counts: _I64) -> None:
@@ -141,12 +145,17 @@ class _Group:
     def _places(self, batch: EventBatch, column: int) -> npt.NDArray[Any]:
         values = batch.columns[column]
         if not isinstance(values, StringColumn):
-            return values if values.dtype == np.float64 else values.astype(np.int64)
+            return values if values.dtype == np.float64 else _shifted(values)
         if column not in self.cuts:
-            return values.codes.astype(np.int64)
+            return _shifted(values.codes)
         cuts = self.cuts[column]
         table = np.array([bisect_right(cuts, point(c)) for c in values.categories], np.int64)
-        return table[values.codes]
+        return _shifted(table[values.codes])
+
+
+def _shifted(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Whole numbers as places; the sum wraps around as it should."""
+    return numbers.astype(np.int64).view(np.uint64) + np.uint64(_SHIFT)
 
 
 class Evaluation:

@@ -191,7 +191,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if self.complete:
             return True
         filters = wanted.filters if isinstance(wanted, Subscription) else (wanted,)
-        areas = [r.filter(self.schema) for r in self.regions]
+        areas = self.encoder.areas
         whole = Subscription(areas, self.schema)
         return all(any(a.covers(f) for a in areas) or whole.covers(Subscription([f], self.schema)) for f in filters)
 

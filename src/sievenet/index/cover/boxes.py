@@ -10,7 +10,6 @@ smallest gap between them are joined, which can only enlarge what is covered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Final
@@ -67,9 +66,8 @@ class Boxes:
         return float(np.prod(np.ldexp(spans, -bits), axis=1).sum())
 
 
-@lru_cache(maxsize=64)
-def _layout(plan: _ByIdentity) -> Layout:
-    encoders = plan.plan.encoder.regions
+def _layout(plan: Plan) -> Layout:
+    encoders = plan.encoder.regions
     axes = max(1, max(len(r.scales) for r in encoders))
     bits = np.zeros((len(encoders), axes), np.int64)
     positions = np.zeros((len(encoders), axes, MAX_AXIS_BITS), np.int64)
@@ -83,29 +81,17 @@ def _layout(plan: _ByIdentity) -> Layout:
             bits[r, d] = len(places)
             positions[r, d, : len(places)] = places
     lengths = np.array([len(r.region.order) for r in encoders], np.int64)
-    shares = np.array([r.region.share(plan.plan.schema) for r in encoders])
+    shares = np.array([r.region.share(plan.schema) for r in encoders])
     none = (np.zeros((0, axes), np.int64), np.zeros(len(encoders) + 1, np.int64))
     return Layout(bits, orders, lengths, shares, positions, bases, none)
 
 
-class _ByIdentity:
-    """A plan as a key that is compared by identity: hashing a plan with many split points is slow."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and other.plan is self.plan
-
-    def __hash__(self) -> int:
-        return id(self.plan)
-
-
 def layout_of(plan: Plan) -> Layout:
     """The plan's arrays, made once."""
-    return _layout(_ByIdentity(plan))
+    encoder = plan.encoder
+    if encoder.layout is None:
+        encoder.layout = _layout(plan)
+    return encoder.layout
 
 
 def boxes_of(plan: Plan, wanted: Filter | Subscription) -> Boxes:
@@ -139,7 +125,7 @@ def boxes_of(plan: Plan, wanted: Filter | Subscription) -> Boxes:
 
 def _parts(plan: Plan, wanted: Filter) -> list[tuple[int, Filter]]:
     """The regions that must hold a filter, each with the filter's part in it."""
-    areas = region_filters(plan)
+    areas = plan.encoder.areas
     holding = [r for r, area in enumerate(areas) if not plan.regions[r].rest and area.covers(wanted)]
     if holding:
         shares = layout_of(plan).shares
@@ -152,16 +138,6 @@ def _parts(plan: Plan, wanted: Filter) -> list[tuple[int, Filter]]:
         )
     parts = ((r, wanted.intersect(area)) for r, area in enumerate(areas))
     return [(r, part) for r, part in parts if not part.empty]
-
-
-def region_filters(plan: Plan) -> tuple[Filter, ...]:
-    """Every region as a filter."""
-    return _filters(_ByIdentity(plan))
-
-
-@lru_cache(maxsize=64)
-def _filters(plan: _ByIdentity) -> tuple[Filter, ...]:
-    return tuple(r.filter(plan.plan.schema) for r in plan.plan.regions)
 
 
 def _region_boxes(region: RegionEncoder, part: Filter) -> list[_Box]:
