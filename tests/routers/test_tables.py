@@ -1,0 +1,219 @@
+"""Poset and forest against brute force, under adds, removes and placements without covering tests."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sievenet.content import Attribute, Filter, Schema, ValueSet
+from sievenet.errors import InvalidInput
+from sievenet.routers.forest import Forest
+from sievenet.routers.poset import Poset
+
+PLANE = Schema("plane", (Attribute("x", "int", lo=0, hi=7), Attribute("y", "int", lo=0, hi=7)))
+INTERFACES = ("a", "b", "c")
+
+
+@st.composite
+def boxes(draw):
+    """Boxes of a small plane: they nest, meet and repeat often."""
+    sides = {}
+    for name in ("x", "y"):
+        lo, hi = sorted(draw(st.tuples(st.integers(0, 7), st.integers(0, 7))))
+        sides[name] = ValueSet.interval(lo, hi)
+    return Filter(PLANE, sides)
+
+
+steps = st.lists(st.tuples(boxes(), st.sampled_from(INTERFACES), st.booleans(), st.booleans()), max_size=40)
+
+
+def strictly(one, other):
+    return one != other and one.covers(other)
+
+
+def check_poset(poset, wanted):
+    """All relations as brute force has them."""
+    assert {e.filter: set(e.subscribers) for e in poset} == wanted
+    every = list(wanted)
+    for entry in poset:
+        assert poset.entries[entry.id] is entry
+        above = [g for g in every if strictly(g, entry.filter)]
+        below = [g for g in every if strictly(entry.filter, g)]
+        immediate_above = {g for g in above if not any(strictly(g, h) for h in above)}
+        immediate_below = {g for g in below if not any(strictly(h, g) for h in below)}
+        assert {poset.entries[p].filter for p in entry.preds} == immediate_above
+        assert {poset.entries[s].filter for s in entry.succs} == immediate_below
+        assert {poset.entries[p].filter for p in poset.above(entry.id)} == set(above)
+        assert {poset.entries[s].filter for s in poset.below(entry.id)} == set(below)
+        assert entry.level == 1 + max((poset.entries[p].level for p in entry.preds), default=-1)
+    assert set(poset.root_filters()) == {f for f in every if not any(strictly(g, f) for g in every)}
+    for layer in poset.layers():
+        for one, other in itertools.permutations(layer, 2):
+            assert not poset.entries[one].filter.covers(poset.entries[other].filter)
+
+
+def all_related(table, numbers, wanted):
+    preds = {n for n, f in numbers.items() if strictly(f, wanted)}
+    succs = {n for n, f in numbers.items() if strictly(wanted, f)}
+    return preds, succs
+
+
+class Levels(dict):
+    """What `on_level` was told."""
+
+    def __call__(self, number, was, level):
+        assert self.get(number) == was
+        if level is None:
+            del self[number]
+        else:
+            self[number] = level
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps, st.booleans())
+def test_poset_is_as_brute_force_has_it(changes, prune):
+    levels = Levels()
+    poset = Poset(prune=prune, on_level=levels)
+    wanted = {}
+    for box, interface, add, placed in changes:
+        if not add:
+            assert poset.unsubscribe(box, interface) == (interface in wanted.get(box, ()))
+            wanted.get(box, set()).discard(interface)
+            if not wanted.get(box, True):
+                del wanted[box]
+        elif placed and box not in wanted:
+            # As after offloading: all predecessors and successors are given, nothing is tested.
+            tests = poset.tests
+            related = all_related(poset, {e.id: e.filter for e in poset}, box)
+            poset.link(box, *poset.immediate(*related)).subscribers[interface] = None
+            assert poset.tests == tests
+            wanted[box] = {interface}
+        else:
+            poset.subscribe(box, interface)
+            wanted.setdefault(box, set()).add(interface)
+    check_poset(poset, wanted)
+    assert levels == {e.id: e.level for e in poset}
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps)
+def test_elimination_keeps_what_is_wanted_and_no_more(changes):
+    """With elimination each interface has an antichain that covers all it asked for."""
+    poset = Poset()
+    asked = {i: [] for i in INTERFACES}
+    for box, interface, add, _ in changes:
+        if add:
+            poset.subscribe(box, interface, eliminate=True)
+            asked[interface].append(box)
+        else:
+            gone = poset.withdraw(box, interface)
+            assert all(box.covers(f) for f in gone)
+            asked[interface] = [f for f in asked[interface] if not box.covers(f)]
+    for interface, filters in asked.items():
+        held = {e.filter for e in poset if interface in e.subscribers}
+        # Whatever was given up covered what it had eliminated too: Siena's unsubscription takes all of it.
+        assert held == {f for f in filters if not any(strictly(g, f) for g in filters)}
+    check_poset(poset, {e.filter: set(e.subscribers) for e in poset})
+
+
+def check_forest(forest):
+    filters = [n.filter for n in forest]
+    for node in forest:
+        siblings = forest.roots if node.parent is None else forest.nodes[node.parent].children
+        assert node.id in siblings
+        if node.parent is not None:
+            assert strictly(forest.nodes[node.parent].filter, node.filter)
+        for other in siblings:
+            if other != node.id:
+                assert not node.filter.covers(forest.nodes[other].filter)
+        assert node.level == (0 if node.parent is None else forest.nodes[node.parent].level + 1)
+        total = {}
+        for number in (node.id, *descendants(forest, node)):
+            for interface in forest.nodes[number].subscribers:
+                total[interface] = total.get(interface, 0) + 1
+        assert dict(node.below) == total
+    assert set(forest.root_filters()) == {f for f in filters if not any(strictly(g, f) for g in filters)}
+
+
+def descendants(forest, node):
+    for child in node.children:
+        yield child
+        yield from descendants(forest, forest.nodes[child])
+
+
+@settings(max_examples=120, deadline=None)
+@given(steps, st.booleans(), st.sampled_from(["none", "path", "all"]))
+def test_forest_is_pure_and_maximal(changes, balanced, eliminate):
+    levels = Levels()
+    forest = Forest(balanced=balanced, eliminate=eliminate, on_level=levels)
+    wanted = {}
+    for box, interface, add, placed in changes:
+        if not add:
+            had = interface in wanted.get(box, ())
+            removed = forest.unsubscribe(box, interface)
+            assert removed == had or eliminate != "none"
+            wanted.get(box, set()).discard(interface)
+        elif placed and box not in forest:
+            tests = forest.tests
+            forest.attach(box, interface, *all_related(forest, {n.id: n.filter for n in forest}, box))
+            # Taking out what elimination empties may need some; placing needs none.
+            assert forest.tests == tests or eliminate != "none"
+            wanted.setdefault(box, set()).add(interface)
+        else:
+            forest.subscribe(box, interface)
+            wanted.setdefault(box, set()).add(interface)
+        check_forest(forest)
+    if eliminate == "none":
+        assert {n.filter: set(n.subscribers) for n in forest} == {f: s for f, s in wanted.items() if s}
+    if eliminate == "all":
+        for one, other in itertools.permutations(forest, 2):
+            if strictly(one.filter, other.filter):
+                assert not set(one.subscribers) & set(other.subscribers)
+    assert levels == {n.id: n.level for n in forest}
+
+
+def test_balance_gathers_an_interface():
+    """A filter that fits below two nodes goes where its interface is."""
+
+    def box(x0, x1, y0, y1):
+        return Filter(PLANE, {"x": ValueSet.interval(x0, x1), "y": ValueSet.interval(y0, y1)})
+
+    forest = Forest(balanced=True)
+    forest.subscribe(box(0, 6, 0, 4), "a")
+    forest.subscribe(box(0, 4, 0, 6), "b")
+    mine = forest.subscribe(box(1, 2, 1, 2), "b")
+    assert forest.nodes[mine.parent].subscribers.keys() == {"b"}
+
+
+def test_tests_are_counted_and_pruning_saves_some():
+    boxed = [
+        Filter(PLANE, {"x": ValueSet.interval(x, x + 1), "y": ValueSet.interval(y, y + 1)})
+        for x in range(7)
+        for y in range(7)
+    ]
+    cells = [Filter(PLANE, {"x": ValueSet.of(x), "y": ValueSet.of(y)}) for x in range(8) for y in range(8)]
+    counted = {}
+    for prune in (False, True):
+        poset = Poset(prune=prune)
+        for f in cells + boxed:
+            poset.subscribe(f, "a")
+        for box in boxed:
+            poset.unsubscribe(box, "a")
+            poset.subscribe(box, "a")
+        counted[prune] = poset.tests
+    assert 0 < counted[True] < counted[False]
+
+
+def test_empty_and_repeated_filters_are_refused():
+    poset, forest = Poset(), Forest()
+    with pytest.raises(InvalidInput, match="something matches"):
+        poset.subscribe(Filter.nothing(PLANE), "a")
+    with pytest.raises(InvalidInput, match="something matches"):
+        forest.subscribe(Filter.nothing(PLANE), "a")
+    poset.subscribe(Filter(PLANE), "a")
+    with pytest.raises(InvalidInput, match="not there yet"):
+        poset.link(Filter(PLANE), set(), set())
+    assert len(poset) == 1
+    assert Filter(PLANE) in poset
+    assert len(forest) == 0
