@@ -1,0 +1,191 @@
+"""The processes of the fabric benchmark: a daemon, a publisher, and a subscriber with a node on every host.
+
+Each is told what to do by a JSON line on stdin and answers with one on stdout; they meet only through real sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+
+import sievenet
+from sievenet.client import Node
+from sievenet.content import Attribute, EventBatch, Schema
+
+#: Subscriptions tile this domain, so that every event matches exactly one of them, however many there are.
+DOMAIN = 16_000
+SCHEMA = Schema("point", (Attribute("x", "int", lo=0, hi=DOMAIN - 1), Attribute("y", "int", lo=0, hi=DOMAIN - 1)))
+
+Command = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+
+
+async def serve(start: Callable[[], Coroutine[Any, Any, tuple[dict[str, Any], dict[str, Command]]]]) -> None:
+    """Answer commands until stdin ends."""
+    hello, commands = await start()
+    say(hello)
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        order = json.loads(line)
+        say(await commands[order.pop("do")](order))
+
+
+def say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+# -- daemon --------------------------------------------------------------------------------
+
+
+async def daemon(settings: dict[str, Any]) -> None:
+    """A fabric."""
+    from sievenet.config import load_config
+    from sievenet.daemon.daemon import Daemon
+    from sievenet.index import Plan
+
+    fabric = Daemon(load_config(**settings))
+
+    async def start() -> tuple[dict[str, Any], dict[str, Command]]:
+        await fabric.start()
+        await fabric.control.register_schema(SCHEMA)
+        await fabric.control.apply_plan("point", Plan.regular(SCHEMA, 14, dimensions=["x"], version=2))
+        return {"url": fabric.url}, {"status": status}
+
+    async def status(order: dict[str, Any]) -> dict[str, Any]:
+        found = await fabric.answers.status()
+        gc.collect()
+        return {
+            "flows": sum(switch["flows"] for switch in found["switches"]),
+            "datagrams": found["datagrams"],
+            "hops": sum(switch["packets"] for switch in found["switches"]),
+        }
+
+    await serve(start)
+
+
+# -- publisher -----------------------------------------------------------------------------
+
+
+async def publisher(url: str) -> None:
+    """Publishes at a rate, or as fast as it goes."""
+    node = await sievenet.connect(url, name="publisher", host="h1")
+    rng = np.random.default_rng(1)
+
+    def events(count: int) -> EventBatch:
+        return EventBatch.of(SCHEMA, {name: rng.integers(DOMAIN, size=count) for name in ("x", "y")})
+
+    async def start() -> tuple[dict[str, Any], dict[str, Command]]:
+        await node.advertise(SCHEMA)
+        return {"name": node.name}, {"steady": steady, "flood": flood}
+
+    async def steady(order: dict[str, Any]) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        for event in events(order["count"]):
+            due += 1 / order["rate"]
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            await node.publish(event)
+        return {"published": order["count"]}
+
+    async def flood(order: dict[str, Any]) -> dict[str, Any]:
+        batch = events(order["count"])
+        begin = time.time()
+        await node.publish_many(batch)
+        return {"published": order["count"], "begin": begin}
+
+    await serve(start)
+
+
+# -- subscriber ----------------------------------------------------------------------------
+
+
+async def subscriber(url: str, hosts: list[str]) -> None:
+    """A node on each host; together they subscribe to everything, in as many pieces as asked for."""
+    nodes: list[Node] = []
+    state: dict[str, Any] = {"seen": 0, "latencies": [], "last": 0.0, "feeds": [], "readers": []}
+
+    async def start() -> tuple[dict[str, Any], dict[str, Command]]:
+        for host in hosts:
+            nodes.append(await sievenet.connect(url, host=host))
+            await nodes[-1].schema("point")
+        return {"nodes": len(nodes)}, {"tile": tile, "wait": wait, "reset": reset}
+
+    async def tile(order: dict[str, Any]) -> dict[str, Any]:
+        """Hold exactly so many subscriptions, the pieces dealt out to the nodes in turn."""
+        for reader in state["readers"]:
+            reader.cancel()
+        await asyncio.gather(*state["readers"], return_exceptions=True)
+        await in_chunks([feed.close() for feed in state["feeds"]])
+        count = order["count"]
+        width = DOMAIN // count
+        begin = time.perf_counter()
+        state["feeds"] = await in_chunks(
+            [
+                nodes[i % len(nodes)].subscribe(f"point: x in [{i * width}, {(i + 1) * width - 1}]", queue=100_000)
+                for i in range(count)
+            ]
+        )
+        took = time.perf_counter() - begin
+        state["readers"] = [asyncio.create_task(read(feed)) for feed in state["feeds"]]
+        await asyncio.sleep(0)
+        gc.collect()
+        gc.freeze()
+        return {"subscriptions": len(state["feeds"]), "seconds": took}
+
+    async def read(feed: sievenet.Feed) -> None:
+        while True:
+            delivery = await feed.next()
+            state["seen"] += 1
+            state["latencies"].append(delivery.received - delivery.sent)
+            state["last"] = delivery.received / 1e9
+
+    async def reset(order: dict[str, Any]) -> dict[str, Any]:
+        state["seen"], state["latencies"] = 0, []
+        return {}
+
+    async def wait(order: dict[str, Any]) -> dict[str, Any]:
+        """Wait until so many have come, or no more come for a second."""
+        before = -1
+        while state["seen"] < order["count"] and state["seen"] != before:
+            before = state["seen"]
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                if state["seen"] >= order["count"]:
+                    break
+        received = [node.statistics().received for node in nodes]
+        answer = {
+            "seen": state["seen"],
+            "last": state["last"],
+            "false_positives": sum(r.false_positives for r in received),
+            "duplicates": sum(r.duplicates for r in received),
+        }
+        if order.get("latencies"):
+            answer["latencies"] = [int(v) for v in state["latencies"]]
+        return answer
+
+    await serve(start)
+
+
+async def in_chunks(work: list[Coroutine[Any, Any, Any]], size: int = 200) -> list[Any]:
+    """Run much at the same time, but not all."""
+    done: list[Any] = []
+    for start in range(0, len(work), size):
+        done += await asyncio.gather(*work[start : start + size])
+    return done
+
+
+if __name__ == "__main__":
+    role, *rest = sys.argv[1:]
+    if role == "daemon":
+        asyncio.run(daemon(json.loads(rest[0])))
+    elif role == "publisher":
+        asyncio.run(publisher(rest[0]))
+    else:
+        asyncio.run(subscriber(rest[0], json.loads(rest[1])))
