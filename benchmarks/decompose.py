@@ -97,6 +97,8 @@ def run(bench: Bench) -> Report:
             if dimensions == 5 and bits == 64:
                 for budget in (8, 32):
                     at = BUDGETS.index(budget)
+                    report.figure(f"dz_5d_k{budget}", means["dz"][at])
+                    report.figure(f"cells_5d_k{budget}", means["cells"][at])
                     report.goal(f"cells_over_dz_5d_k{budget}", means["cells"][at] / means["dz"][at], "<= 1/15")
         report.table(
             f"{dimensions} dimensions, covered over wanted (mean)",
