@@ -7,7 +7,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import Bench, Report, quiet_gc
+from benchmarks.harness import Bench, Report
 from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.index import Plan
 from sievenet.index.cover import boxes_of, cover_pieces, kernels
@@ -62,19 +62,18 @@ def milliseconds(plan: Plan, boxes: list[Filter], budget: int, rounds: int = 3) 
     """Mean processor time of `Plan.cover`, from filter to set of entries; the best of some rounds."""
     plan.cover(boxes[0], budget)
     spent = []
-    with quiet_gc():
-        for _ in range(rounds):
-            began = time.process_time()
-            for each in boxes:
-                plan.cover(each, budget)
-            spent.append(time.process_time() - began)
+    for _ in range(rounds):
+        began = time.process_time()
+        for each in boxes:
+            plan.cover(each, budget)
+        spent.append(time.process_time() - began)
     return min(spent) / len(boxes) * 1e3
 
 
 def run(bench: Bench) -> Report:
     """All dimensions, widths and budgets."""
     report = Report()
-    count = bench.size(300, quick=3)
+    count = bench.size(300, quick=2)
     _against_prototype(bench, report, count)
     slowest = 0.0
     for dimensions in (2, 5, 8, 10):
