@@ -1,0 +1,86 @@
+"""Compiled kernels of counting: who gets each event, not only how many.
+
+They read the bitmaps of `sievenet.index.stabbing`: row ``starts[d] + ranks[d, e]`` holds the
+boxes whose span on axis d holds event e.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+_U64 = npt.NDArray[np.uint64]
+_I64 = npt.NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _popcount(x: np.uint64) -> int:
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, nogil=True)
+def tally(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, owners: _I64, found: _I64) -> None:
+    """Add to each owner's count the events that some box of it holds; boxes of one owner are neighbours."""
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    for e in range(events):
+        last = np.int64(-1)
+        for w in range(words):
+            x = bitmaps[starts[0] + ranks[0, e], w]
+            for d in range(1, axes):
+                if x == 0:
+                    break
+                x &= bitmaps[starts[d] + ranks[d, e], w]
+            while x:
+                low = x & (~x + np.uint64(1))
+                owner = owners[(w << 6) + _popcount(low - np.uint64(1))]
+                if owner != last:
+                    found[owner] += 1
+                    last = owner
+                x ^= low
+
+
+@njit(cache=True, nogil=True)
+def tally_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, found: _I64) -> None:
+    """The same for entries that are values under masks; entries of one owner are neighbours."""
+    for i in range(hi.size):
+        last = np.int64(-1)
+        for r in range(rows.shape[0]):
+            if owners[r] != last and (hi[i] & rows[r, 2]) == rows[r, 0] and (lo[i] & rows[r, 3]) == rows[r, 1]:
+                found[owners[r]] += 1
+                last = owners[r]
+
+
+@njit(cache=True, nogil=True)
+def mark_places(
+    ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, owners: _I64, place: _I64, reached: _U64
+) -> None:
+    """Set in each event's row the bit of every place where an owner of a box that holds it is."""
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    for e in range(events):
+        for w in range(words):
+            x = bitmaps[starts[0] + ranks[0, e], w]
+            for d in range(1, axes):
+                if x == 0:
+                    break
+                x &= bitmaps[starts[d] + ranks[d, e], w]
+            while x:
+                low = x & (~x + np.uint64(1))
+                at = place[owners[(w << 6) + _popcount(low - np.uint64(1))]]
+                reached[e, at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+                x ^= low
+
+
+@njit(cache=True, nogil=True)
+def mark_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, place: _I64, reached: _U64) -> None:
+    """The same for entries that are values under masks."""
+    for i in range(hi.size):
+        for r in range(rows.shape[0]):
+            if (hi[i] & rows[r, 2]) == rows[r, 0] and (lo[i] & rows[r, 3]) == rows[r, 1]:
+                at = place[owners[r]]
+                reached[i, at >> 6] |= np.uint64(1) << np.uint64(at & 63)

@@ -1,0 +1,163 @@
+"""The one place where Spark is started: quiet, quick, local unless told otherwise, one session per process.
+
+    with spark_session() as spark:                         # local[*]
+        …
+    with spark_session("spark://master:7077") as spark:    # the same jobs on a cluster
+        …
+
+Settings come from three places, later ones win: ours below, what `settings` says, and what the machine says
+(``spark-defaults.conf`` of a cluster is read by Spark itself for everything we leave alone).
+
+On a cluster the package goes along: it is packed into an archive that every executor unpacks and puts on its path,
+so executors need Python, NumPy, Numba and PyArrow (or a packed environment that has them), but no Sievenet.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sievenet.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LOCAL", "packed_package", "spark_session", "stop"]
+
+LOCAL: Final = "local[*]"
+
+_HERE: Final = Path(__file__).parent
+#: Where executors find the package: the folder their archive is unpacked into.
+_UNPACKED: Final = "sievenet-package"
+
+_SETTINGS: Final[dict[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Attribute names differ in case.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    # Few, since what is shuffled are sums; adaptive execution splits those that turn out large.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.parquet.compression.codec": "snappy",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+}
+
+_current: SparkSession | None = None
+_master: str = ""
+
+
+def spark_session(
+    master: str | None = None, *, name: str = "sievenet", settings: Mapping[str, str] | None = None
+) -> contextlib.AbstractContextManager[SparkSession]:
+    """The process's session, started if there is none; stopped at the end of the block that started it."""
+    return _session(master or LOCAL, name, settings or {})
+
+
+@contextlib.contextmanager
+def _session(master: str, name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    if _current is not None:
+        if master not in (LOCAL, _master):
+            raise Unavailable(f"Spark runs on {_master} in this process already; {master} needs a process of its own")
+        yield _current
+        return
+    spark = _start(master, name, settings)
+    try:
+        yield spark
+    finally:
+        stop()
+
+
+def _start(master: str, name: str, settings: Mapping[str, str]) -> SparkSession:
+    global _current, _master
+    local = master.startswith("local")
+    if local or "127.0.0.1" in master:
+        # A machine whose name does not resolve would stop Spark before it starts.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    try:
+        from pyspark.errors import PySparkException, PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise Unavailable(f"The pipeline needs its extra: pip install 'sievenet[pipeline]' ({error})") from error
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise Unavailable("The pipeline needs Java 17 or newer, and there is no `java` on the path nor a JAVA_HOME")
+    chosen = {**_SETTINGS, **_local_settings(local), **(_shipped() if not local else {}), **settings}
+    builder: Any = SparkSession.builder.master(master).appName(name)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    try:
+        spark: SparkSession = builder.getOrCreate()
+    except (PySparkException, PySparkRuntimeError, OSError) as error:
+        raise Unavailable(f"Spark on {master} did not start: {str(error)[:500]}") from error
+    spark.sparkContext.setLogLevel("FATAL")
+    _current, _master = spark, master
+    atexit.register(stop)
+    return spark
+
+
+def stop() -> None:
+    """Stop the process's session, if there is one, and its JVM."""
+    global _current
+    spark, _current = _current, None
+    if spark is None:
+        return
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        # The JVM would linger until this process ends; whoever stops a session means it.
+        gateway.shutdown()
+        if gateway.proc is not None and gateway.proc.stdin is not None:
+            gateway.proc.stdin.close()
+            with contextlib.suppress(Exception):
+                gateway.proc.wait(timeout=20)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+def _local_settings(local: bool) -> dict[str, str]:
+    options = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -XX:+UseParallelGC"
+    if not local:
+        return {"spark.driver.extraJavaOptions": options}
+    return {
+        "spark.driver.extraJavaOptions": options,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "sievenet-warehouse"),
+    }
+
+
+# -- shipping the package ---------------------------------------------------------------------
+
+
+def packed_package(folder: Path) -> Path:
+    """The package as an archive in a folder: what executors of a cluster get."""
+    source = _HERE.parent
+    staged = folder / "staged"
+    shutil.copytree(source, staged / "sievenet", ignore=shutil.ignore_patterns("__pycache__"))
+    made = shutil.make_archive(str(folder / "sievenet"), "zip", staged)
+    shutil.rmtree(staged)
+    return Path(made)
+
+
+def _shipped() -> dict[str, str]:
+    folder = Path(tempfile.mkdtemp(prefix="sievenet-ship-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = packed_package(folder)
+    # Unpacked, not on the path as a zip: compiled kernels are cached next to their sources.
+    return {"spark.archives": f"{archive}#{_UNPACKED}", "spark.executorEnv.PYTHONPATH": _UNPACKED}

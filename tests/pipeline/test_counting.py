@@ -1,0 +1,106 @@
+"""Counting on plain batches: equal to the kernels of the index and to brute force, whatever the plan."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sievenet.index import Plan
+from sievenet.index.clustering import rectangles
+from sievenet.index.evaluate import Evaluation
+from sievenet.pipeline.counting import Deliveries, Wants, fpr
+from sievenet.pipeline.covers import Covers, Interests
+from sievenet.testing.strategies import batches, schemas, subscriptions
+from sievenet.workload import Hotspots, Mixed, grid
+
+LOAD = Hotspots(schema=grid(4, hi=255), selectivity=0.3, seed=2)
+BATCH = LOAD.events(2000)
+SUBS = LOAD.subscriptions(300).filters()
+
+
+def plans(schema, subs):
+    areas = rectangles(schema, subs, 3)
+    yield Plan.regular(schema, 12)
+    yield Plan.regular(schema, 12, kind="cells")
+    yield Plan.combined(schema, 14, mbrs=areas, rest=True)
+    yield Plan.combined(schema, 14, mbrs=areas)
+    yield Plan.regular(schema, 12, list(schema.positions)[:2])
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("budget", [1, 2, 8])
+def test_deliveries_equal_those_of_the_index(number, budget):
+    plan = list(plans(LOAD.schema, SUBS))[number]
+    deliveries = Deliveries(plan, Covers.of(plan, Interests.of(LOAD.schema, SUBS), budget), len(SUBS))
+    reference = Evaluation(plan, SUBS, budget)
+    assert deliveries.total(BATCH) == reference.delivered(BATCH)
+    assert deliveries.entries == reference.entries
+    packets, each = deliveries.per_subscription(BATCH)
+    assert (packets, int(each.sum())) == deliveries.total(BATCH)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_without_a_budget_nothing_can_be_better(number):
+    plan = list(plans(LOAD.schema, SUBS))[number]
+    interests = Interests.of(LOAD.schema, SUBS)
+    whole = Deliveries(plan, Covers.of(plan, interests), len(SUBS)).per_subscription(BATCH)[1]
+    large = Deliveries(plan, Covers.of(plan, interests, 4096), len(SUBS)).per_subscription(BATCH)[1]
+    wanted = Wants(LOAD.schema, SUBS).per_subscription(BATCH)
+    assert (wanted <= whole).all()
+    assert np.array_equal(whole, large)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_content(data):
+    schema = data.draw(schemas(small=True))
+    wanted = data.draw(st.lists(subscriptions(schema, small=True), min_size=1, max_size=6))
+    batch = data.draw(batches(schema))
+    plan = Plan.regular(schema, data.draw(st.integers(0, 10)))
+    interests = Interests.of(schema, wanted)
+    exact = np.array([[s.matches(e) for s in wanted] for e in batch], bool).reshape(len(batch), len(wanted))
+    assert np.array_equal(Wants(schema, wanted).per_subscription(batch), exact.sum(axis=0))
+    assert np.array_equal(Wants(schema, wanted).per_event(batch), exact.sum(axis=1))
+    for budget in (None, 1, 4):
+        covers = Covers.of(plan, interests, budget)
+        packets, delivered = Deliveries(plan, covers, len(wanted)).per_subscription(batch)
+        assert packets == len(batch)
+        assert (delivered >= exact.sum(axis=0)).all()
+        # Made in two parts it is the same.
+        half = len(wanted) // 2
+        first, second = interests.take(range(half)), interests.take(range(half, len(wanted)))
+        parts = [Covers.of(plan, second, budget, start=half), Covers.of(plan, first, budget)]
+        again = Deliveries(plan, Covers.joined(plan, parts), len(wanted)).per_subscription(batch)[1]
+        assert np.array_equal(again, delivered)
+
+
+def test_strings_and_sets():
+    load = Mixed(seed=5)
+    batch, subs = load.events(500), load.subscriptions(200).filters()
+    plan = Plan.regular(load.schema, 24)
+    for budget in (None, 4):
+        covers = Covers.of(plan, Interests.of(load.schema, subs), budget)
+        delivered = Deliveries(plan, covers, len(subs)).per_subscription(batch)[1]
+        assert (delivered >= Wants(load.schema, subs).per_subscription(batch)).all()
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("budget", [1, 8, None])
+def test_places_that_packets_reach(number, budget):
+    plan = list(plans(LOAD.schema, SUBS))[number]
+    place = np.arange(len(SUBS)) % 70
+    deliveries = Deliveries(plan, Covers.of(plan, Interests.of(LOAD.schema, SUBS), budget), len(SUBS))
+    events, reached = deliveries.reached(BATCH.take(slice(0, 50)), place, 70)
+    assert reached.shape == (len(events), 2)
+    bits = np.unpackbits(reached.view(np.uint8), axis=1, bitorder="little")[:, :70].astype(bool)
+    for event in range(50):
+        alone = BATCH.take([event])
+        owners = deliveries.per_subscription(alone)[1]
+        expected = np.zeros(70, bool)
+        expected[place[owners > 0]] = True
+        assert np.array_equal(bits[events == event].any(axis=0), expected)
+
+
+def test_rate():
+    assert fpr(0, 0) == 0.0
+    assert fpr(10, 4) == 0.6
