@@ -9,7 +9,9 @@ Records are numbered in the order in which they lie; `alive[number]` turns zero 
 
 A *block* has 256 slots, each the number of a record.  Its *slices* are bitmaps over the slots, one row of four words
 per bucket of an attribute: bit j of row v says whether slot j admits a value in bucket v.  What the slices cannot say
-exactly, the *checks* of a slot do: rows of attribute, lo, last; or of -1 and the place of a record to be checked whole.
+exactly, the *checks* of a slot do: rows of
+column, lo, last, where the columns are those attributes that have checks; or of -1 and the place of a record to be
+checked whole.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 Array = Any
 #: Untyped on purpose: callers hand over bundles of arrays, which no signature can describe.
 compiled: Any = njit(cache=True, nogil=True)
 _intrinsic: Any = intrinsic
+_array_of: Any = make_array
 #: For what is called per filter: a call hands over arrays, which costs more than the work.
 inlined: Any = njit(cache=True, nogil=True, inline="always")
 
@@ -62,6 +66,44 @@ def lowest_bit(typingctx: Any, word: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.uint64), generate
+
+
+def _rows(context: Any, builder: Any, signature: Any, args: Any, arrays: tuple[int, ...]) -> list[Any]:
+    """Pointers to rows of four words; args alternate between arrays and indices."""
+    row = ir.VectorType(ir.IntType(64), WORDS)
+    pointers = []
+    for at in arrays:
+        array = _array_of(signature.args[at])(context, builder, args[at])
+        base = builder.bitcast(array.data, row.as_pointer())
+        pointers.append(builder.gep(base, [args[at + 1]], source_etype=row))
+    return pointers
+
+
+@_intrinsic
+def copy_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
+    """target[i] = source[j], for rows of four words, with one wide load and store."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, of = _rows(context, builder, signature, args, (0, 2))
+        row = ir.VectorType(ir.IntType(64), WORDS)
+        builder.store(builder.load(of, align=8, typ=row), to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(target, i, source, j), generate
+
+
+@_intrinsic
+def and_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
+    """target[i] &= source[j], for rows of four words; the compiler would take them one by one."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, of = _rows(context, builder, signature, args, (0, 2))
+        row = ir.VectorType(ir.IntType(64), WORDS)
+        both = builder.and_(builder.load(to, align=8, typ=row), builder.load(of, align=8, typ=row))
+        builder.store(both, to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(target, i, source, j), generate
 
 
 @compiled
@@ -111,15 +153,15 @@ def holds(words: Array, p: int, xs: Array, i: int) -> bool:
 
 
 @inlined
-def passes(checks: Array, first: int, behind: int, words: Array, xs: Array, i: int) -> bool:
-    """Whether event i passes the checks of a slot."""
+def passes(checks: Array, first: int, behind: int, values: Array, j: int, words: Array, xs: Array, i: int) -> bool:
+    """Whether event i, whose checked values are row j, passes the checks of a slot."""
     for c in range(first, behind):
-        attr = checks[c, 0]
-        if attr < 0:
+        column = checks[c, 0]
+        if column < 0:
             if not holds(words, checks[c, 1], xs, i):
                 return False
         else:
-            x = xs[i, attr]
+            x = values[j, column]
             if x < checks[c, 1] or x > checks[c, 2]:
                 return False
     return True
@@ -191,12 +233,17 @@ def match_few(
     checks: Array,
     slices: Array,
     rows: Array,
+    checked: Array,
     found_event: Array,
     found_key: Array,
     count: int,
 ) -> int:
     """Append (event, key) of every match, event by event; the new count, even beyond the room there is."""
     room = len(found_key)
+    values = np.empty((n, len(checked)), np.int64)
+    for i in range(n):
+        for column in range(len(checked)):
+            values[i, column] = xs[i, checked[column]]
     for i in range(n):
         for block in range(len(blocks)):
             attr = blocks[block, ATTR]
@@ -217,7 +264,7 @@ def match_few(
             while w0 | w1 | w2 | w3 != 0:
                 while w0 != 0:
                     at = slot + lowest_bit(w0)
-                    if passes(checks, check_ends[at], check_ends[at + 1], words, xs, i):
+                    if passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i):
                         number = slots[at]
                         if alive[number]:
                             if count < room:
@@ -257,28 +304,17 @@ def intersect(
     columns: Array, begin: int, n: int, block: int, blocks: Array, slices: Array, rows: Array, acc: Array
 ) -> None:
     """The slots of a block that n events from `begin` on may match, as bitmaps: slice by slice over all of them."""
-    m = np.uint64(n)
-    zero, one, two, three = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
     first = blocks[block, FIRST]
     for s in range(first, blocks[block, BEHIND]):
         column = columns[slices[s, S_ATTR], begin : begin + n]
-        shift = np.uint64(slices[s, S_SHIFT])
-        row = np.uint64(slices[s, S_ROW])
-        # All loads before all stores: the compiler then knows that it may use wide ones.
+        shift = np.uint8(slices[s, S_SHIFT])
+        row = slices[s, S_ROW]
         if s == first:
-            for j in range(m):
-                at = row + (np.uint64(column[j]) >> shift)
-                r0, r1, r2, r3 = rows[at, zero], rows[at, one], rows[at, two], rows[at, three]
-                acc[j, zero], acc[j, one], acc[j, two], acc[j, three] = r0, r1, r2, r3
+            for j in range(n):
+                copy_row(acc, j, rows, row + np.int64(column[j] >> shift))
         else:
-            for j in range(m):
-                at = row + (np.uint64(column[j]) >> shift)
-                r0, r1, r2, r3 = rows[at, zero], rows[at, one], rows[at, two], rows[at, three]
-                r0 &= acc[j, zero]
-                r1 &= acc[j, one]
-                r2 &= acc[j, two]
-                r3 &= acc[j, three]
-                acc[j, zero], acc[j, one], acc[j, two], acc[j, three] = r0, r1, r2, r3
+            for j in range(n):
+                and_row(acc, j, rows, row + np.int64(column[j] >> shift))
 
 
 @compiled
@@ -296,6 +332,7 @@ def match_chunk(
     slices: Array,
     rows: Array,
     used: Array,
+    checked: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -309,46 +346,58 @@ def match_chunk(
         return walk(xs, n, words, alive, found_event, found_key, count)
     if n < _MANY:
         return match_few(
-            xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows,
+            xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
             found_event, found_key, count,
         )  # fmt: skip
     room = len(found_key)
-    order = np.empty(n, np.int64)
+    order = np.empty(n, np.int32)
     starts = np.empty(BUCKETS + 1, np.int64)
     columns = np.zeros((buckets.shape[1], n), np.uint8)
+    values = np.empty((n, len(checked)), np.int64)
     acc = np.empty((_TILE, WORDS), np.uint64)
+    some = np.empty(_TILE + 1, np.int64)
+    hit = np.empty(_TILE * WORDS + 1, np.int64)
     sorted_by = np.int64(-2)
     for block in range(len(blocks)):
         if blocks[block, ATTR] != sorted_by:
             sorted_by = blocks[block, ATTR]
             sort_events(buckets, n, sorted_by, order, starts)
             for j in range(n):
-                i = order[j]
+                i = np.int64(order[j])
                 for attr in used:
                     columns[attr, j] = buckets[i, attr]
+                for column in range(len(checked)):
+                    values[j, column] = xs[i, checked[column]]
         end = starts[blocks[block, HI] + 1]
         for begin in range(starts[blocks[block, LO]], end, _TILE):
             m = min(_TILE, end - begin)
             intersect(columns, begin, m, block, blocks, slices, rows, acc)
+            # Which events have a bit left, then which of their words: by counting, not by branching, since most
+            # of these branches would be guessed wrong.
+            left = 0
             for j in range(m):
-                w0, w1, w2, w3 = acc[j, 0], acc[j, 1], acc[j, 2], acc[j, 3]
-                if w0 | w1 | w2 | w3 == 0:
-                    continue
-                i = order[begin + j]
-                slot = block * SLOTS
-                for _ in range(WORDS):
-                    while w0 != 0:
-                        at = slot + lowest_bit(w0)
-                        if passes(checks, check_ends[at], check_ends[at + 1], words, xs, i):
-                            number = slots[at]
-                            if alive[number]:
-                                if count < room:
-                                    found_event[count] = i
-                                    found_key[count] = keys[number]
-                                count += 1
-                        w0 &= w0 - np.uint64(1)
-                    w0, w1, w2, w3 = w1, w2, w3, np.uint64(0)
-                    slot += 64
+                some[left] = j
+                left += 1 if acc[j, 0] | acc[j, 1] | acc[j, 2] | acc[j, 3] != 0 else 0
+            hits = 0
+            for t in range(left):
+                for part in range(WORDS):
+                    hit[hits] = some[t] * WORDS + part
+                    hits += 1 if acc[some[t], part] != 0 else 0
+            for t in range(hits):
+                j, part = hit[t] // WORDS, hit[t] % WORDS
+                word = acc[j, part]
+                i = np.int64(order[begin + j])
+                slot = block * SLOTS + part * 64
+                while word != 0:
+                    at = slot + lowest_bit(word)
+                    if passes(checks, check_ends[at], check_ends[at + 1], values, begin + j, words, xs, i):
+                        number = slots[at]
+                        if alive[number]:
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = keys[number]
+                            count += 1
+                    word &= word - np.uint64(1)
     return count
 
 
@@ -369,6 +418,7 @@ def match_one(
     slices: Array,
     rows: Array,
     used: Array,
+    checked: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -380,7 +430,7 @@ def match_one(
         return walk(xs, 1, words, alive, found_event, found_key, count)
     fill_buckets(xs, 1, edges, used, buckets)
     return match_few(
-        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows,
+        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
         found_event, found_key, count,
     )  # fmt: skip
 
@@ -623,8 +673,9 @@ def make_copies(words: Array, places: Array, edges: Array, chosen: Array, copies
 
 
 @compiled
-def count_constraints(words: Array, places: Array, slots: Array, blocks: Array, counts: Array) -> None:
-    """`counts[block, attr]`: how many slots of a block constrain an attribute."""
+def count_constraints(words: Array, places: Array, slots: Array, blocks: Array, counts: Array) -> int:
+    """`counts[block, attr]`: how many slots of a block constrain an attribute; the sum of all."""
+    total = 0
     for block in range(len(blocks)):
         for j in range(blocks[block, FILLED]):
             p = places[slots[block * SLOTS + j]]
@@ -632,7 +683,9 @@ def count_constraints(words: Array, places: Array, slots: Array, blocks: Array, 
             q = p + 2
             while q < end:
                 counts[block, words[q] >> 32] += 1
+                total += 1
                 q += 1 + 2 * (words[q] & _LOW)
+    return total
 
 
 @compiled
@@ -648,27 +701,44 @@ def fill_slices(
     rows: Array,
 ) -> None:
     """Write the bitmaps.  `copies[slot]` are the first and last bucket of the slot's copy."""
-    here = np.empty(len(sizes), np.int64)
+    here = np.full(len(sizes), -1, np.int64)
+    free = np.empty((len(sizes), WORDS), np.uint64)
     for block in range(len(blocks)):
-        here[:] = -1
-        for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
-            here[slices[s, S_ATTR]] = s
-        for j in range(blocks[block, FILLED]):
+        first, behind, filled = blocks[block, FIRST], blocks[block, BEHIND], blocks[block, FILLED]
+        for s in range(first, behind):
+            here[slices[s, S_ATTR]] = s - first
+            for part in range(WORDS):
+                bits = min(max(filled - 64 * part, 0), 64)
+                free[s - first, part] = 0 if bits == 0 else np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> np.uint64(64 - bits)
+        # A slot that does not constrain an attribute admits every bucket of it.
+        for j in range(filled):
+            p = places[slots[block * SLOTS + j]]
+            end = p + (words[p + 1] & _LENGTH_MASK)
+            q = p + 2
+            while q < end:
+                s = here[words[q] >> 32]
+                if s >= 0:
+                    free[s, j >> 6] &= ~(np.uint64(1) << np.uint64(j & 63))
+                q += 1 + 2 * (words[q] & _LOW)
+        for s in range(first, behind):
+            attr = slices[s, S_ATTR]
+            lo, hi = 0, sizes[attr] - 1
+            if attr == blocks[block, ATTR]:
+                lo, hi = blocks[block, LO], blocks[block, HI]
+            for v in range(lo >> slices[s, S_SHIFT], (hi >> slices[s, S_SHIFT]) + 1):
+                for part in range(WORDS):
+                    rows[slices[s, S_ROW] + v, part] = free[s - first, part]
+        for j in range(filled):
             slot = block * SLOTS + j
             part, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
             p = places[slots[slot]]
             end = p + (words[p + 1] & _LENGTH_MASK)
             q = p + 2
-            # Slices of attributes that this record does not constrain are marked at the end.
-            touched = 0
             while q < end:
                 attr = words[q] >> 32
                 n = words[q] & _LOW
-                s = here[attr]
-                if s >= 0:
-                    here[attr] = -2 - s
-                    touched += 1
-                    shift, row = slices[s, S_SHIFT], slices[s, S_ROW]
+                if here[attr] >= 0:
+                    shift, row = slices[first + here[attr], S_SHIFT], slices[first + here[attr], S_ROW]
                     least, most = 0, BUCKETS - 1
                     if attr == blocks[block, ATTR]:
                         least, most = copies[slot, 0], copies[slot, 1]
@@ -679,16 +749,8 @@ def fill_slices(
                             for v in range(lo >> shift, (hi >> shift) + 1):
                                 rows[row + v, part] |= bit
                 q += 1 + 2 * n
-            for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
-                attr = slices[s, S_ATTR]
-                if here[attr] < -1:
-                    here[attr] = -2 - here[attr]
-                else:
-                    lo, hi = 0, sizes[attr] - 1
-                    if attr == blocks[block, ATTR]:
-                        lo, hi = blocks[block, LO], blocks[block, HI]
-                    for v in range(lo >> slices[s, S_SHIFT], (hi >> slices[s, S_SHIFT]) + 1):
-                        rows[slices[s, S_ROW] + v, part] |= bit
+        for s in range(first, behind):
+            here[slices[s, S_ATTR]] = -1
 
 
 @compiled
@@ -718,9 +780,8 @@ def fill_checks(
     edges: Array,
     check_ends: Array,
     checks: Array,
-    fill: bool,
-) -> None:
-    """Write what the slices leave open; without `fill` only count: `check_ends[slot + 1]` is where a slot's end."""
+) -> int:
+    """Write what the slices leave open; how much that is.  `check_ends[slot + 1]` is where a slot's checks end."""
     fine = np.zeros(len(edges), np.bool_)
     at = 0
     for block in range(len(blocks)):
@@ -739,17 +800,16 @@ def fill_checks(
                     n = words[q] & _LOW
                     if not (fine[attr] and _exact(words, q, edges)):
                         whole |= n > 1
-                        if fill and not whole and at < len(checks):
-                            checks[at, 0], checks[at, 1], checks[at, 2] = attr, words[q + 1], words[q + 2]
+                        checks[at, 0], checks[at, 1], checks[at, 2] = attr, words[q + 1], words[q + 2]
                         at += 1
                     q += 1 + 2 * n
                 if whole:
                     at = begin + 1
-                    if fill:
-                        checks[begin, 0], checks[begin, 1], checks[begin, 2] = -1, p, 0
+                    checks[begin, 0], checks[begin, 1], checks[begin, 2] = -1, p, 0
             check_ends[slot + 1] = at
         for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
             fine[slices[s, S_ATTR]] = False
+    return at
 
 
 @compiled
@@ -789,20 +849,24 @@ def find_key(table: Array, key: int) -> int:
 
 
 @compiled
-def put_key(table: Array, key: int, row: int) -> None:
-    """Enter a key that is not there yet; there is room."""
+def put_key(table: Array, key: int, row: int) -> int:
+    """Enter a key or change its row; the row it had, or `UNUSED`.  There is room."""
     mask = len(table) - 1
     at = _home(key, mask)
-    while table[at, 1] != UNUSED:
+    while table[at, 1] != UNUSED and table[at, 0] != key:
         at = (at + 1) & mask
+    old = table[at, 1]
     table[at, 0], table[at, 1] = key, row
+    return old
 
 
 @compiled
-def put_keys(table: Array, keys: Array, rows: Array) -> None:
-    """Enter keys that are not there yet; there is room."""
+def put_keys(table: Array, keys: Array, rows: Array) -> Array:
+    """The same for many keys."""
+    old = np.empty(len(keys), np.int64)
     for j in range(len(keys)):
-        put_key(table, keys[j], rows[j])
+        old[j] = put_key(table, keys[j], rows[j])
+    return old
 
 
 @compiled

@@ -38,20 +38,23 @@ class KeyTable:
         """The row of a key, negative if there is none."""
         return int(k.find_key(self._table, key))
 
-    def put(self, key: int, row: int) -> None:
-        """Enter a key that is not there yet."""
+    def put(self, key: int, row: int) -> int:
+        """Enter a key or change its row; the row it had, negative if it is new."""
         self._room(1)
-        k.put_key(self._table, key, row)
+        old = int(k.put_key(self._table, key, row))
+        self._size += old < 0
+        return old
 
-    def put_many(self, keys: Ints, rows: Ints) -> None:
-        """Enter keys that are not there yet."""
+    def put_many(self, keys: Ints, rows: Ints) -> Ints:
+        """Enter many keys; the rows they had, negative where new."""
         self._room(len(keys))
-        k.put_keys(self._table, keys, rows)
+        old: Ints = k.put_keys(self._table, keys, rows)
+        self._size += int(np.count_nonzero(old < 0))
+        return old
 
     def _room(self, more: int) -> None:
-        self._size += more
-        if 4 * self._size > 3 * len(self._table):
-            self._resize(1 << (4 * self._size // 3).bit_length())
+        if 4 * (self._size + more) > 3 * len(self._table):
+            self._resize(1 << (4 * (self._size + more) // 3).bit_length())
 
     def take(self, key: int) -> int:
         """Remove a key; its row, negative if there was none."""

@@ -81,6 +81,8 @@ class Level:
     slots: npt.NDArray[np.uint32]
     check_ends: npt.NDArray[np.uint32]
     checks: Ints
+    #: Attributes that checks are about.
+    checked: Ints
     slices: Ints
     rows: npt.NDArray[np.uint64]
     #: Records that live.
@@ -92,7 +94,8 @@ class Level:
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
         records = self.words, self.alive, self.keys
-        return *records, self.blocks, self.slots, self.check_ends, self.checks, self.slices, self.rows, self.used
+        slices = self.slices, self.rows, self.used, self.checked
+        return *records, self.blocks, self.slots, self.check_ends, self.checks, *slices
 
     @property
     def nbytes(self) -> int:
@@ -113,6 +116,7 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         slots=np.empty(0, np.uint32),
         check_ends=np.empty(0, np.uint32),
         checks=np.empty((0, 3), np.int64),
+        checked=np.empty(0, np.int64),
         slices=np.empty((0, 3), np.int64),
         rows=np.empty((0, k.WORDS), np.uint64),
         live=len(alive),
@@ -142,9 +146,9 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
-    slices, rows = _slices(ordered, where, slots, blocks, sizes)
+    slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
     k.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
-    check_ends, checks = _checks(ordered, where, slots, blocks, slices, edges)
+    check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
     return Level(
         words=ordered,
         alive=np.ones(len(places), np.uint8),
@@ -156,6 +160,7 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
         slots=slots,
         check_ends=check_ends,
         checks=checks,
+        checked=checked,
         slices=slices,
         rows=rows,
         live=len(places),
@@ -226,10 +231,10 @@ def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 def _slices(
     words: Ints, places: Ints, slots: npt.NDArray[np.uint32], blocks: Ints, sizes: Ints
-) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """The table of slices, most constrained attributes first, and room for their rows."""
+) -> tuple[Ints, npt.NDArray[np.uint64], int]:
+    """The table of slices, most constrained attributes first, room for their rows, and the constraints of all slots."""
     counts = np.zeros((len(blocks), len(sizes)), np.int64)
-    k.count_constraints(words, places, slots, blocks, counts)
+    constraints = k.count_constraints(words, places, slots, blocks, counts)
     clustered = blocks[:, k.ATTR] >= 0
     counts[clustered, blocks[clustered, k.ATTR]] = k.SLOTS + 1
     # Every block has a slice; one of a single row lets everything pass.
@@ -253,13 +258,19 @@ def _slices(
     slices[:, k.S_ROW] = ends - height - np.where(own, blocks[block, k.LO], 0)
     blocks[:, k.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
     blocks[:, k.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
-    return slices, np.zeros((int(height.sum()), k.WORDS), np.uint64)
+    return slices, np.empty((int(height.sum()), k.WORDS), np.uint64), constraints
 
 
-def _checks(words: Ints, places: Ints, slots: Any, blocks: Ints, slices: Ints, edges: Ints) -> tuple[Any, Ints]:
-    """What the slices cannot say: where each slot's checks end, and the checks."""
+def _checks(
+    words: Ints, places: Ints, slots: Any, blocks: Ints, slices: Ints, edges: Ints, most: int
+) -> tuple[Any, Ints, Ints]:
+    """What the slices cannot say: where each slot's checks end, the checks, and the attributes they are about."""
     ends = np.zeros(len(slots) + 1, np.uint32)
-    k.fill_checks(words, places, slots, blocks, slices, edges, ends, np.empty((0, 3), np.int64), False)
-    checks = np.empty((int(ends[-1]), 3), np.int64)
-    k.fill_checks(words, places, slots, blocks, slices, edges, ends, checks, True)
-    return ends, checks
+    room = np.empty((most, 3), np.int64)
+    checks = room[: k.fill_checks(words, places, slots, blocks, slices, edges, ends, room)].copy()
+    # From attributes to columns.
+    column = np.full(len(edges) + 1, -1, np.int64)
+    checked = np.flatnonzero(np.bincount(checks[:, 0] + 1, minlength=len(column))[1:])
+    column[checked] = np.arange(len(checked))
+    checks[:, 0] = column[checks[:, 0]]
+    return ends, checks, checked

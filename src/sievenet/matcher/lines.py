@@ -27,8 +27,8 @@ from sievenet.content.valueset import ALL, BOOL, ValueSet
 __all__ = ["Intern", "ranked_pairs", "schema_pairs"]
 
 _MAX: Final = (1 << 63) - 1
-_DOUBLE: Final = struct.Struct("<d")
-_LONG: Final = struct.Struct("<q")
+_TWO_DOUBLES: Final = struct.Struct("=2d")
+_TWO_LONGS: Final = struct.Struct("=2q")
 _LOWEST, _HIGHEST = ALL.cuts
 
 #: A set of values as first and last key of every stretch, flat.
@@ -52,13 +52,16 @@ def _whole(values: ValueSet) -> list[int]:
 
 
 def _real(values: ValueSet) -> list[int]:
-    keys = []
-    leaving = 0
-    for _, value, side in values.cuts:
-        bits = _LONG.unpack(_DOUBLE.pack(value + 0.0))[0]
-        keys.append((bits if bits >= 0 else bits ^ _MAX) + side - leaving)
-        leaving ^= 1
-    return keys
+    cuts = values.cuts
+    # Adding 0.0 makes both zeros one.
+    if len(cuts) == 2:
+        (_, lo, lo_side), (_, hi, hi_side) = cuts
+        bits: tuple[int, ...] = _TWO_LONGS.unpack(_TWO_DOUBLES.pack(lo + 0.0, hi + 0.0))
+        sides = [lo_side, hi_side - 1]
+    else:
+        bits = struct.unpack(f"={len(cuts)}q", struct.pack(f"={len(cuts)}d", *(cut[1] + 0.0 for cut in cuts)))
+        sides = [cut[2] - (i & 1) for i, cut in enumerate(cuts)]
+    return [(b if b >= 0 else b ^ _MAX) + side for b, side in zip(bits, sides, strict=True)]
 
 
 def _bool(values: ValueSet) -> list[int]:

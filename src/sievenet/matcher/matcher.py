@@ -1,12 +1,13 @@
 """`Matcher`: exact matching of events against very many subscriptions, which come and go.
 
     add ──► pending ──(more than a few hundred)──► level ──► … ──► level
-            walked over                            └ a level swallows those up to twice its size ┘
+            walked over                            four of a size become one of the next
 
-It is a log-structured set.  Filters are added to an unstructured store; when a match finds it too long, it is merged,
-together with every level that is not much larger, into a new level (`level` tells how one is built).  A filter thus
-takes part in O(log n) merges, and an event looks at O(log n) levels.  Removing marks the record; a level of which half
-is gone is merged at the next occasion.  Nothing is done in the background: matching pays for what was added before.
+It is a log-structured set.  Filters are added to an unstructured store; when a match finds it too long, it becomes a
+level (`level` tells how one is built), and whenever there are four levels of about one size, they become one.  A filter
+thus takes part in O(log n) merges, and an event looks at O(log n) levels; after enough events, at one only.  Removing
+marks the record; a level of which half is gone is built anew.  Nothing is done in the background: matching pays for
+what was changed before, and its first call after many changes takes longer.
 
 Every answer is exact: a key is reported if and only if ``matches`` of its filter or subscription says so.
 """
@@ -35,10 +36,14 @@ Ints = npt.NDArray[np.int64]
 
 #: Pending filters that matching walks over before it merges them.
 _WALKED: Final = 256
-#: A new level swallows others up to this many times its size.
-_APPETITE: Final = 2
+#: Levels of about one size (within a factor of four) that become one.
+_FAN: Final = 4
+#: Additional levels that may be visited, per filter, before all become one.
+_PATIENCE: Final = 10
+#: What a single event costs in terms of events of a batch.
+_SINGLE: Final = 8
 #: Events handled at a time: their keys and one group of filters fit the cache together.
-_CHUNK: Final = 8192
+_CHUNK: Final = 32768
 #: Bits of a record's number in `_where`.
 _NUMBER_BITS: Final = 40
 _NUMBER: Final = (1 << _NUMBER_BITS) - 1
@@ -65,6 +70,8 @@ class Matcher:
         self._pending = Pending(self._reader.attributes)
         #: Levels by number, from 1; store 0 is `_pending`.
         self._levels: dict[int, Level] = {}
+        #: Visits to additional levels since there was one level only.
+        self._debt = 0
         self._scratch = _Scratch()
 
     def __len__(self) -> int:
@@ -89,12 +96,12 @@ class Matcher:
         except Exception:
             self._free_rows.append(row)
             raise
-        if self._rows.find(key) >= 0:
-            self.remove(key)
         if row >= len(self._where):
             self._where = np.resize(self._where, 2 * len(self._where))
         self._where[row] = self._pending.append(words, 1)
-        self._rows.put(key, row)
+        old = self._rows.put(key, row)
+        if old >= 0:
+            self._drop(old)
 
     def add_many(self, keys: Iterable[int], what: Iterable[Filter | Subscription]) -> None:
         """Add many; all or, if one of them does not fit, none."""
@@ -126,15 +133,14 @@ class Matcher:
         except Exception:
             self._free_rows += taken
             raise
-        for key in new:
-            if self._rows.find(key) >= 0:
-                self.remove(key)
         first = self._pending.append(words, len(records))
         if self._next_row > len(self._where):
             self._where = np.resize(self._where, max(self._next_row, 2 * len(self._where)))
         self._where[records] = np.arange(first, first + len(records))
         self._many.update(many)
-        self._rows.put_many(np.array(list(new), np.int64), np.array(list(new.values()), np.int64))
+        old = self._rows.put_many(np.array(list(new), np.int64), np.array(list(new.values()), np.int64))
+        for row in old[old >= 0].tolist():
+            self._drop(row)
 
     def _new_row(self) -> int:
         if self._free_rows:
@@ -147,6 +153,10 @@ class Matcher:
         row = self._rows.take(_checked(key))
         if row < 0:
             raise InvalidInput(expected="a key that was added", got=key)
+        self._drop(row)
+
+    def _drop(self, row: int) -> None:
+        """Forget what a key's row stood for."""
         self._free_rows.append(row)
         if row not in self._many:
             self._kill(row)
@@ -175,34 +185,45 @@ class Matcher:
         for key in wanted:
             self.remove(key)
 
-    def _settle(self) -> list[Level]:
-        """Merge what should be merged; the levels to look at."""
+    def _settle(self, events: int) -> list[Level]:
+        """Merge what should be merged before so many events are matched; the levels to look at."""
         pending = self._pending
         if pending.built > _WALKED:
-            self._merge()
-        stale = [slot for slot, level in self._levels.items() if 2 * level.live < level.built]
-        for slot in stale:
-            level = self._levels.pop(slot)
-            if level.live:
-                self._put(merge([level], self._reader.attributes))
+            self._merge(self._due(pending.live))
+        for number, level in list(self._levels.items()):
+            if 2 * level.live < level.built:
+                self._unite([self._levels.pop(number)])
+        # Several levels cost each event something; when that has come to what one level would cost, make it one.
+        self._debt += events * (len(self._levels) - 1)
+        if self._debt > _PATIENCE * len(self._rows) and len(self._levels) > 1:
+            self._merge(list(self._levels))
         levels = list(self._levels.values())
-        if pending.live:
-            levels.append(pending.level(self._reader.attributes))
+        if self._pending.live:
+            levels.append(self._pending.level(self._reader.attributes))
         if self._scratch.attributes != self._reader.attributes:
             self._scratch.fit(self._reader)
         return levels
 
-    def _merge(self) -> None:
-        size = self._pending.live
-        stores: list[Pending | Level] = [self._pending]
-        for slot, level in sorted(self._levels.items(), key=lambda each: each[1].live):
-            if level.live > _APPETITE * size:
-                break
-            size += level.live
-            stores.append(self._levels.pop(slot))
-        if size:
-            self._put(merge(stores, self._reader.attributes))
+    def _due(self, size: int) -> list[int]:
+        """The levels that so many new filters should be merged with: all up to a tier that is full."""
+        due: list[int] = []
+        while True:
+            tier = size.bit_length() // 2
+            lower = [n for n, level in self._levels.items() if level.live.bit_length() // 2 <= tier and n not in due]
+            if sum(self._levels[n].live.bit_length() // 2 == tier for n in lower) < _FAN - 1:
+                return due
+            due += lower
+            size += sum(self._levels[n].live for n in lower)
+
+    def _merge(self, due: list[int]) -> None:
+        self._unite([self._pending, *(self._levels.pop(n) for n in due)])
         self._pending = Pending(self._reader.attributes)
+        if len(self._levels) <= 1:
+            self._debt = 0
+
+    def _unite(self, stores: list[Pending | Level]) -> None:
+        if any(store.live for store in stores):
+            self._put(merge(stores, self._reader.attributes))
 
     def _put(self, level: Level) -> None:
         slot = next(i for i in range(1, len(self._levels) + 2) if i not in self._levels)
@@ -213,7 +234,7 @@ class Matcher:
 
     def match(self, event: Event | Record) -> list[int]:
         """The keys of all subscriptions that match an event, ascending."""
-        levels = self._settle()
+        levels = self._settle(_SINGLE)
         scratch, reader = self._scratch, self._reader
         values = reader.one(event, scratch.raw)
         count = 0
@@ -250,7 +271,7 @@ class Matcher:
 
     def _chunks(self, columns: Columns) -> Iterator[tuple[int, Ints, Ints]]:
         """Offsets and keys, chunk by chunk."""
-        levels = self._settle()
+        levels = self._settle(len(columns))
         attributes = self._reader.attributes
         chunk = min(_CHUNK, len(columns))
         xs = np.empty((chunk, attributes), np.int64)
