@@ -7,7 +7,7 @@ import pytest
 
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import MANY, Edge
-from sievenet.client.feed import Feed
+from sievenet.client.feed import Feed, Tally
 from sievenet.client.ledger import Registration
 from sievenet.client.receiver import Receiver
 from sievenet.content import Attribute, Schema, parse_subscription
@@ -148,6 +148,7 @@ class Owner:
     def __init__(self):
         self.rooms = 0
         self.closed = []
+        self.tally = Tally()
 
     async def unsubscribe(self, feed):
         self.closed.append(feed)

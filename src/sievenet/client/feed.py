@@ -25,7 +25,7 @@ from sievenet.client.ledger import Registration
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 
-__all__ = ["Callback", "Feed", "FeedStatistics"]
+__all__ = ["Callback", "Feed", "FeedStatistics", "Tally"]
 
 log = logging.getLogger("sievenet.client")
 
@@ -55,8 +55,20 @@ class FeedStatistics:
         return self.false_positives / max(1, self.false_positives + self.delivered)
 
 
+class Tally:
+    """Counts of all feeds of a node together, so that a report need not ask thousands of feeds."""
+
+    __slots__ = ("delivered", "dropped")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.dropped = 0
+
+
 class Owner(Protocol):
     """What a feed needs of its node."""
+
+    tally: Tally
 
     async def unsubscribe(self, feed: Feed) -> None:
         """Take the subscription back."""
@@ -106,8 +118,10 @@ class Feed:
             self._report()
             return False
         self._delivered += 1
+        self._owner.tally.delivered += 1
         self.latency.add((delivery.received - delivery.sent) / 1e9)
         if inbox.dropped != dropped:
+            self._owner.tally.dropped += 1
             self._report()
         if self._waiters:
             self._wake()

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edge
-from sievenet.client.feed import Callback, Feed
+from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.latency import Latency
 from sievenet.client.ledger import Kind, Ledger, Registration
@@ -67,7 +67,7 @@ class Node:
         self._feeds: dict[int, Feed] = {}
         self._reported = p.Report()
         self._turn = 0
-        self._gone_delivered = self._gone_dropped = 0
+        self.tally = Tally()
         self._session = Session(
             parse_url(url),
             self._catalog,
@@ -252,10 +252,7 @@ class Node:
 
     def _drop(self, feed: Feed) -> None:
         entry = feed.registration
-        if self._feeds.pop(entry.id, None) is not None:
-            counts = feed.statistics()
-            self._gone_delivered += counts.delivered
-            self._gone_dropped += counts.dropped
+        self._feeds.pop(entry.id, None)
         self._receiver.disconnect(entry.id)
         edge = self._edges.get(entry.category)
         if edge is not None:
@@ -347,13 +344,12 @@ class Node:
 
     def statistics(self) -> NodeStatistics:
         """Counts since the node began."""
-        feeds = [feed.statistics() for feed in self._feeds.values()]
         return NodeStatistics(
             published=self._outbox.published,
             unwanted=self._outbox.unwanted,
             received=self._receiver.statistics(),
-            delivered=self._gone_delivered + sum(f.delivered for f in feeds),
-            dropped=self._gone_dropped + sum(f.dropped for f in feeds),
+            delivered=self.tally.delivered,
+            dropped=self.tally.dropped,
             losses=self._session.losses,
             connected=self._session.connected,
         )
