@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from sievenet.content import Filter, Subscription
+from sievenet.content import Cut, Filter, Subscription
 from sievenet.control.registrations import key_of
 from sievenet.index import Dz, DzSet, Plan
 from sievenet.index.cover import Boxes, cover_words
@@ -44,7 +44,9 @@ class Coverer:
         self._scales = encoder.scales
         self._names = [scale.attribute.name for scale in self._scales]
         self._whole = [(0, (1 << scale.bits) - 1) for scale in self._scales]
-        self._known: list[dict[object, Span | None]] = [{} for _ in self._scales]
+        #: Per attribute where intervals begin and end on the grid, by their cuts.
+        self._starts: list[dict[Cut, int]] = [{} for _ in self._scales]
+        self._stops: list[dict[Cut, int]] = [{} for _ in self._scales]
         self._simple = len(plan.regions) == 1 and not plan.regions[0].bounds and bool(self._scales)
         self._regions: list[tuple[Filter, Plan]] = []
         if len(plan.regions) > 1:
@@ -77,18 +79,20 @@ class Coverer:
             if values is None:
                 found.append(self._whole[d])
                 continue
-            known = self._known[d]
             cuts = values.cuts
-            try:
-                span = known[cuts]
-            except KeyError:
-                spans = self._scales[d].spans(values) if len(cuts) == 2 else ()
-                span = spans[0] if len(spans) == 1 else None
-                if len(known) >= _MOST:
-                    known.clear()
-                known[cuts] = span
-            if span is None:
+            if len(cuts) != 2:
                 return None
+            try:
+                span = self._starts[d][cuts[0]], self._stops[d][cuts[1]]
+            except KeyError:
+                spans = self._scales[d].spans(values)
+                if len(spans) != 1 or self._scales[d].kind == "hash":
+                    return None
+                span = spans[0]
+                if len(self._starts[d]) + len(self._stops[d]) >= _MOST:
+                    self._starts[d].clear()
+                    self._stops[d].clear()
+                self._starts[d][cuts[0]], self._stops[d][cuts[1]] = span
             found.append(span)
         return found
 

@@ -13,8 +13,17 @@ from typing import Any
 import msgspec
 
 from sievenet.content import Schema, Subscription
-from sievenet.content.codec import encode_subscription
-from sievenet.control.commands import Advertise, Command, Join, Leave, Register, Subscribe, Unadvertise, Unsubscribe
+from sievenet.control.commands import (
+    Advertise,
+    Command,
+    Join,
+    Leave,
+    Register,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    encode_content,
+)
 from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
 from sievenet.control.journal import Journal
@@ -225,7 +234,7 @@ class ControlPlane:
     async def advertise(self, client: str, id: int, subscription: Subscription) -> None:
         """A client will publish this; returns when the switches know."""
         category = self._known(subscription)
-        await self._ask(Advertise(client, id, category.number, encode_subscription(subscription)), subscription)
+        await self._ask(Advertise(client, id, category.number, encode_content(subscription)), subscription)
 
     async def unadvertise(self, client: str, id: int) -> None:
         """Take an advertisement back."""
@@ -234,7 +243,7 @@ class ControlPlane:
     async def subscribe(self, client: str, id: int, subscription: Subscription) -> None:
         """A client wants this; when it returns, whatever is published from now on is delivered."""
         category = self._known(subscription)
-        await self._ask(Subscribe(client, id, category.number, encode_subscription(subscription)), subscription)
+        await self._ask(Subscribe(client, id, category.number, encode_content(subscription)), subscription)
 
     async def unsubscribe(self, client: str, id: int) -> None:
         """Take a subscription back."""

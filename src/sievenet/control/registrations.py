@@ -257,17 +257,27 @@ class Registrations:
 
     def _settle(self, node: Node) -> None:
         """The masks of a node changed: bring those below in line, noting what was."""
+        was = self._was
         stack = [node]
-        note = self._note
         while stack:
             node = stack.pop()
-            note(node)
             above = node.parent
-            to, frm = (node.to, node.frm) if above is None else (node.to | above.all_to, node.frm | above.all_frm)
-            if to != node.all_to or frm != node.all_frm:
+            all_to, all_frm = node.all_to, node.all_frm
+            if above is None:
+                to, frm = node.to, node.frm
+                if node not in was:
+                    here = all_to & all_frm
+                    was[node] = here, here
+            else:
+                to, frm = node.to | above.all_to, node.frm | above.all_frm
+                if node not in was:  # as `_note`, here for speed
+                    here = all_to & all_frm
+                    before = was.get(above)
+                    was[node] = here, here & ~(above.all_to & above.all_frm if before is None else before[0])
+            if to != all_to or frm != all_frm:
                 node.all_to, node.all_frm = to, frm
-                # Noted even if its own masks turn out to be the same: the wires new at a child
-                # depend on its parent's.  Nothing further below does then.
+                # Children are noted even if their own masks turn out to be the same: the wires new
+                # at a child depend on its parent's.  Nothing further below does then.
                 if node.zero is not None:
                     stack.append(node.zero)
                 if node.one is not None:
@@ -330,12 +340,14 @@ class Registrations:
             now = now_new = node.all_to & node.all_frm
             if above is not None:
                 now_new &= ~(above.all_to & above.all_frm)
+            # A switch is concerned if it has a flow here before or after and anything differs.
+            either = old_new | now_new
+            if not either:
+                continue
             differing = old ^ now | old_new ^ now_new
             if not differing:
                 continue
             result.used |= now
-            # A switch is concerned if it has a flow here before or after and anything differs.
-            either = old_new | now_new
             match: Match | None = None
             length = node.length
             fewer, other = (either, differing) if either.bit_count() < differing.bit_count() else (differing, either)

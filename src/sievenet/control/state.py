@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from sievenet.content import Schema, Subscription
-from sievenet.content.codec import decode_subscription
 from sievenet.control.commands import (
     Advertise,
     Command,
@@ -27,6 +26,7 @@ from sievenet.control.commands import (
     Unadvertise,
     Unsubscribe,
     decode_command,
+    decode_content,
     encode_command,
 )
 from sievenet.control.registrations import Node
@@ -72,14 +72,14 @@ class Entry:
 
     @property
     def content(self) -> bytes:
-        """The codec's bytes of what it says."""
+        """The bytes of what it says."""
         command = decode_command(self.record)
         assert isinstance(command, Advertise | Subscribe)
         return command.content
 
     def subscription(self, schema: Schema) -> Subscription:
         """What it says."""
-        return decode_subscription(schema, self.content)
+        return decode_content(schema, self.content)
 
 
 class Client:
