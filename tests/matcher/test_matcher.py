@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sievenet.matcher import Matcher, level, matcher
+from sievenet.workload import Mixed
 from tests.matcher import strategies as ours
 
 SCHEMA = ours.SCHEMA
@@ -140,3 +141,33 @@ TestComing = Coming.TestCase
 TestComing.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
 TestComingSchemaless = ComingSchemaless.TestCase
 TestComingSchemaless.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+
+
+@pytest.mark.parametrize("worth", [64, 512])
+def test_agrees_with_matches_at_size(monkeypatch, worth):
+    """Full blocks, copies, edges at quantiles, several chunks, and growing in levels."""
+    monkeypatch.setattr(level, "_WORTH", worth)
+    monkeypatch.setattr(matcher, "_CHUNK", 100)
+    load = Mixed(match=2e-3, seed=3)
+    wanted = dict(enumerate(load.subscriptions(3000)))
+    batch = load.events(250)
+    found = Matcher(load.schema)
+    found.add_many(range(1000), [wanted[key] for key in range(1000)])
+    for key in range(1000, 3000):
+        found.add(key, wanted[key])
+        if key % 300 == 0:
+            found.match(batch[0])
+    for key in range(0, 3000, 7):
+        found.remove(key)
+        del wanted[key]
+    expected = [brute(wanted, event) for event in batch]
+    assert [found.match(event) for event in batch] == expected
+    assert len(found.statistics().levels) > 1
+    assert [keys.tolist() for keys in found.match_batch(batch)] == expected
+    # So many events that the levels become one.
+    for _ in range(200):
+        found.counts_batch(batch)
+    assert len(found.statistics().levels) == 1
+    assert [keys.tolist() for keys in found.match_batch(batch)] == expected
+    clustered_blocks = found.statistics().levels[0]
+    assert clustered_blocks.unclustered < clustered_blocks.blocks

@@ -709,7 +709,8 @@ def fill_slices(
             here[slices[s, S_ATTR]] = s - first
             for part in range(WORDS):
                 bits = min(max(filled - 64 * part, 0), 64)
-                free[s - first, part] = 0 if bits == 0 else np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> np.uint64(64 - bits)
+                full = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+                free[s - first, part] = full >> np.uint64(64 - bits) if bits else np.uint64(0)
         # A slot that does not constrain an attribute admits every bucket of it.
         for j in range(filled):
             p = places[slots[block * SLOTS + j]]
