@@ -10,7 +10,8 @@ from click.testing import CliRunner
 import sievenet.sync
 from sievenet.cli import main
 from sievenet.content import parse_event
-from sievenet.index import Plan
+from sievenet.index import Dz, Plan
+from sievenet.network import Add, Delete, Flow
 from sievenet.workload.samples import load_schema
 from tests.fabric.harness import fabric_in_thread
 
@@ -126,7 +127,19 @@ def test_status(call, watcher):
     assert len(found["switches"]) == 10
     text = call("status").stdout
     assert "watcher" in text
+    assert "10 of 10 switches hold what they should" in call("status", "--check").stdout
+    assert json.loads(call("status", "--check", "--json").stdout) == {"ok": True, "switches": 10, "differing": []}
     assert "false positive rate" in text
+
+
+def test_a_switch_that_holds_something_else_is_found(call, watcher, daemon):
+    flow = Flow.of(1, Dz.parse("0101"), 1)
+    daemon.plane.forwarding.install("s3", [Add(flow)])
+    try:
+        assert "s3: 0 flows missing, 1 too many" in call("status", "--check", code=2).stdout
+    finally:
+        daemon.plane.forwarding.install("s3", [Delete(flow)])
+    call("status", "--check")
 
 
 def test_topo(call, watcher):

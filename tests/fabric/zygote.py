@@ -13,17 +13,9 @@ import os
 import sys
 
 from sievenet.config import load_config
-from sievenet.content import Attribute, Schema, parse_subscription
 from sievenet.daemon import daemon as daemon_module
-from sievenet.daemon.daemon import Daemon
+from sievenet.daemon.daemon import Daemon, warm_up
 from sievenet.daemon.server import Server
-from sievenet.index import Plan
-
-
-def warm() -> None:
-    """Load what would otherwise be loaded by the first request of every daemon."""
-    schema = Schema("warm", (Attribute("x", "int", lo=0, hi=9),))
-    Plan.regular(schema, 8).cover(parse_subscription("x < 5", schema), 8)
 
 
 def live(settings: dict[str, object], report: int) -> None:
@@ -51,7 +43,7 @@ def live(settings: dict[str, object], report: int) -> None:
 
 
 def main() -> None:
-    warm()
+    warm_up()
     say({})
     born = None
     for line in sys.stdin:

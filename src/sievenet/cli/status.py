@@ -16,9 +16,12 @@ __all__ = ["status", "status_tables"]
 
 
 @click.command()
+@click.option(
+    "--check", is_flag=True, help="Compare every switch's table with what it should hold; exit code 2 if one differs."
+)
 @url_option
 @json_option
-def status(url: str | None, as_json: bool) -> None:
+def status(check: bool, url: str | None, as_json: bool) -> None:
     """Show what a running fabric does.
 
     Traffic, with latency and false positives as clients report them; categories, clients, switches.
@@ -27,12 +30,29 @@ def status(url: str | None, as_json: bool) -> None:
     Examples:
       $ sievenet status  # needs a running fabric
       $ sievenet status --json  # needs a running fabric
+      $ sievenet status --check  # needs a running fabric
     """
+    if check:
+        _check(asked(url, "check"), as_json)
+        return
     found = asked(url, "status")
     if as_json:
         show_json(found)
     else:
         show(*status_tables(found))
+
+
+def _check(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(found)
+    else:
+        for each in found["differing"]:
+            click.echo(f"{each['switch']}: {len(each['missing'])} flows missing, {len(each['surplus'])} too many")
+        click.echo(
+            f"{found['switches'] - len(found['differing'])} of {found['switches']} switches hold what they should"
+        )
+    if not found["ok"]:
+        raise click.exceptions.Exit(2)
 
 
 def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) -> list[RenderableType]:

@@ -91,7 +91,7 @@ async def _up(
     every: float,
     as_json: bool,
 ) -> None:
-    from sievenet.daemon.daemon import Daemon
+    from sievenet.daemon.daemon import Daemon, warm_up
     from sievenet.workload.samples import load_schema
 
     stop = asyncio.Event()
@@ -109,6 +109,9 @@ async def _up(
             from sievenet.cli.sample import sample
 
             await stack.enter_async_context(sample(sample_name, daemon.url, rate))
+        else:
+            # In a thread: the first subscriber should not wait for it, nor the first look.
+            stack.push_async_callback(asyncio.wait, [asyncio.create_task(asyncio.to_thread(warm_up))])
         await _watch(daemon, stop, seconds, every, as_json)
 
 

@@ -12,6 +12,7 @@ exactly once, whether the control connection is there at that moment or not. A n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +38,7 @@ from sievenet.content.parser import parse_subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet, publisher_of
-from sievenet.errors import InvalidInput, SchemaError, SievenetError, Unavailable
+from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 
 __all__ = ["Node", "Wanted"]
 
@@ -68,6 +69,8 @@ class Node:
         self._reported = p.Report()
         self._turn = 0
         self.tally = Tally()
+        self._closed = False
+        self._chores: set[asyncio.Task[None]] = set()
         self._session = Session(
             parse_url(url),
             self._catalog,
@@ -146,20 +149,35 @@ class Node:
                 return category, Subscription([wanted]) if isinstance(wanted, Filter) else wanted
         raise InvalidInput(expected="text, a filter, a subscription or a schema", got=wanted)
 
-    async def _register(self, kind: Kind, category: Category, wanted: Subscription) -> Registration:
-        content = encode_subscription(wanted)
-        return self._ledger.add(kind, category.schema.name, wanted, content)
+    def _entered(self, kind: Kind, category: Category, wanted: Subscription) -> Registration:
+        return self._ledger.add(kind, category.schema.name, wanted, encode_subscription(wanted))
+
+    def _given_up(self, entry: Registration, error: BaseException) -> None:
+        """A registration did not come about here; if the daemon may have it all the same, take it back."""
+        self._ledger.remove(entry)
+        if isinstance(error, InvalidInput | Rejected) or self._closed:
+            return
+        task = asyncio.create_task(self._take_back(entry))
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def _take_back(self, entry: Registration) -> None:
+        with contextlib.suppress(SievenetError):
+            if entry.kind == "subscription":
+                await self._session.call(lambda number: p.Unsubscribe(number, entry.id))
+            else:
+                await self._session.call(lambda number: p.Unadvertise(number, entry.id))
 
     # -- publishing -----------------------------------------------------------------------
 
     async def advertise(self, what: Wanted) -> Advertisement:
         """Say what this node will publish; only that may be published. Returns when the paths exist."""
         category, wanted = await self._wanted(what)
-        entry = await self._register("advertisement", category, wanted)
+        entry = self._entered("advertisement", category, wanted)
         try:
             await self._session.call(self._session.request(entry))
-        except SievenetError:
-            self._ledger.remove(entry)
+        except BaseException as error:
+            self._given_up(entry, error)
             raise
         self._outbox.allow(entry)
         return Advertisement(self, entry)
@@ -218,7 +236,7 @@ class Node:
         (`sievenet.client.inbox`), and `on_overflow` is told.
         """
         category, wanted = await self._wanted(what)
-        entry = await self._register("subscription", category, wanted)
+        entry = self._entered("subscription", category, wanted)
         feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow)
         # Before the request: the first event may come before the answer.
         self._feeds[entry.id] = feed
@@ -227,7 +245,7 @@ class Node:
         try:
             await self._session.call(self._session.request(entry))
         except BaseException as error:
-            self._ledger.remove(entry)
+            self._given_up(entry, error)
             self._drop(feed)
             feed.end(error if isinstance(error, SievenetError) else None)
             raise
@@ -363,6 +381,10 @@ class Node:
 
     async def close(self) -> None:
         """Take back everything and disconnect; feeds end after what they have queued."""
+        self._closed = True
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
         await self._session.close()
         feeds = list(self._feeds.values())
         for feed in feeds:

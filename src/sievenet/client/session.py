@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sievenet.client.catalog import Catalog
 from sievenet.client.conversation import Request
@@ -30,6 +30,8 @@ from sievenet.errors import Rejected, SievenetError, Unavailable
 __all__ = ["Hooks", "Session"]
 
 log = logging.getLogger("sievenet.client")
+
+_TURNS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Session:
         self.schemas: dict[str, Schema] = {}
         #: Registrations that could not be said again yet; tried again with every heartbeat.
         self._unsettled: set[Registration] = set()
+        #: Requests under way at once: fewer than a daemon lets wait.
+        self._turns = asyncio.Semaphore(_TURNS)
 
     @property
     def losses(self) -> int:
@@ -242,9 +246,12 @@ class Session:
 
     async def _settle(self, link: Link, entries: list[Registration] | tuple[Registration, ...]) -> None:
         """Say registrations again. What is refused for good ends; what is unavailable is tried again later."""
-        answers = await asyncio.gather(
-            *(link.call(self.request(entry), self.timeout) for entry in entries), return_exceptions=True
-        )
+
+        async def say(entry: Registration) -> Any:
+            async with self._turns:
+                return await link.call(self.request(entry), self.timeout)
+
+        answers = await asyncio.gather(*(say(entry) for entry in entries), return_exceptions=True)
         for entry, answer in zip(entries, answers, strict=True):
             self._unsettled.discard(entry)
             if isinstance(answer, LinkLost):
@@ -281,7 +288,8 @@ class Session:
             if link is None:
                 raise Unavailable("The node is closed")
             try:
-                return await link.call(request, max(0.001, deadline - loop.time()))
+                async with self._turns:
+                    return await link.call(request, max(0.001, deadline - loop.time()))
             except LinkLost:
                 if not again or not self._reconnect:
                     raise

@@ -6,6 +6,7 @@ goes to a terminal, a JSON file or a web page.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -29,6 +30,8 @@ from sievenet.network.topology import Attachment
 __all__ = ["Answers"]
 
 _FIELD: Final = 128
+#: Rows of an answer after which events get their turn.
+_TURN: Final = 100
 #: Subscriptions that a trace explains at most; there may be a hundred thousand.
 _EXPLAINED: Final = 200
 
@@ -157,6 +160,7 @@ class Answers:
         """Compare what every switch holds with what the control plane believes it holds."""
         differing = []
         for switch in self._up():
+            await asyncio.sleep(0)
             held, believed = set(await self._plane.table(switch)), set(self._control.table(switch))
             if held != believed:
                 differing.append(
@@ -218,8 +222,10 @@ class Answers:
         counters = await self._plane.counters(switch)
         categories = {c.number: c for c in self._control.categories()}
         places = self._places()
-        rows = []
+        rows: list[dict[str, Any]] = []
         for flow in sorted(table, key=lambda f: (f.match.category, -f.priority, str(f.match.cell))):
+            if len(rows) % _TURN == 0:
+                await asyncio.sleep(0)
             count = counters.flows.get(flow.key)
             category = categories.get(flow.match.category)
             rows.append(
@@ -275,7 +281,7 @@ class Answers:
             "from": said,
             "codes": [str(dz) for dz in codes],
             "hops": hops,
-            **self._verdicts(event, reached),
+            **await self._verdicts(event, reached),
         }
 
     def _event(self, text: str) -> tuple[str, Event]:
@@ -305,13 +311,15 @@ class Answers:
         down, _ = self._plane.down()
         return [switch for switch in self._plane.topology.switches if switch not in down]
 
-    def _verdicts(self, event: Event, reached: set[str]) -> dict[str, Any]:
+    async def _verdicts(self, event: Event, reached: set[str]) -> dict[str, Any]:
         """Per subscriber: does it get the packet, does it want the event, and why not."""
         delivered: dict[str, list[str]] = {}
         refused: list[dict[str, Any]] = []
         wanting: set[str] = set()
         left_out = 0
-        for client, kind, _, category, wanted in self._control.registrations():
+        for i, (client, kind, _, category, wanted) in enumerate(self._control.registrations()):
+            if i % _TURN == 0:
+                await asyncio.sleep(0)
             if kind != "subscription" or category != event.schema.name:
                 continue
             if wanted.matches(event):

@@ -1,8 +1,9 @@
 """One client's connection, as the server sees it: read frames, work on requests, write replies.
 
 What one client does must not harm another, so everything here is bounded: the time until hello, the size of a frame,
-the requests worked on at once (further bytes wait in the client's own socket), the replies that wait to be read, and
-the number of malformed messages that are answered before the connection is given up.
+the requests worked on at once and those that wait for their turn (further bytes wait in the client's own socket), the
+replies that wait to be read, and the number of malformed messages that are answered before the connection is given up.
+Heartbeats and acknowledgements of plans never wait behind requests: a request may be waiting for just them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import deque
 from typing import Final, Protocol
 
 from sievenet.config import ListenConfig
@@ -25,6 +27,8 @@ log = logging.getLogger("sievenet.daemon")
 _CHUNK: Final = 1 << 16
 #: Bytes of replies that may wait for a client that does not read; then it is disconnected.
 _UNREAD: Final = 1 << 26
+#: Requests that wait for their turn; then the connection is not read any further.
+_BACKLOG: Final = 4096
 #: Malformed messages answered before the connection is given up.
 _PATIENCE: Final = 100
 
@@ -53,7 +57,9 @@ class Peer:
         self._handler = handler
         self._config = config
         self._framer = daemon_framer(config.max_request)
-        self._slots = asyncio.Semaphore(config.max_open)
+        self._working = 0
+        self._backlog: deque[p.FromClient] = deque()
+        self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._malformed = 0
         self._closing = False
@@ -96,7 +102,16 @@ class Peer:
         if not self.welcome:
             await self._hello(message)
             return
-        await self._slots.acquire()
+        if isinstance(message, p.Renew | p.PlanAdopted) or self._working < self._config.max_open:
+            self._begin(message)
+            return
+        self._backlog.append(message)
+        while len(self._backlog) >= _BACKLOG:
+            self._room.clear()
+            await self._room.wait()
+
+    def _begin(self, message: p.FromClient) -> None:
+        self._working += 1
         task = asyncio.create_task(self._work(message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -127,7 +142,10 @@ class Peer:
             log.exception("request %s of %s failed", type(message).__name__, self.client)
             self.send(failure(number, error))
         finally:
-            self._slots.release()
+            self._working -= 1
+            if self._backlog and self._working < self._config.max_open:
+                self._begin(self._backlog.popleft())
+                self._room.set()
 
     def send(self, message: p.FromDaemon) -> None:
         """Send a message, unless the client has stopped reading."""
@@ -150,6 +168,7 @@ class Peer:
         self._closing = True
         self._handler.lost(self)
         self._writer.close()
+        self._backlog.clear()
         # What was begun is finished: the client may have lost only its connection, and asks again.
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(OSError, TimeoutError):
