@@ -1,0 +1,162 @@
+"""Journals: what was appended is there afterwards, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from sievenet.control.journal import Durability, MemoryJournal, SqliteJournal
+from sievenet.errors import CodecError, Rejected, Unavailable
+
+
+def reopened(path):
+    async def main():
+        journal = SqliteJournal(path)
+        records = journal.load()
+        await journal.close()
+        return records
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_records_come_back_in_order(tmp_path, durability):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j", durability=durability)
+        assert journal.load() == []
+        await asyncio.gather(*(journal.append([b"%d" % i, b"", b"x" * i]) for i in range(200)))
+        assert journal.committed == 600
+        assert journal.commits < 200  # a group commit holds several
+        await journal.close()
+
+    asyncio.run(main())
+    assert reopened(tmp_path / "j") == [r for i in range(200) for r in (b"%d" % i, b"", b"x" * i)]
+
+
+def test_a_snapshot_replaces_everything_and_growth_is_bounded(tmp_path):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j")
+        sizes = []
+        for _ in range(12):
+            for _ in range(20):
+                await journal.append([os.urandom(5000)])
+            await journal.append([b"a" * 700_000, b"b" * 700_000], replace=True)
+            await journal.append([b"c"])
+            sizes.append(sum(f.stat().st_size for f in tmp_path.iterdir()))
+        await journal.close()
+        assert max(sizes[6:]) <= max(sizes[:6]) * 1.1
+
+    asyncio.run(main())
+    assert [r[:1] for r in reopened(tmp_path / "j")] == [b"a", b"b", b"c"]
+
+
+def test_a_full_disk_is_refused_and_nothing_else_suffers(tmp_path):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j", max_bytes=200_000)
+        await journal.append([b"first"])
+        with pytest.raises(Rejected, match="full"):
+            await journal.append([b"x" * 1_000_000])
+        await journal.append([b"second"])
+        await journal.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await journal.append([b"late"])
+        await journal.close()
+
+    asyncio.run(main())
+    assert reopened(tmp_path / "j") == [b"first", b"second"]
+
+
+def test_two_control_planes_cannot_share_one(tmp_path):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j")
+        with pytest.raises(Unavailable, match="locked"):
+            SqliteJournal(tmp_path / "j")
+        await journal.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_no_journal_is_not_used(tmp_path):
+    (tmp_path / "text").write_text("not a database, though long enough to look like a page of one" * 40)
+    with pytest.raises(Unavailable, match="cannot be used"):
+        SqliteJournal(tmp_path / "text")
+    with pytest.raises(Unavailable):
+        SqliteJournal(tmp_path / "no" / "such" / "folder")
+    database = sqlite3.connect(tmp_path / "newer")
+    database.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(Unavailable, match="format 99"):
+        SqliteJournal(tmp_path / "newer")
+
+
+def test_a_torn_record_is_told(tmp_path):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j")
+        await journal.append([b"whole"])
+        await journal.close()
+        database = sqlite3.connect(tmp_path / "j")
+        database.execute("UPDATE batches SET records = ?", (b"\x09\0\0\0torn",))
+        database.commit()
+        database.close()
+        journal = SqliteJournal(tmp_path / "j")
+        with pytest.raises(CodecError, match="cut off"):
+            journal.load()
+        await journal.close()
+
+    asyncio.run(main())
+
+
+def test_in_memory():
+    async def main():
+        journal = MemoryJournal([b"a"])
+        await journal.append([b"b"])
+        assert journal.load() == [b"a", b"b"]
+        journal.failing = Rejected("full")
+        with pytest.raises(Rejected):
+            await journal.append([b"c"])
+        journal.failing = None
+        await journal.append([b"d"], replace=True)
+        assert journal.load() == [b"d"]
+        await journal.close()
+
+    asyncio.run(main())
+
+
+def test_acknowledged_records_survive_kill_9(tmp_path):
+    """A process writes and says what is safe; it is killed at a random moment, several times."""
+    script = textwrap.dedent("""
+        import asyncio, sys
+        from sievenet.control.journal import SqliteJournal
+        async def main():
+            journal = SqliteJournal(sys.argv[1])
+            n = len(journal.load())
+            print("ready", flush=True)
+            while True:
+                await asyncio.gather(*(journal.append([b"%d" % (n + i)]) for i in range(5)))
+                n += 5
+                print(n, flush=True)
+        asyncio.run(main())
+    """)
+    path = tmp_path / "j"
+    for kills in range(3):
+        process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        safe = 0
+        for _ in range(10 + 7 * kills):
+            line = process.stdout.readline().strip()
+            safe = int(line) if line != "ready" else safe
+        os.kill(process.pid, signal.SIGKILL)
+        rest = process.stdout.read().split()
+        process.wait()
+        process.stdout.close()
+        safe = int(rest[-1]) if rest else safe
+        records = reopened(path)
+        assert len(records) >= safe
+        assert records == [b"%d" % i for i in range(len(records))]

@@ -1,0 +1,158 @@
+"""Plan changes under continuous traffic: nothing that is wanted is missed, from any moment on, through crashes too."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from sievenet.content import Filter, Subscription, ValueSet
+from sievenet.dataplane.fabric import ApplyFault
+from sievenet.errors import Rejected
+from sievenet.index import Plan
+from sievenet.network import TOP_PRIORITY, LinkSettings, Testbed, parse_topology
+from sievenet.testing.virtual_time import run_virtual
+from tests.control.world import CONFIG, SCHEMA, World
+
+LINK = LinkSettings(delay=0.002)
+PLANS = (
+    Plan.regular(SCHEMA, 5, dimensions=["y", "x"], version=2),
+    Plan.selective(SCHEMA, [{"x": (0, 6)}, {"x": (5, 12), "y": (3, 9)}], 8, version=3),
+    Plan.adaptive(SCHEMA, {"x": [2, 3, 11]}, 7, version=4),
+)
+
+
+class Traffic:
+    """Publishes all the time and remembers who must get what."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.due: dict[int, set[str]] = {}
+        self.most_extra = 0
+        self.task = asyncio.ensure_future(self.run())
+
+    async def run(self) -> None:
+        world = self.world
+        while True:
+            for (client, _), content in list(world.advertisements.items()):
+                event = world.event()
+                if content.matches(event):
+                    wanted = {n for (n, _), s in world.subscriptions.items() if n != client and s.matches(event)}
+                    self.due[world.publish(client, event)] = wanted
+            for switch in world.plane.topology.switches:
+                extra = sum(f.priority == TOP_PRIORITY for f in world.plane.table_now(switch))
+                self.most_extra = max(self.most_extra, extra)
+            await asyncio.sleep(0.003)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.sleep(1)
+        assert len(self.due) > 100
+        for sent, wanted in self.due.items():
+            assert wanted <= set(self.world.received.get(sent, ())), f"event {sent} missed"
+
+
+async def busy(seed: int, **config) -> World:
+    shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
+    world = World(shape, seed, msgspec.structs.replace(CONFIG, **config), control_delay=0.004)
+    await world.open()
+    names = [await world.join() for _ in range(6)]
+    for name in names[:3]:
+        await world.advertise(name, Subscription([Filter(SCHEMA, {})]))
+    for name in names:
+        for _ in range(4):
+            await world.subscribe(name, world.content())
+    return world
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_event_is_missed(seed):
+    async def main() -> None:
+        world = await busy(seed, partitions=(1, 4)[seed // 2])
+        traffic = Traffic(world)
+        await asyncio.sleep(0.05)
+        for number, plan in enumerate(PLANS):
+            change = asyncio.ensure_future(world.control.apply_plan("grid", plan))
+            for _ in range(5):  # requests go on meanwhile
+                await asyncio.sleep(0.02)
+                await world.subscribe(world.random.choice(sorted(world.clients)), world.content())
+            report = await change
+            assert report.epoch == number + 2
+            assert report.extra_flows == 1
+            assert {"catching", "swapping", "telling", "draining"} <= set(report.stages)
+            assert world.control.category("grid").plan.regions[:1] == plan.regions[:1] or not plan.complete
+        assert traffic.most_extra == 1
+        await traffic.stop()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.control.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_crash_in_the_middle_is_finished_or_rolled_back(seed):
+    async def main() -> None:
+        world = await busy(seed)
+        traffic = Traffic(world)
+        await asyncio.sleep(0.05)
+        plan = PLANS[seed % 3]
+        change = asyncio.ensure_future(world.control.apply_plan("grid", plan))
+        await asyncio.sleep(0.004 + 0.012 * seed)
+        change.cancel()
+        await world.crash()
+        assert world.control.status().transitions == {}
+        await traffic.stop()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.control.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_switches_that_fail_to_answer_and_links_that_fail_meanwhile(seed):
+    async def main() -> None:
+        world = await busy(seed)
+        change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % 3]))
+        for i in range(8):
+            switch = world.random.choice(world.plane.topology.switches)
+            world.plane.inject_fault(switch, ApplyFault(applied=world.random.choice((0, 1, None)), late=None))
+            if i == seed:
+                world.plane.link_down(*sorted(world.tree(1, PLANS[0].encode(world.event())[0]).links())[0])
+            await asyncio.sleep(0.02)
+        await change
+        world.plane.clear_faults()
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.control.close()
+
+    run_virtual(main())
+
+
+def test_only_one_change_at_a_time_and_none_that_does_not_fit():
+    async def main() -> None:
+        world = await busy(1)
+        first = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[0]))
+        await asyncio.sleep(0)
+        with pytest.raises(Rejected, match="already"):
+            await world.control.apply_plan("grid", PLANS[1])
+        await first
+        small = World(Testbed.build(link=LINK), 5, CONFIG, capacity=4)
+        await small.open()
+        a, b = await small.join("h1"), await small.join("h8")
+        await small.advertise(a, Subscription([Filter(SCHEMA, {})]))
+        before = await small.control.apply_plan("grid", Plan.regular(SCHEMA, 1, dimensions=["y"]))
+        await small.subscribe(b, Subscription([Filter(SCHEMA, {"y": ValueSet.interval(1, 14)})]))
+        with pytest.raises(Rejected, match="full"):  # four flows and the catch-all
+            await small.control.apply_plan("grid", Plan.regular(SCHEMA, 4, dimensions=["y"]))
+        assert before.epoch == 2
+        assert small.control.category("grid").epoch == 2
+        await small.settle()
+        small.plans["grid"] = small.control.category("grid").plan
+        small.check_tables()
+        await small.check_deliveries()
+
+    run_virtual(main())
