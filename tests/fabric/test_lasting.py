@@ -321,3 +321,75 @@ def test_a_publisher_that_dies_does_not_hold_a_plan_up_beyond_its_lease():
             assert "mortal" not in daemon.plane.clients()
 
     run(main())
+
+
+# -- failures, haste ------------------------------------------------------------------------------
+
+
+def test_a_link_that_fails_is_gone_round_and_used_again():
+    async def main():
+        async with (
+            fabric(topology="ring,switches=4") as daemon,
+            publisher(daemon, host="h1") as source,
+            sievenet.connect(daemon.url, host="h3") as node,
+        ):
+            feed = await node.subscribe("reading")
+
+            async def arrives(x):
+                """Whether an event gets through now."""
+                await source.publish(reading(x))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        return (await anext(feed))["x"] == x
+                return False
+
+            assert await arrives(1)
+            plane = daemon.plane
+            for a, b in (("s1", "s2"), ("s1", "s4")):
+                plane.link_down(a, b)
+                await eventually(lambda: arrives(2))
+                assert (await node.ask("check"))["ok"]
+                topology = await node.ask("topology")
+                assert [sorted((k["a"], k["b"])) for k in topology["links"] if not k["up"]] == [[a, b]]
+                plane.link_up(a, b)
+                await eventually(lambda: arrives(3))
+            plane.switch_down("s2")
+            await eventually(lambda: arrives(4))
+            status = await node.ask("status")
+            assert [s["name"] for s in status["switches"] if not s["up"]] == ["s2"]
+            plane.switch_up("s2")
+            await eventually(lambda: arrives(5))
+
+    run(main())
+
+
+def test_many_requests_at_once_wait_their_turn():
+    async def main():
+        async with fabric(listen__max_open=2) as daemon, sievenet.connect(daemon.url, name="n") as node:
+            await node.schema(SCHEMA)
+            await asyncio.gather(*(node.subscribe(f"reading: x = {x}") for x in range(300)))
+            _, subscriptions = daemon.control.registrations_of("n")
+            assert len(subscriptions) == 300
+
+    run(main())
+
+
+def test_a_subscription_given_up_half_way_is_taken_back():
+    async def main():
+        async with fabric() as daemon, sievenet.connect(daemon.url, name="n") as node:
+            await node.schema(SCHEMA)
+            for wait in range(6):
+                tasks = [
+                    asyncio.create_task(node.subscribe("reading")),
+                    asyncio.create_task(node.advertise("reading")),
+                ]
+                for _ in range(wait):
+                    await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            await eventually(lambda: not node._chores)
+            assert daemon.control.registrations_of("n") == ({}, {})
+            assert node.statistics().losses == 0
+
+    run(main())
