@@ -24,9 +24,12 @@ pages of the replaced rows are used again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
+import shutil
 import sqlite3
 import struct
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
@@ -35,7 +38,7 @@ from typing import Final, NamedTuple, Protocol
 
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
 
-__all__ = ["Durability", "Journal", "MemoryJournal", "SqliteJournal"]
+__all__ = ["Durability", "Journal", "MemoryJournal", "SqliteJournal", "read_records"]
 
 _FORMAT: Final = 1
 #: Bytes per row of a snapshot.
@@ -196,6 +199,47 @@ class SqliteJournal:
             error = Rejected(f"The journal {self.path.name} cannot be written: {failure}")
         for order in orders:
             _settle(order, error)
+
+
+def read_records(path: Path | str, *, attempts: int = 50) -> list[bytes]:
+    """The records of a journal that a control plane may be writing, without disturbing it.
+
+    A running control plane holds the file for itself, so this reads a copy: of a moment in which neither the file nor
+    its log changed.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise Unavailable(f"The journal {source} cannot be read: no such file")
+    log = source.with_name(f"{source.name}-wal")
+    with tempfile.TemporaryDirectory(prefix="sievenet-journal-") as folder:
+        copy = Path(folder) / "journal"
+        for _ in range(attempts):
+            before = _states(source, log)
+            shutil.copyfile(source, copy)
+            if before[1] is not None:
+                shutil.copyfile(log, copy.with_name("journal-wal"))
+            if _states(source, log) == before:
+                break
+        else:
+            raise Unavailable(f"The journal {source} changed each of {attempts} times that it was read; try again")
+        try:
+            with contextlib.closing(sqlite3.connect(copy)) as database:
+                rows = database.execute("SELECT records FROM batches ORDER BY number").fetchall()
+        except sqlite3.Error as error:
+            raise Unavailable(f"The journal {source} cannot be read: {error}") from error
+    return [record for (blob,) in rows for record in _unpacked(blob)]
+
+
+def _states(*files: Path) -> list[tuple[int, int] | None]:
+    """Size and time of change of each file that there is."""
+    found: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            status = file.stat()
+            found.append((status.st_size, status.st_mtime_ns))
+        except FileNotFoundError:
+            found.append(None)
+    return found
 
 
 def _settle(order: _Order, error: SievenetError | None) -> None:

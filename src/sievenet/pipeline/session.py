@@ -47,6 +47,8 @@ _SETTINGS: Final[dict[str, str]] = {
     # Few, since what is shuffled are sums; adaptive execution splits those that turn out large.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # A row is judged by all of its columns, whichever are asked for.
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
     "spark.sql.parquet.compression.codec": "snappy",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     "spark.sql.streaming.metricsEnabled": "false",

@@ -1,0 +1,216 @@
+"""Evaluate: what plans deliver to whom, over any number of events.
+
+    subscriptions ──cover, in parts──▶ covers ──broadcast──┐
+    events ──Arrow batches──▶ per partition: sums per plan and subscription ──sum──▶ result
+
+Two small jobs.  The first covers the subscriptions (each task some of them, under every plan); the covers are small and
+go to the driver and from there to all executors.  The second reads the events once, whatever the number of plans: each
+Arrow batch is matched exactly once and counted under every plan.  A partition yields one row per plan and
+subscription, so what is shuffled does not depend on the number of events.
+
+Results are sums of whole numbers: the same to the last event, however the events are divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sievenet.content import Schema, decode_subscription, encode_subscription
+from sievenet.content.filter import Filter, Subscription
+from sievenet.errors import InvalidInput
+from sievenet.index import Plan
+from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.counting import Deliveries, Wants, fpr
+from sievenet.pipeline.covers import Covers, Interest, Interests
+from sievenet.pipeline.tables import batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["COUNTS", "Result", "covers_of", "evaluate", "evaluated", "local_counts"]
+
+#: Result of a partition: subscription -1 carries the number of events and packets.
+COUNTS: Final = "plan int, subscription bigint, delivered bigint, wanted bigint"
+_FIELDS: Final = pa.schema(
+    [("plan", pa.int32()), ("subscription", pa.int64()), ("delivered", pa.int64()), ("wanted", pa.int64())]
+)
+#: Subscriptions per task of covering.
+_CHUNK: Final = 500
+_I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What one plan does with the events."""
+
+    plan: Plan
+    events: int
+    packets: int
+    #: Table entries of all subscriptions (boxes, if there is no budget).
+    entries: int
+    #: Per subscription.
+    delivered: _I64
+    wanted: _I64
+
+    @property
+    def fpr(self) -> float:
+        """Unnecessary deliveries over all deliveries."""
+        return fpr(int(self.delivered.sum()), int(self.wanted.sum()))
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the whole, for reports."""
+        return {
+            "fpr": self.fpr,
+            "events": self.events,
+            "packets": self.packets,
+            "delivered": int(self.delivered.sum()),
+            "wanted": int(self.wanted.sum()),
+            "entries": self.entries,
+            "subscriptions": len(self.wanted),
+            "unmatched": int((self.wanted == 0).sum()),
+        }
+
+
+def check_plans(schema: Schema, plans: Sequence[Plan]) -> None:
+    """Refuse plans for other schemas."""
+    for plan in plans:
+        if plan.schema != schema:
+            raise InvalidInput(
+                expected=f"a plan for {schema.name} version {schema.version}",
+                got=f"`a plan for {plan.schema.name} version {plan.schema.version}`",
+                where="index plan",
+            )
+
+
+# -- covering -------------------------------------------------------------------------------------
+
+
+def covers_of(spark: SparkSession, plans: Sequence[Plan], interests: Interests, budget: int | None) -> list[Covers]:
+    """The covers of subscriptions under each plan; with a budget, made by the executors."""
+    if budget is None or len(interests) * len(plans) <= _CHUNK:
+        return [Covers.of(plan, interests, budget) for plan in plans]
+    encoded = [encode_subscription(_subscription(w)) for w in interests.wanted]
+    shared = Shared(spark, _plans, [plan.to_json() for plan in plans])
+    context = spark.sparkContext
+    tasks = [
+        (number, start, encoded[start : start + _CHUNK])
+        for number in range(len(plans))
+        for start in range(0, len(encoded), _CHUNK)
+    ]
+    found = context.parallelize(tasks, len(tasks)).map(lambda task: _covered(shared, task, budget)).collect()
+    parts: list[list[Covers]] = [[] for _ in plans]
+    for number, part in found:
+        parts[number].append(part)
+    return [Covers.joined(plan, each) for plan, each in zip(plans, parts, strict=True)]
+
+
+def _plans(encoded: list[bytes]) -> list[Plan]:
+    return [Plan.from_json(each) for each in encoded]
+
+
+def _covered(shared: Shared[list[Plan]], task: tuple[int, int, list[bytes]], budget: int) -> tuple[int, Covers]:
+    number, start, encoded = task
+    plan = shared.get()[number]
+    wanted = [decode_subscription(plan.schema, each) for each in encoded]
+    return number, Covers.of(plan, Interests.of(plan.schema, wanted), budget, start=start)
+
+
+def _subscription(wanted: Interest) -> Subscription:
+    return Subscription([wanted], wanted.schema) if isinstance(wanted, Filter) else wanted
+
+
+# -- counting -------------------------------------------------------------------------------------
+
+
+class Counting:
+    """Everything a process needs to count batches under some plans."""
+
+    def __init__(self, plans: list[Plan], covers: list[Covers], wanted: list[Interest]) -> None:
+        self.schema = plans[0].schema
+        self.wants = Wants(self.schema, wanted)
+        self.deliveries = [Deliveries(p, c, len(wanted)) for p, c in zip(plans, covers, strict=True)]
+
+
+def _counting(plans: list[bytes], covers: list[Covers], schema: Schema, wanted: list[bytes]) -> Counting:
+    return Counting(_plans(plans), covers, [decode_subscription(schema, each) for each in wanted])
+
+
+def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Arrow batches of events to one Arrow batch of sums: what one partition contributes."""
+    plans, size = len(counting.deliveries), counting.wants.count
+    wanted = np.zeros(size, np.int64)
+    delivered = np.zeros((plans, size), np.int64)
+    events, packets = 0, np.zeros(plans, np.int64)
+    for each in batches:
+        batch = batch_of(counting.schema, each)
+        events += len(batch)
+        wanted += counting.wants.per_subscription(batch)
+        for number, deliveries in enumerate(counting.deliveries):
+            sent, found = deliveries.per_subscription(batch)
+            packets[number] += sent
+            delivered[number] += found
+    if not events:
+        return
+    for number in range(plans):
+        some = np.flatnonzero(delivered[number] | wanted)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.full(len(some) + 1, number, np.int32)),
+                pa.array(np.concatenate([[-1], some])),
+                pa.array(np.concatenate([[packets[number]], delivered[number][some]])),
+                pa.array(np.concatenate([[events], wanted[some]])),
+            ],
+            schema=_FIELDS,
+        )
+
+
+def evaluated(events: DataFrame, plans: Sequence[Plan], covers: Sequence[Covers], interests: Interests) -> DataFrame:
+    """Sums per plan and subscription (`COUNTS`) over a table of events."""
+    from pyspark.sql import functions as f
+
+    encoded = [encode_subscription(_subscription(w)) for w in interests.wanted]
+    shared = Shared(
+        events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), interests.schema, encoded
+    )
+    columns = [f"`{name}`" for name in interests.schema.positions]
+    rows = events.select(*columns).mapInArrow(lambda batches: local_counts(shared.get(), batches), COUNTS)
+    return rows.groupBy("plan", "subscription").agg(
+        f.sum("delivered").alias("delivered"), f.sum("wanted").alias("wanted")
+    )
+
+
+def evaluate(
+    events: DataFrame,
+    schema: Schema,
+    wanted: Sequence[Interest] | Interests,
+    plans: Sequence[Plan],
+    budget: int | None = 8,
+) -> list[Result]:
+    """What each plan delivers to whom; ``budget`` is the most entries per subscription, None for any number."""
+    check_plans(schema, plans)
+    interests = wanted if isinstance(wanted, Interests) else Interests.of(schema, wanted)
+    covers = covers_of(events.sparkSession, plans, interests, budget)
+    table = evaluated(events, plans, covers, interests).toArrow()
+    return results_of(table, plans, covers, len(interests))
+
+
+def results_of(table: pa.Table, plans: Sequence[Plan], covers: Sequence[Covers], count: int) -> list[Result]:
+    """Results per plan from the table of sums."""
+    plan, owner, delivered, wanted = (
+        np.asarray(table.column(name).to_numpy(), np.int64) for name in ("plan", "subscription", "delivered", "wanted")
+    )
+    found = []
+    for number, each in enumerate(plans):
+        here = plan == number
+        total = here & (owner < 0)
+        sums = [np.zeros(count, np.int64), np.zeros(count, np.int64)]
+        for sum_, values in zip(sums, (delivered, wanted), strict=True):
+            sum_[owner[here & (owner >= 0)]] = values[here & (owner >= 0)]
+        found.append(Result(each, int(wanted[total].sum()), int(delivered[total].sum()), covers[number].entries, *sums))
+    return found

@@ -1,0 +1,198 @@
+"""Ingest: files of any format become checked events, bad rows a quarantine with reasons.
+
+    files ──(those no run has read)──▶ rows ──check──▶ good ──▶ events, by time
+                                                    └─ bad  ──▶ quarantine (source, reason, row)
+
+All checking is Spark SQL (`checking`), one scan if every row is good, two otherwise.  A file that cannot be read at all
+is set aside with its reason, and the run goes on without it.  Running it again reads what is new, and nothing twice;
+the store makes a run happen as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from sievenet.content import Schema
+from sievenet.errors import InvalidInput, Unavailable
+from sievenet.pipeline.checking import REASON, SOURCE, Rule, checked
+from sievenet.pipeline.files import Found
+from sievenet.pipeline.sources import format_of, rows_of, tap_rows
+from sievenet.pipeline.store import BadFile, Manifest, Store
+from sievenet.pipeline.tables import check_names, event_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TIME_NAMES", "ingest", "reasons_of"]
+
+#: Columns that are taken for the time if they are no attribute, best first.
+TIME_NAMES: Final = ("time", "timestamp", "datetime", "date", "ts")
+_PUBLISHER_NAMES: Final = ("publisher", "source")
+#: Files that may turn out unreadable before a run gives up.
+_MAX_BAD: Final = 1000
+_FILE: Final = re.compile(r"(?:file|hdfs|s3a?|gs|abfss?|wasbs?)(?::/+|/)[^\s'\",;\])]+")
+
+Say = Callable[[str], None]
+
+
+def ingest(
+    store: Store,
+    schema: Schema,
+    inputs: Sequence[str],
+    *,
+    kind: str | None = None,
+    time: str | None = None,
+    by: str = "hour",
+    rules: Sequence[Rule] = (),
+    say: Say = lambda text: None,
+) -> Manifest:
+    """Read what is new in ``inputs`` (files, folders, wildcards) into the store."""
+    check_names(schema)
+    found = [f for path in inputs for f in _found(store, path)]
+    store.keep_schema(schema)
+    store.remove_dead(schema.name)
+    new = sorted(set(store.unread(schema.name, found)))
+    run = uuid.uuid4().hex[:12]
+    if not new:
+        say("nothing new")
+        return Manifest(run, (), 0, 0)
+    say(f"{len(new)} new files of {len(found)}")
+    # Spark passes over these without a word.
+    bad = [BadFile(f.path, "expected a Parquet file, got no bytes") for f in new if not f.length and _is(f, kind)]
+    while True:
+        good = [f for f in new if f.path not in {b.path for b in bad}]
+        try:
+            manifest = _run(store, schema, good, run, kind, time, by, rules)
+            break
+        except Exception as error:
+            _set_aside(error, good, bad)
+            say(f"set aside: {bad[-1].path}: {bad[-1].reason}")
+    whole = Manifest(
+        run,
+        tuple((f.path, f.length, f.modified) for f in new),
+        manifest.events,
+        manifest.quarantined,
+        manifest.reasons,
+        tuple(bad),
+    )
+    store.commit(schema.name, whole)
+    return whole
+
+
+def _is(file: Found, kind: str | None) -> bool:
+    return (kind or format_of(file.path)) == "parquet"
+
+
+def _found(store: Store, path: str) -> list[Found]:
+    found = store.files.find(path)
+    if not found:
+        raise InvalidInput("Expected a file, a folder with files or wildcards that fit some, got none", where=path)
+    return found
+
+
+def _set_aside(error: Exception, good: list[Found], bad: list[BadFile]) -> None:
+    """Blame the file that an error names; raise the error if it names none of ours."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException | Py4JError):
+        raise error
+    text = str(error)
+    named = [_plain(path) for path in _FILE.findall(text)]
+    guilty = next((f for f in good if _plain(f.path) in named), None)
+    if guilty is None or len(bad) >= _MAX_BAD:
+        raise Unavailable(f"Spark could not finish the run: {text.strip().splitlines()[0][:500]}") from error
+    bad.append(BadFile(guilty.path, _said(text)))
+
+
+def _plain(path: str) -> str:
+    """A path without the ways in which the number of slashes behind its file system is written."""
+    from urllib.parse import unquote
+
+    return unquote(re.sub(r"^([a-z0-9]+):/*", r"\1:/", path.rstrip(".")))
+
+
+def _said(text: str) -> str:
+    """The line of an error that tells most."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith(("Caused by:", "java.", "org.apache"))]
+    return (causes[-1] if causes else lines[0])[:300]
+
+
+def _run(
+    store: Store,
+    schema: Schema,
+    files: list[Found],
+    run: str,
+    kind: str | None,
+    time: str | None,
+    by: str,
+    rules: Sequence[Rule],
+) -> Manifest:
+    """Check and write some files; nothing is visible yet."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    if not files:
+        return Manifest(run, (), 0, 0)
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        kinds.setdefault(kind or format_of(file.path), []).append(file.path)
+    parts = [_checked(store, schema, k, paths, time, rules) for k, paths in kinds.items()]
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part)
+    seen = Observation()
+    good = f.count_if(f.col(REASON).isNull()).alias("good")
+    watched = rows.observe(seen, good, f.count_if(f.col(REASON).isNotNull()).alias("bad"))
+    own = [name.strip().split(" ")[0] for name in event_ddl(schema).split(", ")]
+    store.write_events(watched.where(f.col(REASON).isNull()).select(*own), schema.name, run, by)
+    counts = seen.get
+    reasons: dict[str, int] = {}
+    if counts["bad"]:
+        wrong = rows.where(f.col(REASON).isNotNull())
+        quarantine = wrong.select(
+            f.col(SOURCE).alias("source"), f.col(REASON).alias("reason"), f.col("_row").alias("row")
+        )
+        store.write_quarantine(quarantine, schema.name, run)
+        written = store.spark.read.parquet(f"{store.root}/quarantine/{schema.name}/_run={run}")
+        reasons = reasons_of(written)
+    return Manifest(run, (), counts["good"], sum(reasons.values()), reasons)
+
+
+def reasons_of(quarantine: DataFrame) -> dict[str, int]:
+    """How many bad rows there are of each kind, most first: reasons up to what came."""
+    from pyspark.sql import functions as f
+
+    kind = f.regexp_extract("reason", "^(.*?)(?:, got .*)?$", 1).alias("kind")
+    counted = quarantine.groupBy(kind).count().orderBy(f.desc("count"), "kind")
+    return {row["kind"]: row["count"] for row in counted.limit(50).collect()}
+
+
+def _checked(
+    store: Store, schema: Schema, kind: str, paths: list[str], time: str | None, rules: Sequence[Rule]
+) -> DataFrame:
+    if kind == "tap":
+        return tap_rows(store.spark.read.format("binaryFile").load(paths), schema)
+    more = [n for n in ((time,) if time else TIME_NAMES) + _PUBLISHER_NAMES if n not in schema]
+    rows = rows_of(store.spark, kind, paths, schema, more)
+    if time is not None and time not in rows.columns:
+        raise InvalidInput(expected=f"a column {time} for the time", got=rows.columns, where=paths[0])
+    clock = time or _first_used(rows, TIME_NAMES, schema, kind)
+    publisher = _first_used(rows, _PUBLISHER_NAMES, schema, kind)
+    return checked(rows, schema, clock, publisher, rules)
+
+
+def _first_used(rows: DataFrame, names: Sequence[str], schema: Schema, kind: str) -> str | None:
+    """The first of some columns that the rows have and that is no attribute."""
+    from pyspark.sql import functions as f
+
+    there = [n for n in names if n in rows.columns and n not in schema]
+    if kind != "json" or not there:
+        return there[0] if there else None
+    # Every column that we asked for is there; which one is filled?
+    first = rows.select(*there).limit(1000).agg(*(f.count(n).alias(n) for n in there)).first()
+    return next((n for n in there if first is not None and first[n]), None)

@@ -1,0 +1,137 @@
+"""What subscribers want, for the pipeline: from the control plane's journal, from a table, or from a text file.
+
+    journal   the SQLite file of a fabric: every category, client, advertisement and subscription, as they are now
+    parquet   the table `interests` (see `tables`), as `snapshot` writes it
+    text      one filter per line, as `sievenet sub` takes it; `#` begins a comment
+
+Subscriptions are the small side of every job: they are read on the driver and broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sievenet.content import Schema, Subscription, decode_subscription, encode_subscription, parse_subscription
+from sievenet.errors import InvalidInput, SievenetError
+
+if TYPE_CHECKING:
+    from sievenet.control.state import State
+
+__all__ = ["Wanted", "load_wanted", "read_journal", "save_wanted", "wanted_of"]
+
+#: A journal, by the first bytes of SQLite files.
+_SQLITE: Final = b"SQLite format 3\0"
+_FIELDS: Final = pa.schema(
+    [
+        ("key", pa.int64()),
+        ("kind", pa.string()),
+        ("client", pa.string()),
+        ("host", pa.string()),
+        ("content", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Subscriptions (or advertisements) of one schema, each with its client and the client's host."""
+
+    schema: Schema
+    subscriptions: tuple[Subscription, ...]
+    clients: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.subscriptions)
+
+
+def load_wanted(path: str | Path, schema: Schema) -> Wanted:
+    """The subscriptions of a schema from a journal, a table or a text file."""
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidInput(
+            "Expected a journal, a Parquet file or a text file of subscriptions, got no file", where=str(path)
+        )
+    with file.open("rb") as opened:
+        start = opened.read(len(_SQLITE))
+    if start == _SQLITE:
+        return wanted_of(read_journal(file), schema)
+    return _from_parquet(file, schema) if start[:4] == b"PAR1" else _from_text(file, schema)
+
+
+def _from_text(file: Path, schema: Schema) -> Wanted:
+    found: list[Subscription] = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"Expected text, a Parquet file or a journal; {error}", where=str(file)) from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            found.append(parse_subscription(line, schema))
+        except SievenetError as error:
+            raise InvalidInput(f"{error}", where=f"{file}, line {number}") from error
+    return Wanted(schema, tuple(found), ("",) * len(found), ("",) * len(found))
+
+
+def _from_parquet(file: Path, schema: Schema) -> Wanted:
+    try:
+        table = pq.read_table(file, schema=_FIELDS)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(f"Expected a table with {', '.join(_FIELDS.names)}: {error}", where=str(file)) from error
+    rows = [row for row in table.to_pylist() if row["kind"] == "subscription"]
+    wanted = tuple(decode_subscription(schema, row["content"]) for row in rows)
+    return Wanted(schema, wanted, tuple(r["client"] for r in rows), tuple(r["host"] for r in rows))
+
+
+def save_wanted(wanted: Wanted, path: str | Path, kind: str = "subscription") -> None:
+    """Write the table `interests`, all at once."""
+    columns: list[Iterable[object]] = [
+        range(len(wanted)),
+        [kind] * len(wanted),
+        wanted.clients,
+        wanted.hosts,
+        [encode_subscription(s) for s in wanted.subscriptions],
+    ]
+    table = pa.table([pa.array(list(c), f.type) for c, f in zip(columns, _FIELDS, strict=True)], schema=_FIELDS)
+    target = Path(path)
+    staged = target.with_name(f".{target.name}.part")
+    pq.write_table(table, staged)
+    staged.replace(target)
+
+
+def read_journal(path: str | Path) -> State:
+    """The control plane's state as its journal has it; the fabric may be running meanwhile."""
+    from sievenet.control.commands import decode_command
+    from sievenet.control.journal import read_records
+    from sievenet.control.state import State
+
+    state = State()
+    for record in read_records(path):
+        state.execute(decode_command(record), record)
+    return state
+
+
+def wanted_of(state: State, schema: Schema, *, advertised: bool = False) -> Wanted:
+    """The subscriptions (or advertisements) of a schema in a state."""
+    category = state.named(schema.name)
+    if category.schema != schema:
+        raise InvalidInput(
+            expected=f"{schema.name} version {schema.version} as given",
+            got=f"`version {category.schema.version}`",
+            where="journal",
+        )
+    rows = [
+        (entry.subscription(schema), client.name, client.host)
+        for client in state.clients.values()
+        for entry in (client.advertisements if advertised else client.subscriptions).values()
+        if entry.category == category.number
+    ]
+    return Wanted(schema, tuple(r[0] for r in rows), tuple(r[1] for r in rows), tuple(r[2] for r in rows))

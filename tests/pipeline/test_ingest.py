@@ -1,0 +1,196 @@
+"""Ingest: good rows become events, bad ones a quarantine with reasons, whatever the format, and nothing twice."""
+
+import gzip
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sievenet.content import Attribute, EventBatch, Schema
+from sievenet.errors import EventError, InvalidInput, SchemaError
+from sievenet.pipeline.ingest import ingest
+from sievenet.pipeline.store import Store
+from sievenet.workload import Hotspots, grid
+from sievenet.workload.tap import Tap
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = Schema(
+    "trade",
+    (
+        Attribute("symbol", "str", values=("GE", "IBM", "TSLA")),
+        Attribute("price", "float", lo=0.0, hi=1000.0),
+        Attribute("volume", "int", lo=0, hi=10_000),
+        Attribute("halted", "bool"),
+        Attribute("note.text", "str"),
+    ),
+)
+GOOD = {"symbol": "IBM", "price": 420.5, "volume": 100, "halted": False, "note.text": "a,b"}
+HEADER = "time,symbol,price,volume,halted,note.text"
+
+
+@pytest.fixture
+def store(spark, tmp_path):
+    return Store(spark, str(tmp_path / "store"))
+
+
+def rows(store):
+    found = store.events("trade").collect()
+    return sorted(tuple(row) for row in found)
+
+
+def test_csv(store, tmp_path):
+    (tmp_path / "a.csv").write_text(
+        f"{HEADER}\n"
+        '2026-05-14T09:30:00Z,IBM,420.5,100,false,"a,b"\n'
+        "2026-05-14T10:30:00Z,GE,1e2,7.0,1,\n"
+        "2026-05-14T10:31:00Z,GE,12,8,true,x,too,many\n"
+        "2026-05-14T10:31:00Z,AMD,12,8,true,x\n"
+        "2026-05-14T10:31:00Z,GE,1001,8,true,x\n"
+        "2026-05-14T10:31:00Z,GE,nan,8,true,x\n"
+        "2026-05-14T10:31:00Z,GE,12,8.5,true,x\n"
+        "2026-05-14T10:31:00Z,GE,12,-1,true,x\n"
+        "2026-05-14T10:31:00Z,GE,12,99999999999999999999999,true,x\n"
+        "2026-05-14T10:31:00Z,GE,12,8,maybe,x\n"
+        "some day,GE,12,8,true,x\n"
+    )
+    run = ingest(store, SCHEMA, [str(tmp_path / "a.csv")])
+    assert (run.events, run.quarantined) == (1, 10)
+    assert rows(store) == [("IBM", 420.5, 100, False, "a,b", 1778751000000000, "")]
+    reasons = sorted(row["reason"] for row in store.quarantine("trade").collect())
+    assert "expected int in [0, 10000] for volume, got 8.5" in reasons
+    assert "expected float in [0.0, 1000.0] for price, got 1001" in reasons
+    assert "expected a time in time, got some day" in reasons
+    assert "expected a row of the file's columns, got something else" in reasons
+    assert sum(run.reasons.values()) == 10
+    assert run.reasons["expected int in [0, 10000] for volume"] == 3
+    # The second row has no text: nothing is not an empty text.
+    assert "expected str for note.text, got nothing" in reasons
+    slots = {p.name for p in (tmp_path / "store" / "events" / "trade").glob("*/*") if p.is_dir()}
+    assert slots == {"_slot=2026-05-14T09"}
+
+
+def test_nothing_is_read_twice_and_what_is_new_is_read(store, tmp_path):
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    (inputs / "a.csv").write_text(f"{HEADER}\n2026-05-14T09:30:00Z,IBM,420.5,100,false,x\n")
+    assert ingest(store, SCHEMA, [str(inputs)]).events == 1
+    assert ingest(store, SCHEMA, [str(inputs)]).events == 0
+    with gzip.open(inputs / "b.jsonl.gz", "wt") as file:
+        file.write(json.dumps({**GOOD, "date": "2026-05-15", "publisher": "nyse"}) + "\n{broken\n[1, 2]\n")
+        file.write(json.dumps({**GOOD, "price": "12", "date": 7}) + "\n")
+    pq.write_table(pa.Table.from_pylist([GOOD, {**GOOD, "volume": 20_000}]), inputs / "c.parquet")
+    second = ingest(store, SCHEMA, [str(inputs)])
+    assert (second.events, second.quarantined) == (3, 3)
+    assert ingest(store, SCHEMA, [str(inputs / "*.csv"), str(inputs)]).events == 0
+    assert [row[-1] for row in rows(store)].count("nyse") == 1
+    assert store.events("trade").count() == 4
+
+
+def test_a_run_that_died_leaves_nothing(store, tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text(f"{HEADER}\n2026-05-14T09:30:00Z,IBM,420.5,100,false,x\n")
+    with monkeypatch.context() as patched:
+
+        def killed(category, manifest):
+            raise KeyboardInterrupt
+
+        patched.setattr(store, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(store, SCHEMA, [str(tmp_path / "a.csv")])
+    assert store.events("trade").count() == 0
+    assert ingest(store, SCHEMA, [str(tmp_path / "a.csv")]).events == 1
+    assert len(list((tmp_path / "store" / "events" / "trade").iterdir())) == 1
+
+
+def test_files_that_are_none_are_set_aside(store, tmp_path):
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    pq.write_table(pa.Table.from_pylist([GOOD] * 3), inputs / "good.parquet")
+    whole = (inputs / "good.parquet").read_bytes()
+    (inputs / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    (inputs / "empty.parquet").write_bytes(b"")
+    run = ingest(store, SCHEMA, [str(inputs)])
+    assert run.events == 3
+    assert sorted(b.path.rsplit("/", 1)[-1] for b in run.bad_files) == ["cut.parquet", "empty.parquet"]
+    assert all(b.reason for b in run.bad_files)
+    assert ingest(store, SCHEMA, [str(inputs)]).files == ()
+
+
+def test_bad_requests_are_told(store, tmp_path):
+    with pytest.raises(InvalidInput, match="got none - at"):
+        ingest(store, SCHEMA, [str(tmp_path / "nothing*.csv")])
+    (tmp_path / "a.csv").write_text("symbol,price\nIBM,1\n")
+    with pytest.raises(InvalidInput, match=r"missing: volume, halted, note.text; found: symbol, price"):
+        ingest(store, SCHEMA, [str(tmp_path / "a.csv")])
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(InvalidInput, match=r"ends in \.csv"):
+        ingest(store, SCHEMA, [str(tmp_path / "a.txt")])
+    (tmp_path / "b.csv").write_text(f"{HEADER}\n")
+    with pytest.raises(InvalidInput, match="a column clock for the time"):
+        ingest(store, SCHEMA, [str(tmp_path / "b.csv")], time="clock")
+    other = Schema("trade", SCHEMA.attributes, version=2)
+    with pytest.raises(SchemaError, match="has events of trade version 1, got version 2"):
+        ingest(store, other, [str(tmp_path / "b.csv")])
+    with pytest.raises(SchemaError, match="own column under the name _time"):
+        ingest(store, Schema("t", (Attribute("_time", "bool"),)), [str(tmp_path / "b.csv")])
+    with pytest.raises(SchemaError, match="one of trade"):
+        store.schema("tirade")
+    assert ingest(store, SCHEMA, [str(tmp_path / "b.csv")]).events == 0
+
+
+def test_checks_agree_with_event_batches(store, tmp_path):
+    rng = random.Random(4)
+    values = {
+        "symbol": ["IBM", "GE", "ibm", "", None],
+        "price": [0, 1000.0, 1000.1, -0.0, float("nan"), float("inf"), None, 5],
+        "volume": [0, 10_000, 10_001, -1, None],
+        "halted": [True, False, None],
+        "note.text": ["", "x" * 4096, "ü" * 2049, None],
+    }
+    # Mostly good values, so that rows with a single bad one are common.
+    listed = [
+        {name: (rng.choice(options) if rng.random() < 0.3 else GOOD[name]) for name, options in values.items()}
+        for _ in range(400)
+    ]
+    good = []
+    for row in listed:
+        try:
+            good += EventBatch.of(SCHEMA, {name: [value] for name, value in row.items()})
+        except EventError:
+            continue
+    types = pa.schema(
+        [
+            ("symbol", pa.string()),
+            ("price", pa.float64()),
+            ("volume", pa.int32()),
+            ("halted", pa.bool_()),
+            ("note.text", pa.string()),
+        ]
+    )
+    pq.write_table(pa.Table.from_pylist(listed, schema=types), tmp_path / "a.parquet")
+    run = ingest(store, SCHEMA, [str(tmp_path / "a.parquet")])
+    assert run.events == len(good)
+    assert run.quarantined == 400 - len(good)
+    assert sorted(r[:5] for r in rows(store)) == sorted(e.values for e in good)
+
+
+def test_tap_segments(store, tmp_path):
+    load = Hotspots(schema=grid(3, hi=99, name="trade"), seed=4)
+    tap = Tap(tmp_path / "tap", load.schema, "market", seconds=1.0)
+    other = Tap(tmp_path / "tap", grid(2, name="else"), "market")
+    newer = Tap(tmp_path / "tap", Schema("trade", load.schema.attributes, version=2), "market")
+    events = list(load.events(2000))
+    for i, event in enumerate(events):
+        tap.offer(event, 3600.0 * 500_000 + i * 0.001)
+    other.offer(next(iter(Hotspots(schema=other.schema).events(1))), 5.0)
+    newer.offer(EventBatch.of(newer.schema, {n: [1] for n in newer.schema.positions})[0], 5.0)
+    for each in (tap, other, newer):
+        each.close()
+    (tmp_path / "tap" / "torn.tap").write_bytes(next(iter((tmp_path / "tap").glob("trade*.tap"))).read_bytes()[:-1])
+    run = ingest(store, load.schema, [str(tmp_path / "tap")])
+    assert (run.events, run.quarantined) == (2000, 2)
+    found = sorted(tuple(row) for row in store.events("trade").collect())
+    times = [round((3600.0 * 500_000 + i * 0.001) * 1e6) for i in range(2000)]
+    assert found == sorted((*e.values, t, "market") for e, t in zip(events, times, strict=True))
