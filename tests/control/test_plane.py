@@ -96,7 +96,7 @@ async def test_bad_input_is_told_to_whoever_gave_it():
         await world.control.subscribe(name, 1, Subscription([Filter(None, {})]))
     with pytest.raises(Rejected, match="another schema"):
         await world.control.register_schema(stranger)
-    with pytest.raises(SchemaError, match="none|grid"):
+    with pytest.raises(SchemaError, match="grid"):
         world.control.category("nothing")
     with pytest.raises(PlanError, match="plan for grid"):
         await world.control.apply_plan("grid", Plan.regular(OTHER, 4))
@@ -263,8 +263,7 @@ async def test_accepted_requests_survive_a_crash_at_any_moment():
         names = [await world.join() for _ in range(3)]
         await world.advertise(names[0], EVERYTHING)
         tasks = [asyncio.ensure_future(world.subscribe(names[i % 3], world.content())) for i in range(20)]
-        for _ in range(3):
-            tasks.append(asyncio.ensure_future(world.drop()))
+        tasks += [asyncio.ensure_future(world.drop()) for _ in range(3)]
         await asyncio.sleep(moment / 2000)
         for task in tasks:
             task.cancel()

@@ -20,10 +20,9 @@ used after that.  A switch that does not answer stalls the lanes that need it, s
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sievenet.content import Schema, Subscription
 from sievenet.control.commands import (
@@ -36,16 +35,15 @@ from sievenet.control.commands import (
     Unadvertise,
     Unsubscribe,
     decode_command,
-    encode_command,
 )
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.lane import Job, Part
+from sievenet.control.ledger import Entered, Ledger, Then
 from sievenet.control.rollout import Rollout
 from sievenet.control.signals import (
     Acknowledged,
     Adopted,
-    Apply,
     Detach,
     Expired,
     Instruction,
@@ -54,43 +52,29 @@ from sievenet.control.signals import (
     NotWritten,
     Placed,
     PlanRequest,
-    Read,
     Refused,
     Renewed,
     Reply,
     Request,
-    Soon,
     Stimulus,
     SwitchChanged,
     SwitchTable,
     Tell,
     Tick,
     Undefined,
-    Write,
     Written,
 )
 from sievenet.control.space import Space
 from sievenet.control.state import Category, Client, Entry, State
+from sievenet.control.switchboard import Switchboard
 from sievenet.control.transition import Transition, TransitionReport
 from sievenet.control.trees import TreeKeeper
 from sievenet.control.wires import Routes, Wires
 from sievenet.errors import PlanError, Rejected, SievenetError
 from sievenet.index import Plan
-from sievenet.network import Flow, FlowChange, FlowTable, Topology, link_id
+from sievenet.network import Flow, Topology, link_id
 
 __all__ = ["Controller"]
-
-Then = Callable[[SievenetError | None], None]
-
-
-class _Waiting(NamedTuple):
-    """A command on its way into the journal, and who waits for it."""
-
-    record: bytes
-    command: Command
-    said: Subscription | None
-    ticket: int | None
-    then: Then | None = None
 
 
 class Controller:
@@ -105,9 +89,7 @@ class Controller:
         down_links: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.config = config
-        self.now = 0.0
         self.state = State()
-        self._written = 0
         for record in records:
             try:
                 self.state.execute(decode_command(record), record)
@@ -123,19 +105,8 @@ class Controller:
         self.transitions: dict[int, Transition] = {}
         #: Switches that are back, but not used before they are clean.
         self._joining: set[str] = set()
-        self._out: list[Instruction] = []
-        self._serial = 0
-        self._unwritten: list[_Waiting] = []
-        #: What the journal is at; None if it is idle.
-        self._writing: list[_Waiting] | None = None
-        #: Bytes of journal at which everything is written anew.
-        self._snapshot_at = config.snapshot
-        self._flights: dict[int, tuple[Rollout, str]] = {}
-        self._reads: dict[int, tuple[list[Rollout], str]] = {}
-        self._asked: dict[str, list[Rollout]] = {}
-        self._watched: list[Rollout] = []
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._soon: list[Callable[[], None]] = []
+        self.board = Switchboard(self.up, config.retry)
+        self._ledger = Ledger(self.state, config.snapshot)
         self._jobs: dict[Entry, Job] = {}
         self._coverers: dict[int, Coverer] = {}
         self._started = False
@@ -148,31 +119,29 @@ class Controller:
             Renewed: self._on_renewed,
             Written: lambda s: self._on_written(None),
             NotWritten: lambda s: self._on_written(s.error),
-            Acknowledged: lambda s: self._landed(s.serial, lambda r, switch: r.acknowledged(switch)),
-            Undefined: lambda s: self._landed(s.serial, lambda r, switch: r.suspect(switch)),
-            Refused: lambda s: self._landed(s.serial, lambda r, switch: r.refused(switch, s.error)),
-            SwitchTable: lambda s: self._was_read(s.serial, s.table),
-            NotRead: lambda s: self._was_read(s.serial, None),
+            Acknowledged: lambda s: self.board.acknowledged(s.serial),
+            Undefined: lambda s: self.board.undefined(s.serial),
+            Refused: lambda s: self.board.refused(s.serial, s.error),
+            SwitchTable: lambda s: self.board.told(s.serial, s.table),
+            NotRead: lambda s: self.board.told(s.serial, None),
             SwitchChanged: self._on_switch,
             LinkChanged: self._on_link,
             Adopted: self._on_adopted,
-            Tick: lambda s: self._on_tick(),
+            Tick: lambda s: self.board.turn(),
         }
 
     # -- the one way in --------------------------------------------------------------------
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
         """React to one stimulus."""
-        self.now = now
+        self.board.now = now
         self._handlers[type(stimulus)](stimulus)
-        self._run_timers()
-        self._flush()
-        out, self._out = self._out, []
-        return out
+        self.board.ring()
+        return self._flush()
 
     def start(self, now: float) -> list[Instruction]:
         """Begin, once the clients that the journal knows are placed: read all switches and put them right."""
-        self.now = now
+        self.board.now = now
         self._started = True
         for number in self.state.categories:
             self._open_space(number)
@@ -194,21 +163,32 @@ class Controller:
                 for lane in space.lanes:
                     lane.suspect(self.switches())
         self._sweep()
-        self._flush()
-        out, self._out = self._out, []
-        return out
+        return self._flush()
 
     def next_deadline(self) -> float | None:
         """When `Tick` is due at the latest."""
-        return self._timers[0][0] if self._timers else None
+        return self.board.next_deadline()
+
+    def _flush(self) -> list[Instruction]:
+        self.board.flush()
+        write = self._ledger.next(self.board.serial)
+        if write is not None:
+            self.board.out.append(write)
+        out, self.board.out = self.board.out, []
+        return out
 
     def _sweep(self) -> None:
         """Remove flows that belong to nobody: of categories nobody knows, or of other partitions than there are."""
-        rollout = Rollout(
-            self, [{}], expected=lambda *_: (), scope=self._unowned, done=lambda _: None, unknown=self.switches()
+        self.board.watch(
+            Rollout(
+                self.board,
+                [{}],
+                expected=lambda *_: (),
+                scope=self._unowned,
+                done=lambda _: None,
+                unknown=self.switches(),
+            )
         )
-        self.watch(rollout)
-        rollout.start()
 
     def _unowned(self, flow: Flow) -> bool:
         space = self.spaces.get(flow.match.category)
@@ -219,44 +199,17 @@ class Controller:
     def _on_request(self, request: Request) -> None:
         if self.open_requests >= self.config.waiting:
             error = Rejected(f"{self.open_requests} requests wait already, which is the limit: try again later")
-            self._out.append(Reply(request.ticket, error))
+            self.board.out.append(Reply(request.ticket, error))
             return
         self.open_requests += 1
-        self._unwritten.append(_Waiting(encode_command(request.command), request.command, request.said, request.ticket))
+        self._ledger.enter(request.command, request.said, request.ticket)
 
     def log(self, command: Command, then: Then) -> None:
         """Put a command into the journal, carry it out, and go on."""
-        self._unwritten.append(_Waiting(encode_command(command), command, None, None, then))
-
-    def _flush(self) -> None:
-        """Hand out what can go now: one write at a time, one read per switch."""
-        for switch, rollouts in self._asked.items():
-            self._serial += 1
-            self._reads[self._serial] = rollouts, switch
-            self._out.append(Read(self._serial, switch))
-        self._asked.clear()
-        if self._soon:
-            self._out.append(Soon())
-        if self._writing is not None:
-            return
-        if self._unwritten:
-            self._writing, self._unwritten = self._unwritten, []
-            records = [waiting.record for waiting in self._writing]
-            self._written += sum(map(len, records))
-            self._serial += 1
-            self._out.append(Write(self._serial, records))
-        elif self._written > self._snapshot_at:
-            self._writing = []
-            records = self.state.snapshot()
-            self._written = 0
-            # Rewriting everything must stay a small part of the work, however much there is.
-            self._snapshot_at = max(self.config.snapshot, 2 * sum(map(len, records)))
-            self._serial += 1
-            self._out.append(Write(self._serial, records, replace=True))
+        self._ledger.enter(command, then=then)
 
     def _on_written(self, error: SievenetError | None) -> None:
-        batch, self._writing = self._writing or [], None
-        for waiting in batch:
+        for waiting in self._ledger.finished():
             if error is None:
                 self._execute(waiting)
             elif waiting.ticket is not None:
@@ -269,9 +222,9 @@ class Controller:
 
     def _reply(self, ticket: int, error: SievenetError | None = None, result: object = None) -> None:
         self.open_requests -= 1
-        self._out.append(Reply(ticket, error, result))
+        self.board.out.append(Reply(ticket, error, result))
 
-    def _execute(self, waiting: _Waiting) -> None:
+    def _execute(self, waiting: Entered) -> None:
         ticket = waiting.ticket
         try:
             effect = self.state.execute(waiting.command, waiting.record)
@@ -293,7 +246,7 @@ class Controller:
             return
         client = effect.client
         if isinstance(waiting.command, Join) and client is not None:
-            client.deadline = self.now + self.config.lease
+            client.deadline = self.board.now + self.config.lease
             self._watch_lease(client)
         if client is None or not (effect.added or effect.removed or isinstance(waiting.command, Leave)):
             if ticket is not None:
@@ -382,7 +335,7 @@ class Controller:
             self.wires.detach(gone.wire)
             gone.wire = None
             if gone.name not in self.state.clients:
-                self._out.append(Detach(gone.name))
+                self.board.out.append(Detach(gone.name))
         for ticket in job.tickets:
             self._reply(ticket, job.error)
         if then is not None:
@@ -411,30 +364,30 @@ class Controller:
     def _on_renewed(self, renewed: Renewed) -> None:
         client = self.state.clients.get(renewed.client)
         if client is not None:
-            client.deadline = self.now + self.config.lease
+            client.deadline = self.board.now + self.config.lease
 
     def _watch_lease(self, client: Client) -> None:
-        self.at(client.deadline, partial(self._check_lease, client))
+        self.board.at(client.deadline, partial(self._check_lease, client))
 
     def _check_lease(self, client: Client) -> None:
         if self.state.clients.get(client.name) is not client:
             return
-        if client.deadline > self.now:
+        if client.deadline > self.board.now:
             self._watch_lease(client)
             return
-        client.deadline = self.now + self.config.retry  # if the journal is full, once more then
+        client.deadline = self.board.now + self.config.retry  # if the journal is full, once more then
         self._watch_lease(client)
         self.log(Leave(client.name), partial(self._expired, client.name))
 
     def _expired(self, name: str, error: SievenetError | None) -> None:
         if error is None:
-            self._out.append(Expired(name))
+            self.board.out.append(Expired(name))
 
     # -- categories ------------------------------------------------------------------------
 
     def _open_space(self, number: int) -> None:
         if number not in self.spaces:
-            space = Space(number, self, self.wires, self.config, rest=self._rested, later=self._later)
+            space = Space(number, self.board, self.wires, self.config, rest=self._rested, later=self.board.later)
             space.lanes = space.new_lanes(self.routes)
             self.spaces[number] = space
 
@@ -474,7 +427,7 @@ class Controller:
 
     def tell(self, number: int, epoch: int) -> None:
         """Have the publishers of a category told."""
-        self._out.append(Tell(number, epoch))
+        self.board.out.append(Tell(number, epoch))
 
     def ended(self, space: Space, ticket: int | None, error: SievenetError | None, report: TransitionReport) -> None:
         """A transition is over."""
@@ -525,12 +478,16 @@ class Controller:
                     lane.suspect([switch])
 
     def _clean(self, switch: str) -> None:
-        rollout = Rollout(
-            self, [{}], expected=lambda *_: (), scope=lambda _: True, unknown=[switch],
-            done=lambda _: self._use(switch),
+        self.board.watch(
+            Rollout(
+                self.board,
+                [{}],
+                expected=lambda *_: (),
+                scope=lambda _: True,
+                unknown=[switch],
+                done=lambda _: self._use(switch),
+            )
         )
-        self.watch(rollout)
-        rollout.start()
 
     def _use(self, switch: str) -> None:
         if switch in self._joining:
@@ -543,8 +500,7 @@ class Controller:
             rollout.gone(switch)
 
     def _rollouts(self) -> list[Rollout]:
-        self._watched = [r for r in self._watched if r.waiting]
-        return self._watched + [
+        return self.board.watched + [
             lane.rollout for space in self.spaces.values() for lane in space.lanes if lane.rollout is not None
         ]
 
@@ -569,60 +525,3 @@ class Controller:
     def realign(self, space: Space) -> None:
         """Lanes made a while ago follow the trees of now."""
         space.reroute(self.routes, self.trees.dead(self.wires))
-
-    # -- switches (what rollouts need) -----------------------------------------------------
-
-    def apply(self, rollout: Rollout, switch: str, changes: Sequence[FlowChange]) -> None:
-        """Send changes to a switch."""
-        self._serial += 1
-        self._flights[self._serial] = rollout, switch
-        self._out.append(Apply(self._serial, switch, changes))
-
-    def read(self, rollout: Rollout, switch: str) -> None:
-        """Ask a switch for its table."""
-        self._asked.setdefault(switch, []).append(rollout)
-
-    def read_later(self, rollout: Rollout, switch: str) -> None:
-        """Ask it after a while."""
-        self.after(self.config.retry, lambda: self.read(rollout, switch) if switch in rollout.waiting else None)
-
-    def watch(self, rollout: Rollout) -> None:
-        """A rollout outside of the lanes."""
-        self._watched.append(rollout)
-
-    def _landed(self, serial: int, then: Callable[[Rollout, str], None]) -> None:
-        flight = self._flights.pop(serial, None)
-        if flight is not None:
-            then(*flight)
-
-    def _was_read(self, serial: int, table: FlowTable | None) -> None:
-        rollouts, switch = self._reads.pop(serial, ((), ""))
-        for rollout in rollouts:
-            rollout.told(switch, table)
-
-    # -- time ------------------------------------------------------------------------------
-
-    def at(self, time: float, callback: Callable[[], None]) -> None:
-        """Call back at a time."""
-        self._serial += 1
-        heapq.heappush(self._timers, (time, self._serial, callback))
-
-    def after(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back after some seconds."""
-        self.at(self.now + seconds, callback)
-
-    def _later(self, callback: Callable[[], None]) -> None:
-        self.after(self.config.retry, callback)
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Call back when others had their turn."""
-        self._soon.append(callback)
-
-    def _run_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= self.now:
-            heapq.heappop(self._timers)[2]()
-
-    def _on_tick(self) -> None:
-        soon, self._soon = self._soon, []
-        for callback in soon:
-            callback()

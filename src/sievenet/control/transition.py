@@ -76,7 +76,7 @@ class Transition:
         self.epoch = epoch
         self._ticket = ticket
         self.stage: Stage = "covering"
-        self._since = controller.now
+        self._since = controller.board.now
         self._seconds: dict[str, float] = {}
         #: What is still to be covered, with the wire of its client.
         self.work: list[tuple[Entry, int]] = []
@@ -89,8 +89,8 @@ class Transition:
         self._coverer = Coverer(plan, self._old_category.budget)
 
     def _enter(self, stage: Stage) -> None:
-        self._seconds[self.stage] = self._seconds.get(self.stage, 0.0) + self._c.now - self._since
-        self._since = self._c.now
+        self._seconds[self.stage] = self._seconds.get(self.stage, 0.0) + self._c.board.now - self._since
+        self._since = self._c.board.now
         self.stage = stage
 
     # -- covering --------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Transition:
         if error is not None:
             self._end(error)
         elif self.work:
-            self._c.soon(self.step)
+            self._c.board.soon(self.step)
         else:
             self._enter("closing")
             self._space.closed = True
@@ -136,7 +136,7 @@ class Transition:
         if self.stage == "covering":
             self.work.append((entry, wire))
             if len(self.work) == 1:
-                self._c.soon(self.step)
+                self._c.board.soon(self.step)
 
     def removed(self, entry: Entry) -> None:
         """Something was taken back meanwhile."""
@@ -231,7 +231,7 @@ class Transition:
         """All publishers use the new plan."""
         if self.stage == "telling":
             self._enter("draining")
-            self._c.after(self._c.config.forwarding_delay, self._drained)
+            self._c.board.after(self._c.config.forwarding_delay, self._drained)
 
     def _drained(self) -> None:
         self._enter("ending")
@@ -291,12 +291,16 @@ class Transition:
 
     def _roll(self, step: Step, done: Callable[[SievenetError | None], None], unknown: Iterable[str] = ()) -> None:
         catching = self.stage == "catching"
-        rollout = Rollout(
-            self._c, [step], expected=self._expected, done=done, unknown=unknown,
-            scope=(lambda f: self._owns(f) and f.priority == TOP_PRIORITY) if catching else self._owns,
+        self._c.board.watch(
+            Rollout(
+                self._c.board,
+                [step],
+                expected=self._expected,
+                done=done,
+                unknown=unknown,
+                scope=(lambda f: self._owns(f) and f.priority == TOP_PRIORITY) if catching else self._owns,
+            )
         )
-        self._c.watch(rollout)
-        rollout.start()
 
     def _owns(self, flow: Flow) -> bool:
         return flow.match.category == self._space.number

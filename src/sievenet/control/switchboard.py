@@ -1,0 +1,135 @@
+"""The switchboard: which rollout waits for which switch, and what happens when.
+
+Rollouts (`rollout`) hand it changes and questions; it numbers them, turns them into instructions,
+and finds the rollout again when the answer comes.  Questions to one switch that come up in
+the same moment are asked once.  It keeps the alarm clock too.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+from sievenet.control.rollout import Rollout
+from sievenet.control.signals import Apply, Instruction, Read, Soon
+from sievenet.errors import SievenetError
+from sievenet.network import FlowChange, FlowTable
+
+__all__ = ["Switchboard"]
+
+Callback = Callable[[], None]
+
+
+class Switchboard:
+    """Numbers what goes out, and knows whom an answer concerns."""
+
+    def __init__(self, up: Callable[[str], bool], retry: float) -> None:
+        self.now = 0.0
+        #: Instructions that the shell has not seen yet.
+        self.out: list[Instruction] = []
+        #: Whether a switch is in use, or being made ready for it.
+        self.up = up
+        self._retry = retry
+        self._serial = 0
+        self._flights: dict[int, tuple[Rollout, str]] = {}
+        self._reads: dict[int, tuple[list[Rollout], str]] = {}
+        self._asked: dict[str, list[Rollout]] = {}
+        self._timers: list[tuple[float, int, Callback]] = []
+        self._soon: list[Callback] = []
+        #: Rollouts that belong to no lane.
+        self.watched: list[Rollout] = []
+
+    def serial(self) -> int:
+        """A number never used before."""
+        self._serial += 1
+        return self._serial
+
+    # -- for rollouts ----------------------------------------------------------------------
+
+    def apply(self, rollout: Rollout, switch: str, changes: Sequence[FlowChange]) -> None:
+        """Send changes to a switch."""
+        serial = self.serial()
+        self._flights[serial] = rollout, switch
+        self.out.append(Apply(serial, switch, changes))
+
+    def read(self, rollout: Rollout, switch: str) -> None:
+        """Ask a switch for its table."""
+        self._asked.setdefault(switch, []).append(rollout)
+
+    def read_later(self, rollout: Rollout, switch: str) -> None:
+        """Ask it after a while."""
+        self.after(self._retry, lambda: self.read(rollout, switch) if switch in rollout.waiting else None)
+
+    def watch(self, rollout: Rollout) -> None:
+        """Begin a rollout that belongs to no lane."""
+        self.watched = [r for r in self.watched if r.waiting]
+        self.watched.append(rollout)
+        rollout.start()
+
+    # -- answers ---------------------------------------------------------------------------
+
+    def acknowledged(self, serial: int) -> None:
+        """A switch carried out what it was told."""
+        self._landed(serial, lambda rollout, switch: rollout.acknowledged(switch))
+
+    def undefined(self, serial: int) -> None:
+        """A switch did not acknowledge in time."""
+        self._landed(serial, lambda rollout, switch: rollout.suspect(switch))
+
+    def refused(self, serial: int, error: SievenetError) -> None:
+        """A switch carried out nothing."""
+        self._landed(serial, lambda rollout, switch: rollout.refused(switch, error))
+
+    def _landed(self, serial: int, then: Callable[[Rollout, str], None]) -> None:
+        flight = self._flights.pop(serial, None)
+        if flight is not None:
+            then(*flight)
+
+    def told(self, serial: int, table: FlowTable | None) -> None:
+        """A switch said what it holds, or nothing."""
+        rollouts, switch = self._reads.pop(serial, ((), ""))
+        for rollout in rollouts:
+            rollout.told(switch, table)
+
+    # -- time ------------------------------------------------------------------------------
+
+    def at(self, time: float, callback: Callback) -> None:
+        """Call back at a time."""
+        heapq.heappush(self._timers, (time, self.serial(), callback))
+
+    def after(self, seconds: float, callback: Callback) -> None:
+        """Call back after some seconds."""
+        self.at(self.now + seconds, callback)
+
+    def later(self, callback: Callback) -> None:
+        """Call back when something that failed may be tried again."""
+        self.after(self._retry, callback)
+
+    def soon(self, callback: Callback) -> None:
+        """Call back when others had their turn."""
+        self._soon.append(callback)
+
+    def next_deadline(self) -> float | None:
+        """When the next callback is due."""
+        return self._timers[0][0] if self._timers else None
+
+    def ring(self) -> None:
+        """Call back whom it is time for."""
+        while self._timers and self._timers[0][0] <= self.now:
+            heapq.heappop(self._timers)[2]()
+
+    def turn(self) -> None:
+        """The others had their turn."""
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+
+    def flush(self) -> None:
+        """Ask what is to be asked."""
+        for switch, rollouts in self._asked.items():
+            serial = self.serial()
+            self._reads[serial] = rollouts, switch
+            self.out.append(Read(serial, switch))
+        self._asked.clear()
+        if self._soon:
+            self.out.append(Soon())
