@@ -152,6 +152,7 @@ def measure_throughput(bench: Bench, report: Report, fabric: Fabric) -> None:
     for size in bench.size([1, 1_000], quick=[1]):
         with bench.step(f"{count:,} events as fast as they go, {size:,} subscriptions"):
             subscriber.ask("tile", count=size)
+            subscriber.ask("reset")
             publisher.ask("flood", count=bench.size(25_000, quick=500))  # warms the batch encoder up
             subscriber.ask("wait", count=bench.size(25_000, quick=500))
             subscriber.ask("reset")
