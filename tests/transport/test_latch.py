@@ -13,7 +13,7 @@ from sievenet.errors import InvalidInput
 from sievenet.transport.latch import DelayModel, lambert_w_minus, latch_factor, two_laplace_cdf
 
 
-@given(st.floats(-1 / math.e + 1e-9, -1e-300))
+@given(st.floats(-1 / math.e + 1e-6, -1e-300))
 def test_lower_branch_agrees_with_scipy(x):
     assert lambert_w_minus(x) == pytest.approx(lambertw(x, k=-1).real, rel=1e-7, abs=1e-7)
 

@@ -21,10 +21,14 @@ the bits of its cells on all levels of both grids; a filter sets those of all ce
 cells enclose small ones, so a narrow range has many tags and its bits tell it apart well.
 
 Events and the ends of ranges pass through the same monotone map to the grid (exact for whole numbers, IEEE-monotone
-for floats), hence no rounding can break the law. Strings have prefixes as their cells. A set with several stretches
-is taken by its hull. How many levels there are follows from the width and the number of attributes, so that about
-two fifths of an event's bits are set. The bits of an attribute's value depend on its finest cell alone and are kept,
-so encoding an event is one look per attribute.
+for floats), hence no rounding can break the law. Strings have prefixes as their cells. The value itself is hashed eight
+times, so equalities are told apart best. How many levels there are follows from the width and the number of attributes,
+so that about two fifths of an event's bits are set. The bits of an attribute's value depend on its finest cell and are
+kept, so encoding an event is a look or two per attribute.
+
+`filter` gives one set of bits per filter: what flows are named by. A range's enclosing cell can be much larger than the
+range, and every message in between would look wanted; so `subscription` cuts a filter into pieces first, at the gaps of
+its sets and at boundaries of cells, and gives the bits of every piece: any of them covered means "may match".
 
 The scheme is that of Siena B-DRP (tags of a message ⊇ tags of a filter); the pair of grids is ours.
 """
@@ -32,8 +36,10 @@ The scheme is that of Siena B-DRP (tags of a message ⊇ tags of a filter); the 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from math import ceil
 from typing import Final
 
 from sievenet.content.filter import Filter, Matchable, Subscription
@@ -51,7 +57,11 @@ MAX_WIDTH: Final = 512
 _MAX_LEVELS: Final = 12
 #: Share of set bits aimed at: tags ≈ -ln(1 - 0.4) · width.
 _LOAD: Final = 0.51
+#: Bits of a value itself.
+_EXACT: Final = 8
 _KEPT: Final = 1 << 14
+#: Pieces that a subscription is cut into at most, unless its filters are more.
+_PIECES: Final = 32
 #: Sizes of cells for numbers without a domain: the first bits of a float are its sign and exponent.
 _FREE_LEVELS: Final = (2, 6, 9, 11, 12, 13, 14, 16, 18, 20)
 _WORD: Final = 1 << 64
@@ -113,7 +123,10 @@ class _Attribute:
         if found is None:
             if len(self._exact) >= _KEPT:
                 self._exact.clear()
-            found = self._exact[key] = self._bit(f"{self.name}={_spelt(value)}")  # type: ignore[index]
+            found = 0
+            for i in range(_EXACT):
+                found |= self._bit(f"{self.name}={i}={_spelt(value)}")
+            self._exact[key] = found  # type: ignore[index]
         return found
 
     def prefixes(self, text: str) -> Bits:
@@ -153,7 +166,7 @@ class Tagger:
 
     def _level_count(self, attributes: int) -> int:
         tags = _LOAD * self.width / attributes
-        return max(1, min(_MAX_LEVELS, int((tags - 1) / 2)))
+        return max(1, min(_MAX_LEVELS, int((tags - _EXACT) / 2)))
 
     def _bit(self, tag: str) -> Bits:
         name = "" if self.schema is None else self.schema.name
@@ -222,14 +235,72 @@ class Tagger:
                 bits |= _hull(encoder, attribute, values)
         return bits
 
-    def subscription(self, wanted: Subscription) -> tuple[Bits, ...]:
-        """The bits of each filter of a subscription, without those that others make needless."""
-        every = sorted({self.filter(each) for each in wanted.filters}, key=int.bit_count)
+    def subscription(self, wanted: Subscription, pieces: int = _PIECES) -> tuple[Bits, ...]:
+        """The bits of a subscription cut into pieces, without those that others make needless."""
+        every = sorted({self.filter(each) for each in _pieces(wanted, pieces, self._levels)}, key=int.bit_count)
         kept: list[Bits] = []
         for bits in every:
             if not covers_any(bits, kept):
                 kept.append(bits)
         return tuple(kept)
+
+
+def _pieces(wanted: Subscription, limit: int, levels: int) -> list[Filter]:
+    """Filters that together are the subscription: cut at gaps first, then where halves of a domain meet."""
+    done: list[Filter] = []
+    queue = deque(wanted.filters)
+    while queue:
+        each = queue.popleft()
+        parts = _cut(each, levels) if len(done) + len(queue) + 1 < limit else []
+        if parts:
+            queue.extend(parts)
+        else:
+            done.append(each)
+    return done
+
+
+def _cut(wanted: Filter, levels: int) -> list[Filter]:
+    """The filter in two, or nothing if it is not worth it."""
+    for name, values in wanted.constraints.items():
+        if len(values.cuts) > 2:
+            half = len(values.cuts) // 4 * 2
+            halves = [ValueSet(values.cuts[:half]), ValueSet(values.cuts[half:])]
+            return [Filter(wanted.schema, {**wanted.constraints, name: part}) for part in halves]
+    if wanted.schema is None:
+        return []
+    for name, values in wanted.constraints.items():
+        attribute = wanted.schema[name]
+        if attribute.type not in ("int", "float") or (middle := _boundary(attribute, values, levels)) is None:
+            continue
+        low, high = ValueSet.interval(None, middle, open_hi=True), ValueSet.interval(middle, None)
+        parts = [Filter(wanted.schema, {**wanted.constraints, name: values & part}) for part in (low, high)]
+        if not any(part.empty for part in parts):
+            return parts
+    return []
+
+
+def _boundary(attribute: Attribute, values: ValueSet, levels: int) -> int | float | None:
+    """The coarsest boundary of cells inside a range, or None if the range fills most of the cell that holds it.
+
+    Whole numbers within one of the finest cells have nothing but themselves to be told by: they are taken singly.
+    """
+    lo, hi = attribute.lo or 0, attribute.hi or 0
+    entering, leaving = values.cuts[0], values.cuts[-1]
+    first = entering[1] if len(entering) > 1 else lo
+    last = leaving[1] if len(leaving) > 1 else hi
+    whole = attribute.type == "int"
+    size, start = float(hi) - float(lo) + whole, float(lo)
+    for level in range(levels + 1):
+        middle = start + size / 2
+        if first < middle < last and level < levels:
+            if last - first >= 0.75 * size:
+                return None
+            return ceil(middle) if whole else middle
+        if level == levels:
+            return (first + last) // 2 if whole and last - first > 1 else None
+        size /= 2
+        start = middle if first >= middle else start
+    return None
 
 
 def _spelt(value: Value) -> str:

@@ -60,7 +60,7 @@ class Request(msgspec.Struct, frozen=True):
     attempt: int
     #: The requester's distance from the publisher, in seconds.
     distance: float
-    #: How long requesters wait on average before they ask, (C₁ + C₂/2)·d: caches size themselves by it.
+    #: Seconds since the message was published, as far as the requester knows: caches size themselves by it.
     wait: float
     #: The missing message's bits, and their width in bytes.
     bits: Bits

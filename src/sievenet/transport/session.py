@@ -175,10 +175,9 @@ class Session:
             self.top = sequence
             if ahead > 1:
                 self._gap(header, ahead - 1, now)
-            elif not self._held:  # in order, nothing waits: the common case
-                if not self._barriers or not self.order:
-                    self.released = sequence
-                    return [Released(header, item)]
+            elif not self._held and (not self._barriers or not self.order):  # in order, nothing waits: the common case
+                self.released = sequence
+                return [Released(header, item)]
         else:
             place = 1 << -ahead
             if -ahead >= _REACH or self._seen & place:
@@ -231,12 +230,23 @@ class Session:
         self._seen |= 1 << behind
         self._judged |= 1 << behind
         self._found(sequence)
+        if len(header.record):  # what it describes may be missing too
+            self._judge(header, now, behind + 1)
         return self._enter(header, item, now, repair=True)
 
     def has(self, epoch: int, sequence: int) -> bool:
         """Whether a message has come."""
         behind = self.top - sequence
         return epoch == self.epoch and 0 <= behind < _REACH and bool(self._seen >> behind & 1)
+
+    def lacks(self, epoch: int, sequence: int) -> bool:
+        """Whether a message should have come and has not."""
+        behind = self.top - sequence
+        return epoch == self.epoch and 0 <= behind < _REACH and not self._seen >> behind & 1 and not self._early(behind)
+
+    def _early(self, behind: int) -> bool:
+        """Whether a message is from before the first one that came: it was never due here."""
+        return self._seen >> behind == 0
 
     # -- time -----------------------------------------------------------------------------
 
@@ -246,6 +256,10 @@ class Session:
         while due and due[0][1] not in self._missing:
             heappop(due)
         return due[0][0] if due else None
+
+    def expired_by(self, now: float) -> bool:
+        """Whether a deadline has passed already, so that `expire` need not wait for its timer."""
+        return bool(self._due) and self._due[0][0] <= now
 
     def expire(self, now: float) -> tuple[list[Released], list[Loss]]:
         """Deadlines up to ``now`` have passed: what is released, and what counts as lost."""

@@ -9,5 +9,6 @@ from sievenet.transport.simulation.graphs import low_degree_graph
 from sievenet.transport.simulation.link import Link
 from sievenet.transport.simulation.overlay import Overlay
 from sievenet.transport.simulation.tcp import TcpFlow
+from sievenet.transport.simulation.world import World
 
-__all__ = ["Clock", "Link", "Overlay", "TcpFlow", "low_degree_graph"]
+__all__ = ["Clock", "Link", "Overlay", "TcpFlow", "World", "low_degree_graph"]

@@ -8,8 +8,8 @@ A message is handled by every broker on the shortest-path tree towards the broke
 broker takes is drawn for each message anew and nothing queues for the processor, so messages overtake each other, as
 they do in parallel brokers. Links have delay, jitter, loss and perhaps a narrow bandwidth with a bounded queue.
 
-Who receives is said by the caller (it has matched the content). Brokers are numbers; a set of them is a bit mask, and how
-a broker splits a message over its links is worked out once per mask.
+Who receives is said by the caller (it has matched the content). Brokers are numbers; a set of them is a bit mask, and
+how a broker splits a message over its links is worked out once per mask.
 """
 
 from __future__ import annotations

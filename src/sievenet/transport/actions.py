@@ -1,0 +1,71 @@
+"""What protocol objects want done: the shell carries it out, in order."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from sievenet.transport.bloom import Bits
+
+__all__ = ["Action", "Channel", "Deliver", "Gap", "Publish", "Send"]
+
+
+class Channel(Enum):
+    """To whom a control message goes."""
+
+    #: Everyone who volunteers or recovers and whose filter the bits cover, and the publisher.
+    PEERS = "peers"
+    #: The publisher ``target``.
+    PUBLISHER = "publisher"
+    #: The receiver ``target``.
+    NODE = "node"
+    #: Everyone who listens for digests of this publisher.
+    DIGEST = "digest"
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """A message for the application."""
+
+    publisher: int
+    sequence: int
+    item: Any
+    #: Seconds that it was held back.
+    held: float = 0.0
+    #: It came after a later one.
+    late: bool = False
+    #: It was lost and came as a repair.
+    recovered: bool = False
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Messages that are gone for good: they seemed to be wanted, and nobody has them."""
+
+    publisher: int
+    epoch: int
+    first: int
+    last: int
+
+
+class Send(msgspec.Struct, frozen=True):
+    """A control message to send."""
+
+    channel: Channel
+    target: int
+    #: Bits of the message it is about (`Channel.PEERS`).
+    bits: Bits
+    data: bytes
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """A message to publish: header and body."""
+
+    bits: Bits
+    sequence: int
+    data: bytes
+    #: What was given to `Sender.publish`.
+    context: Any = None
+
+
+Action = Deliver | Gap | Send | Publish

@@ -1,0 +1,253 @@
+"""Congestion control at a receiver, for one publisher: content-aware TFMCC.
+
+Every round trip (or `interval`, if longer) the receiver compares what TCP would get, T, with what it receives:
+
+    T < rate    decrease: share T among its filters by max-min, so that slow flows keep what they have
+    T > rate    increase, but only filters for which it is the *current limiting receiver* (CLR): each by its part of
+                the difference and at most α · its rate
+
+and tells the publisher the quota of every filter that is to slow down or that it limits. The publisher names a flow's
+CLR in the header, so receivers know; others stay silent.
+
+Round trip: an echo at first, then the CLR needs none: the publisher says how long the CLR's last feedback travelled
+(δ_feedback), and adding the travel time of the message that says so makes a round trip in which the clocks cancel.
+Everybody else adds the change of the one-way delay since the last echo.
+
+Feedback suppression (the source leaves it open): a wish to slow down waits a random part of an interval, the longer the
+milder it is, and is dropped if a header shows meanwhile that the flow's CLR asks for as little already.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import Final
+
+import msgspec
+
+from sievenet.transport.bloom import Bits
+from sievenet.transport.control import MAX_FLOWS, Echo, Feedback, FlowRequest
+from sievenet.transport.options import RateControl
+from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
+from sievenet.transport.session import Loss
+from sievenet.transport.wire import MAX_RATE, Header
+
+__all__ = ["FilterRate", "RateSession", "max_min"]
+
+#: Seconds after which an unanswered echo is repeated, and after which an answered one is.
+_ECHO_AGAIN: Final = 1.0
+_ECHO_LATER: Final = 10.0
+#: A round trip is believed between these bounds, in seconds.
+_SHORTEST, _LONGEST = 1e-5, 30.0
+
+
+class FilterRate(msgspec.Struct):
+    """One filter's share of what a publisher sends here."""
+
+    bits: Bits
+    #: Messages since the last step.
+    count: int = 0
+    rate: float = 0.0
+    quota: float = inf
+    #: Until when this receiver counts as the flow's CLR.
+    limiting: float = -inf
+    #: The CLR's quota as last seen in a header, and when.
+    seen_quota: float = inf
+    seen: float = -inf
+
+
+def max_min(demands: list[float], total: float) -> list[float]:
+    """Share ``total`` so that the smallest share is as large as possible, nobody getting more than the demand."""
+    shares = [0.0] * len(demands)
+    left = total
+    order = sorted(range(len(demands)), key=demands.__getitem__)
+    for position, i in enumerate(order):
+        shares[i] = min(demands[i], left / (len(order) - position))
+        left -= shares[i]
+    return shares
+
+
+class RateSession:
+    """What one receiver knows of its flows from one publisher."""
+
+    def __init__(
+        self, me: int, publisher: int, interests: tuple[Bits, ...], width: int, options: RateControl, rng: Random
+    ) -> None:
+        self._me, self._publisher, self._width = me, publisher, width
+        self._options, self._rng = options, rng
+        self.filters = [FilterRate(bits) for bits in interests[:MAX_FLOWS]]
+        self.intervals = LossIntervals()
+        self.round_trip = options.round_trip
+        self._known = False
+        self._echo_sent = -inf
+        self._echo_due = 0.0
+        #: Round trip and one-way transit at the last echo; the transit smoothed since.
+        self._base: tuple[float, float] | None = None
+        self._transit: float | None = None
+        self._size = 0.0
+        self._count = 0
+        self.rate = 0.0
+        self._publish_rate = 0.0
+        self._step: float | None = None
+        self._last_step = 0.0
+        #: Feedback that waits for its (suppressible) turn.
+        self._pending: float | None = None
+        self.feedbacks = self.suppressed = 0
+
+    # -- what happens ---------------------------------------------------------------------
+
+    def received(self, header: Header, size: int, uncovered: int, now: float, matched: tuple[int, ...] = (0,)) -> None:
+        """A message came for these of the filters."""
+        control = header.control
+        transit = now - header.departure
+        self._transit = transit if self._transit is None else self._transit + 0.1 * (transit - self._transit)
+        self._size += 0.05 * (size - self._size) if self._size else size
+        self._count += 1
+        if self._step is None:
+            self._last_step = now
+            self._step = now + self._pause()
+            self._echo_due = now
+        if control is not None:
+            self._publish_rate = control.rate
+            if control.clr == self._me:
+                self._measured(transit + control.feedback_delay)
+        for i in matched:
+            if i >= len(self.filters):
+                continue
+            entry = self.filters[i]
+            entry.count += 1
+            if control is not None and control.clr:
+                entry.seen_quota, entry.seen = control.quota, now
+                if control.clr == self._me:
+                    entry.limiting = now + 4 * self._pause()
+        share = self.rate / self._publish_rate if self._publish_rate > 0 else 0.0
+        self.intervals.received(uncovered, share)
+
+    def lost(self, loss: Loss) -> None:
+        """A wanted message did not come."""
+        first = 1.0
+        if not self.intervals.lossy and self.rate > 0:
+            first = 1.0 / loss_rate_for(self._wished(self.rate), self.round_trip)
+        self.intervals.lost(loss.departure, self.round_trip, first)
+
+    def echoed(self, echo: Echo, now: float) -> None:
+        """The publisher answers an echo."""
+        trip = now - echo.sent
+        if echo.sent != self._echo_sent or not _SHORTEST <= trip <= _LONGEST:
+            return
+        self._known = True
+        self._echo_sent = -inf
+        self._echo_due = now + _ECHO_LATER * (0.5 + self._rng.random())
+        self.round_trip = trip
+        self._base = (trip, self._transit if self._transit is not None else 0.0)
+
+    # -- time -----------------------------------------------------------------------------
+
+    def timer(self) -> float | None:
+        """When `expire` has something to do next."""
+        if self._step is None:
+            return None
+        due = min(self._step, self._echo_due)
+        return due if self._pending is None else min(due, self._pending)
+
+    def expire(self, now: float) -> list[Echo | Feedback]:
+        """Take a step if one is due: what to send to the publisher."""
+        messages: list[Echo | Feedback] = []
+        if self._step is None:
+            return messages
+        if now >= self._echo_due:
+            self._echo_sent = now
+            self._echo_due = now + _ECHO_AGAIN
+            messages.append(Echo(self._me, self._publisher, now))
+        if now >= self._step:
+            self._advance(now)
+        if self._pending is not None and now >= self._pending:
+            self._pending = None
+            flows = self._wishes(now)
+            if flows:
+                self.feedbacks += 1
+                messages.append(Feedback(self._me, self._publisher, now, tuple(flows)))
+        return messages
+
+    @property
+    def allowed(self) -> float:
+        """Messages per second that TCP would get."""
+        return tcp_rate(self.intervals.event_rate, self.round_trip) * self._options.segment / max(self._size, 1.0)
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _wished(self, messages: float) -> float:
+        """A rate of messages in segments, the unit of the response function."""
+        return messages * max(self._size, 1.0) / self._options.segment
+
+    def _pause(self) -> float:
+        return max(self.round_trip, self._options.interval)
+
+    def _measured(self, trip: float) -> None:
+        if _SHORTEST <= trip <= _LONGEST:
+            self.round_trip = trip if not self._known else self.round_trip + 0.2 * (trip - self.round_trip)
+            self._known = True
+            if self._transit is not None:
+                self._base = (self.round_trip, self._transit)
+
+    def _advance(self, now: float) -> None:
+        elapsed = now - self._last_step
+        if self._base is not None and self._transit is not None and not self._limits(now):
+            estimate = self._base[0] + self._transit - self._base[1]
+            if _SHORTEST <= estimate <= _LONGEST:
+                self.round_trip = estimate
+        self._last_step = now
+        self._step = now + self._pause()
+        if elapsed <= 0:
+            return
+        weight = 0.5
+        for entry in self.filters:
+            entry.rate += weight * (entry.count / elapsed - entry.rate) if entry.rate else entry.count / elapsed
+            entry.count = 0
+        self.rate += weight * (self._count / elapsed - self.rate) if self.rate else self._count / elapsed
+        self._count = 0
+        allowed = self.allowed
+        if allowed < self.rate:
+            self._decrease(allowed)
+        elif allowed > self.rate:
+            self._increase(allowed, now)
+        self._speak(now)
+
+    def _limits(self, now: float) -> bool:
+        return any(entry.limiting > now for entry in self.filters)
+
+    def _decrease(self, allowed: float) -> None:
+        slowest = self._options.slowest
+        for entry, quota in zip(self.filters, max_min([e.rate for e in self.filters], allowed), strict=True):
+            entry.quota = max(quota, slowest)
+
+    def _increase(self, allowed: float, now: float) -> None:
+        limited = [entry for entry in self.filters if entry.limiting > now]
+        for entry in self.filters:
+            entry.quota = max(entry.rate, self._options.slowest)
+        for entry in limited:
+            more = (allowed - self.rate) / len(limited)
+            entry.quota += max(min(self._options.alpha * entry.rate, more), 0.0)
+
+    def _speak(self, now: float) -> None:
+        """Decide when to send feedback: a CLR at once, others after a random wait."""
+        if self._limits(now):
+            self._pending = now
+        elif any(entry.quota < entry.rate for entry in self.filters):
+            if self._pending is None:
+                worst = min(entry.quota / entry.rate for entry in self.filters if entry.rate > 0)
+                self._pending = now + self._pause() * 0.5 * min(worst, 1.0) * self._rng.random()
+        else:
+            self._pending = None
+
+    def _wishes(self, now: float) -> list[FlowRequest]:
+        flows = []
+        for entry in self.filters:
+            if entry.limiting <= now:
+                if entry.quota >= entry.rate:
+                    continue
+                if now - entry.seen < 4 * self._pause() and entry.seen_quota <= 1.1 * entry.quota:
+                    self.suppressed += 1
+                    continue
+            flows.append(FlowRequest(entry.bits, self._width, min(entry.quota, MAX_RATE)))
+        return flows

@@ -1,0 +1,219 @@
+"""Asking for lost messages: SRM's requests over publish/subscribe.
+
+    lost ──wait [C₁d, (C₁+C₂)d]──▶ ask ──wait twice as long──▶ ask again … ──▶ give up: a gap, told to the application
+              │                         │
+         heard another ask:        repair: found
+         wait twice as long
+
+A request goes to everyone whose filter's bits are within the lost message's bits, so it reaches those who may have the
+message and those who miss it too; the latter fall silent. What nobody has, the publisher's log may (`repairs`), and
+what it no longer has, it says (`gone`). The distance to a publisher is half the time that its repairs took.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from heapq import heappop, heappush
+from random import Random
+from typing import Final
+
+import msgspec
+
+from sievenet.transport.control import Gone, Request
+from sievenet.transport.options import Recover
+from sievenet.transport.session import Loss
+from sievenet.transport.timers import AdaptiveTimer
+
+__all__ = ["Key", "RequestCounts", "Requests"]
+
+#: publisher, epoch, sequence.
+Key = tuple[int, int, int]
+
+#: Distances that are remembered.
+_PUBLISHERS: Final = 1024
+
+
+class RequestCounts(msgspec.Struct):
+    """What asking came to, in messages."""
+
+    wanted: int = 0
+    sent: int = 0
+    heard: int = 0
+    found: int = 0
+    given_up: int = 0
+    #: Sum of the seconds from noticing a loss to its repair.
+    time: float = 0.0
+
+
+class _Want(msgspec.Struct):
+    loss: Loss
+    since: float
+    due: float
+    attempt: int = 0
+    #: When it was first asked for, by me or others.
+    asked: float = -1.0
+    #: When I last asked, and how often.
+    sent: float = -1.0
+    own: int = 0
+    #: Requests of others for the same message.
+    heard: int = 0
+    #: Until then another request belongs to the round that made me wait already.
+    deaf: float = 0.0
+
+
+class Requests:
+    """What one receiver misses and is asking for."""
+
+    def __init__(self, me: int, options: Recover, rng: Random) -> None:
+        self._me = me
+        self._options = options
+        self._rng = rng
+        self.timer_parameters = AdaptiveTimer(1.0, 1.0)
+        self.counts = RequestCounts()
+        self._wants: dict[Key, _Want] = {}
+        self._due: list[tuple[float, Key]] = []
+        #: publisher → smoothed time from asking to repair.
+        self._answers: OrderedDict[int, float] = OrderedDict()
+
+    def distance(self, publisher: int) -> float:
+        """Seconds to those who answer for a publisher."""
+        answer = self._answers.get(publisher)
+        return self._options.distance if answer is None else max(answer / 2, 1e-4)
+
+    def hint(self, publisher: int, round_trip: float) -> None:
+        """A round trip to a publisher was measured otherwise."""
+        if publisher not in self._answers:
+            self._learn(publisher, round_trip)
+
+    def __len__(self) -> int:
+        return len(self._wants)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._wants
+
+    # -- what happens ---------------------------------------------------------------------
+
+    def lost(self, loss: Loss, now: float) -> bool:
+        """A message is lost: ask for it after a while. False if there is no room to."""
+        key = (loss.publisher, loss.epoch, loss.sequence)
+        if key in self._wants:
+            return True
+        if len(self._wants) >= self._options.wanted:
+            self.counts.given_up += 1
+            return False
+        self.counts.wanted += 1
+        due = now + self.timer_parameters.draw(self._rng, self.distance(loss.publisher))
+        self._wants[key] = _Want(loss, now, due)
+        heappush(self._due, (due, key))
+        return True
+
+    def heard(self, request: Request, now: float) -> None:
+        """Somebody else asks: if for what I miss, I wait twice as long."""
+        want = self._wants.get((request.publisher, request.epoch, request.sequence))
+        if want is None or request.requester == self._me:
+            return
+        self.counts.heard += 1
+        want.heard += 1
+        if want.asked < 0:
+            want.asked = now
+        if now >= want.deaf:
+            want.attempt += 1
+            self._schedule(want, now)
+
+    def found(self, key: Key, now: float) -> bool:
+        """A message came; whether it had been asked for."""
+        want = self._wants.pop(key, None)
+        if want is None:
+            return False
+        self.counts.found += 1
+        self.counts.time += now - want.since
+        if want.own == 1 and want.sent >= 0:  # a repair of a repeated request could answer either
+            self._learn(key[0], now - want.sent)
+        self._settle(key[0], want)
+        return True
+
+    def gone(self, gone: Gone) -> list[Loss]:
+        """The publisher has these no more: give up what peers did not have either."""
+        done = [
+            key
+            for key, want in self._wants.items()
+            if key[:2] == (gone.publisher, gone.epoch) and gone.first <= key[2] <= gone.last and want.attempt > 1
+        ]
+        return [self._give_up(key) for key in done]
+
+    def forget(self, publisher: int) -> list[Loss]:
+        """Give up everything of a publisher (it restarted, or is gone)."""
+        return [self._give_up(key) for key in [key for key in self._wants if key[0] == publisher]]
+
+    # -- time -----------------------------------------------------------------------------
+
+    def timer(self) -> float | None:
+        """When `expire` has something to do next."""
+        due = self._due
+        while due and ((want := self._wants.get(due[0][1])) is None or want.due != due[0][0]):
+            heappop(due)
+        return due[0][0] if due else None
+
+    def expire(self, now: float) -> tuple[list[Request], list[Loss]]:
+        """What to ask for now, and what is given up."""
+        requests, given_up = [], []
+        while (when := self.timer()) is not None and when <= now:
+            _, key = heappop(self._due)
+            want = self._wants[key]
+            if want.own >= self._options.attempts:
+                given_up.append(self._give_up(key))
+                continue
+            requests.append(self._request(want, now))
+        return requests, given_up
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _request(self, want: _Want, now: float) -> Request:
+        loss = want.loss
+        distance = self.distance(loss.publisher)
+        if want.asked < 0:
+            want.asked = now
+        want.sent = now
+        want.own += 1
+        self.counts.sent += 1
+        request = Request(
+            loss.publisher,
+            loss.epoch,
+            loss.sequence,
+            self._me,
+            want.attempt,
+            distance,
+            min(now - want.since + loss.age + distance, 3600.0),
+            loss.bits,
+            loss.width,
+        )
+        want.attempt += 1
+        self._schedule(want, now)
+        return request
+
+    def _schedule(self, want: _Want, now: float) -> None:
+        loss = want.loss
+        distance = self.distance(loss.publisher)
+        wait = self.timer_parameters.draw(self._rng, distance, float(1 << min(want.attempt, 6)))
+        # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates.
+        wait = max(wait, 4.0 * distance)
+        want.due = now + wait
+        want.deaf = now + wait / 2
+        heappush(self._due, (want.due, (loss.publisher, loss.epoch, loss.sequence)))
+
+    def _give_up(self, key: Key) -> Loss:
+        want = self._wants.pop(key)
+        self.counts.given_up += 1
+        self._settle(key[0], want)
+        return want.loss
+
+    def _settle(self, publisher: int, want: _Want) -> None:
+        if want.asked >= 0:
+            duplicates = max(0, want.heard + want.own - 1 - want.attempt // 2)
+            self.timer_parameters.finished(duplicates, (want.asked - want.since) / self.distance(publisher))
+
+    def _learn(self, publisher: int, seconds: float) -> None:
+        known = self._answers.pop(publisher, None)
+        self._answers[publisher] = seconds if known is None else known + 0.25 * (seconds - known)
+        if len(self._answers) > _PUBLISHERS:
+            self._answers.popitem(last=False)

@@ -1,0 +1,246 @@
+"""A publisher's end of the transport: numbers messages, describes the last ones, answers for what it sent.
+
+    publish ─▶ flows (token buckets, queue) ─▶ stamp: sequence, departure, record, control ─▶ Publish
+                  ▲ feedback                        │                                   ╲
+                  │                                 └─▶ log ─▶ repairs, "gone"           digests
+
+A `Sender` is one stream of messages (one publisher in one category). Without any option it only numbers and stamps.
+When its queue is full `publish` raises `Rejected`; `full` tells before, and the shell waits if it is set to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from sievenet.errors import CodecError, InvalidInput, Rejected
+from sievenet.transport.actions import Action, Channel, Publish, Send
+from sievenet.transport.bloom import Bits
+from sievenet.transport.cache import Log
+from sievenet.transport.control import Echo, Feedback, Gone, Repair, Request, decode, encode
+from sievenet.transport.flows import Flow, FlowTable, SendQueue
+from sievenet.transport.options import Publishing
+from sievenet.transport.repairs import Repairs
+from sievenet.transport.wire import MAX_DIGEST, Control, Header, Record, decode_header, encode_header, record_entry
+
+__all__ = ["Sender", "SenderStatistics"]
+
+#: Echoes answered per second at most.
+_ECHOES: Final = 1000
+
+
+class SenderStatistics(msgspec.Struct, frozen=True):
+    """What the transport did for one publisher."""
+
+    published: int
+    waiting: int
+    refused: int
+    rate: float
+    flows: int
+    feedbacks: int
+    digests: int
+    repairs: int
+    logged: int
+    dropped: dict[str, int]
+
+
+class Sender:
+    """One publisher's stream of messages."""
+
+    def __init__(
+        self, publisher: int, options: Publishing | None = None, *, epoch: int = 0, rng: Random | None = None
+    ) -> None:
+        self.publisher = publisher
+        self.options = options = options or Publishing()
+        if not 0 <= epoch < 1 << 32:
+            raise InvalidInput(expected="an epoch of 32 bits", got=epoch)
+        self.epoch = epoch
+        self._width = options.width // 8
+        self._next = 0
+        self._last = -1.0
+        #: Entries of the record, newest first; as many as a record or a digest needs.
+        need = MAX_DIGEST if options.digest else options.record
+        self._entries: deque[bytes] = deque(maxlen=max(need, 1))
+        self._log = Log(options.log, options.log_bytes)
+        self._repairs = Repairs(publisher, rng or Random(publisher), publisher=True)
+        self.table = FlowTable(publisher, limit=options.flows, timeout=options.flow_timeout)
+        self.queue = SendQueue(self.table, options.queue)
+        #: Messages since the last digest and in the one before it, and when the next is due.
+        self._fresh = self._told = 0
+        self._digest_due: float | None = None
+        self._rate = 0.0
+        self._window: tuple[float, int] = (0.0, 0)
+        self._echoes = (0.0, 0)
+        self.refused = self.digests = self.gone = 0
+        self.dropped: Counter[str] = Counter()
+
+    @property
+    def full(self) -> bool:
+        """Whether `publish` would refuse."""
+        return self.queue.full
+
+    def publish(self, bits: Bits, body: bytes, now: float, context: Any = None) -> list[Action]:
+        """Publish a message: at once, or when its flows allow; `Rejected` if too many wait."""
+        if not self.options.rate_control or not self.table.flows:
+            return [self._stamp(bits, body, now, context, ())]
+        if self.queue.full:
+            self.refused += 1
+            raise Rejected(f"Expected room in the send queue ({self.options.queue} messages), got none: slow down")
+        flows = self.queue.offer(bits, (bits, body, context), now)
+        return [] if flows is None else [self._stamp(bits, body, now, context, flows)]
+
+    def receive(self, data: bytes, now: float) -> list[Action]:
+        """What receivers say."""
+        try:
+            message = decode(data)
+        except CodecError:
+            self.dropped["malformed"] += 1
+            return []
+        match message:
+            case Feedback() if self.options.rate_control:
+                self.table.feedback(message, now)
+                return self._release(now)
+            case Echo(reply=False) if message.publisher == self.publisher:
+                return self._echo(message, now)
+            case Request() if message.publisher == self.publisher:
+                return self._asked(message, now)
+            case Repair():
+                header, _ = decode_header(message.message)
+                if header.publisher == self.publisher:
+                    self._repairs.heard((self.publisher, header.epoch, header.sequence), now)
+            case _:
+                self.dropped["not for me"] += 1
+        return []
+
+    # -- time -----------------------------------------------------------------------------
+
+    def timer(self, now: float) -> float | None:
+        """When to call `expire`."""
+        if not self.table.flows and not len(self.queue):
+            waits = [self._digest_due, self._repairs.timer()]
+        else:
+            waits = [self._digest_due, self._repairs.timer(), self.table.timer(), self.queue.timer(now)]
+        return min((each for each in waits if each is not None), default=None)
+
+    def expire(self, now: float) -> list[Action]:
+        """Do what is due."""
+        actions: list[Action] = []
+        if self.table.flows:
+            self.table.expire(now)
+        if len(self.queue):
+            actions += self._release(now)
+        for repair, bits in self._repairs.expire(now):
+            channel = Channel.NODE if repair.requester else Channel.PEERS
+            actions.append(Send(channel, repair.requester or self.publisher, bits, encode(repair)))
+        if self._digest_due is not None and self._digest_due <= now:
+            actions.append(self._digest(now))
+        return actions
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _release(self, now: float) -> list[Action]:
+        return [
+            self._stamp(bits, body, now, context, flows)
+            for flows, (bits, body, context) in self.queue.release(now)
+        ]
+
+    def _stamp(self, bits: Bits, body: bytes, now: float, context: Any, flows: tuple[Flow, ...]) -> Publish:
+        options = self.options
+        previous = int((now - self._last) * 1e6) if self._last >= 0 else 0
+        self._last = now
+        if options.rate_control:
+            self._measure(now)
+            tightest = min(flows, key=lambda flow: flow.quota) if flows else None
+            control = (
+                Control(0, self._rate, 0.0, 0.0)
+                if tightest is None
+                else Control(tightest.clr, self._rate, tightest.quota, tightest.feedback_delay)
+            )
+        else:
+            control = None
+        sequence = self._next
+        self._next = sequence + 1
+        header = Header(self.publisher, self.epoch, sequence, now, previous, self._record(options.record), control)
+        data = encode_header(header) + body
+        if options.record or options.digest:
+            self._entries.appendleft(record_entry(previous, bits, self._width))
+        if options.log:
+            self._log.keep(sequence, data)
+        if options.digest:
+            self._fresh += 1
+            if self._digest_due is None:
+                self._digest_due = now + options.digest
+        return Publish(bits, sequence, data, context)
+
+    def _record(self, count: int) -> Record:
+        count = min(count, len(self._entries))
+        if not count:
+            return Record(0, 0, b"")
+        entries = self._entries
+        return Record(self._width, count, b"".join([entries[i] for i in range(count)]))
+
+    def _digest(self, now: float) -> Send:
+        """Describe what was published since the digest before the last: one lost digest does no harm."""
+        count = min(self._fresh + self._told, MAX_DIGEST)
+        previous = int((now - self._last) * 1e6)
+        header = Header(self.publisher, self.epoch, self._next, now, previous, self._record(count), None, digest=True)
+        # Goes on until one digest has told nothing new: then everything was told twice.
+        self._digest_due = now + (self.options.digest or 0.0) if self._fresh else None
+        self._told, self._fresh = self._fresh, 0
+        self.digests += 1
+        return Send(Channel.DIGEST, self.publisher, 0, encode_header(header))
+
+    def _measure(self, now: float) -> None:
+        start, count = self._window
+        if now - start >= 0.5:
+            rate = (count + 1) / (now - start) if start else self._rate
+            self._rate = rate if not self._rate else self._rate + 0.5 * (rate - self._rate)
+            self._window = (now, 0)
+        else:
+            self._window = (start, count + 1)
+            if not self._rate and now > start:
+                self._rate = (count + 1) / max(now - start, 0.01)
+
+    def _echo(self, echo: Echo, now: float) -> list[Action]:
+        second, count = self._echoes
+        if int(now) != int(second):
+            second, count = now, 0
+        self._echoes = (second, count + 1)
+        if count >= _ECHOES:
+            self.dropped["echoes"] += 1
+            return []
+        reply = Echo(echo.subscriber, self.publisher, echo.sent, reply=True)
+        return [Send(Channel.NODE, echo.subscriber, 0, encode(reply))]
+
+    def _asked(self, request: Request, now: float) -> list[Action]:
+        if request.epoch != self.epoch or request.sequence >= self._next:
+            self.dropped["absurd"] += 1
+            return []
+        kept = self._log.get(request.sequence)
+        if kept is not None:
+            self._repairs.asked(request, kept, now)
+        elif request.attempt > 1:
+            first = self._log.first
+            last = request.sequence if first is None else first - 1
+            self.gone += 1
+            gone = Gone(self.publisher, self.epoch, min(request.sequence, last), last)
+            return [Send(Channel.PEERS, self.publisher, request.bits, encode(gone))]
+        return []
+
+    def statistics(self) -> SenderStatistics:
+        """What was done since the stream began."""
+        return SenderStatistics(
+            self._next,
+            len(self.queue),
+            self.refused,
+            self._rate,
+            len(self.table.flows),
+            self.table.feedbacks,
+            self.digests,
+            self._repairs.counts.sent,
+            len(self._log),
+            dict(self.dropped),
+        )
