@@ -51,6 +51,8 @@ Ints = npt.NDArray[np.int64]
 #: Most copies of a filter, and what one costs as a part of all events: a copy widens the block it is in.
 _COPIES: Final = 8
 _COPY: Final = 0.02
+#: Copies of a filter on average; if there were more, they count as dearer.
+_CROWD: Final = 1.5
 #: Parts of an attribute's buckets up to which filters are clustered together; wider ones are not clustered.
 _WIDTHS: Final = (1 / 32, 1 / 8, 1 / 2)
 #: Copies that are worth blocks of their own: each group of blocks costs an event a visit.
@@ -128,7 +130,9 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     """File the records at `places`, which are all that `words` holds."""
     edges, sizes = _edges(words, places, attributes)
     chosen = np.empty((len(places), 4), np.int64)
-    total = k.choose(words, places, edges, sizes, _COPIES, _COPY, chosen)
+    cost = _COPY
+    while (total := k.choose(words, places, edges, sizes, _COPIES, cost, chosen)) > _CROWD * len(places):
+        cost *= 2
     copies = np.empty((total, 4), np.int64)
     k.make_copies(words, places, edges, chosen, copies)
     copies, groups, group = _grouped(copies, sizes)

@@ -24,7 +24,7 @@ from typing import Any, Final
 from sievenet.content.schema import Attribute
 from sievenet.content.valueset import ALL, BOOL, ValueSet
 
-__all__ = ["Intern", "ranked_pairs", "schema_pairs"]
+__all__ = ["Intern", "Pairs", "any_pairs", "schema_pairs", "string_pairs"]
 
 _MAX: Final = (1 << 63) - 1
 _TWO_DOUBLES: Final = struct.Struct("=2d")
@@ -46,9 +46,10 @@ def schema_pairs(attribute: Attribute) -> Pairs | None:
 
 def _whole(values: ValueSet) -> list[int]:
     # A canonical set of an integer attribute has cuts (NUMBER, n, 0) only, within the domain or one behind it.
-    keys = [cut[1] for cut in values.cuts]
-    keys[1::2] = [key - 1 for key in keys[1::2]]
-    return keys
+    cuts = values.cuts
+    if len(cuts) == 2:
+        return [cuts[0][1], cuts[1][1] - 1]
+    return [cut[1] - (i & 1) for i, cut in enumerate(cuts)]
 
 
 def _real(values: ValueSet) -> list[int]:
@@ -56,12 +57,13 @@ def _real(values: ValueSet) -> list[int]:
     # Adding 0.0 makes both zeros one.
     if len(cuts) == 2:
         (_, lo, lo_side), (_, hi, hi_side) = cuts
-        bits: tuple[int, ...] = _TWO_LONGS.unpack(_TWO_DOUBLES.pack(lo + 0.0, hi + 0.0))
-        sides = [lo_side, hi_side - 1]
-    else:
-        bits = struct.unpack(f"={len(cuts)}q", struct.pack(f"={len(cuts)}d", *(cut[1] + 0.0 for cut in cuts)))
-        sides = [cut[2] - (i & 1) for i, cut in enumerate(cuts)]
-    return [(b if b >= 0 else b ^ _MAX) + side for b, side in zip(bits, sides, strict=True)]
+        first, last = _TWO_LONGS.unpack(_TWO_DOUBLES.pack(lo + 0.0, hi + 0.0))
+        return [
+            (first if first >= 0 else first ^ _MAX) + lo_side,
+            (last if last >= 0 else last ^ _MAX) + hi_side - 1,
+        ]
+    bits = struct.unpack(f"={len(cuts)}q", struct.pack(f"={len(cuts)}d", *(cut[1] + 0.0 for cut in cuts)))
+    return [(b if b >= 0 else b ^ _MAX) + cut[2] - (i & 1) for i, (b, cut) in enumerate(zip(bits, cuts, strict=True))]
 
 
 def _bool(values: ValueSet) -> list[int]:
@@ -84,20 +86,24 @@ def _listed(members: tuple[str, ...]) -> Pairs:
     return pairs
 
 
-def ranked_pairs(values: ValueSet, numbers: Intern, *, strings: bool) -> list[int]:
-    """First and last key in terms of a store's *numbers of cuts*, to be translated to ranks; new cuts are added.
+def string_pairs(values: ValueSet, numbers: Intern) -> list[int]:
+    """First and last key of free strings in terms of a store's *numbers of cuts*, to be translated to ranks.
 
-    With ``strings`` a cut is stored as its bare string: that is what a free string is compared with.
+    New cuts are added, each as its bare string: that is what an event's string is compared with.
     """
-    keys = []
-    leaving = False
-    for cut in values.cuts:
-        if cut == _HIGHEST:
-            keys.append(_MAX)
-        elif cut == _LOWEST or (strings and len(cut) == 1):
-            keys.append(0)
-        else:
-            number = numbers.setdefault(cut[1] if strings else cut, len(numbers))
-            keys.append(number if leaving else number + 1)
-        leaving = not leaving
+    keys: list[int] = []
+    number = numbers.setdefault
+    cuts = iter(values.cuts)
+    for entering, leaving in zip(cuts, cuts, strict=True):
+        keys.append(number(entering[1], len(numbers)) + 1 if len(entering) > 1 else 0)
+        keys.append(number(leaving[1], len(numbers)) if len(leaving) > 1 else _MAX)
+    return keys
+
+
+def any_pairs(values: ValueSet, numbers: Intern) -> list[int]:
+    """The same for a line of all values, as schemaless filters have; cuts are kept whole."""
+    keys: list[int] = []
+    for entering, leaving in values.stretches():
+        keys.append(0 if entering == _LOWEST else numbers.setdefault(entering, len(numbers)) + 1)
+        keys.append(_MAX if leaving == _HIGHEST else numbers.setdefault(leaving, len(numbers)))
     return keys

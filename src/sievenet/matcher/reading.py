@@ -19,7 +19,7 @@ from sievenet.content.valueset import point
 from sievenet.errors import EventError, FilterError, SchemaError
 from sievenet.matcher import kernels as k
 from sievenet.matcher.level import Level
-from sievenet.matcher.lines import Intern, Pairs, ranked_pairs, schema_pairs
+from sievenet.matcher.lines import Intern, Pairs, any_pairs, schema_pairs, string_pairs
 
 __all__ = ["Columns", "Reader", "RecordReader", "SchemaReader"]
 
@@ -83,7 +83,7 @@ class SchemaReader:
         lines = self._lines
         for name, values in wanted.constraints.items():
             attr, line = lines[name]
-            keys = ranked_pairs(values, numbers[attr >> 32], strings=True) if line is None else line(values)
+            keys = line(values) if line is not None else string_pairs(values, numbers[attr >> 32])
             words.append(attr | len(keys) >> 1)
             words += keys
         return _headed(words, row)
@@ -171,7 +171,7 @@ class RecordReader:
             attr = self._numbers.setdefault(name, len(self._numbers))
             while len(numbers) <= attr:
                 numbers.append({})
-            keys = ranked_pairs(values, numbers[attr], strings=False)
+            keys = any_pairs(values, numbers[attr])
             words.append(attr << 32 | len(keys) >> 1)
             words += keys
         if len(self._numbers) > self.attributes:
