@@ -38,6 +38,8 @@ LIMITS = Limits(held=100_000, missing=100_000, latch=10.0)
 
 @dataclass
 class Setting:
+    """A network of the source."""
+
     name: str
     brokers: int
     diameter: int
@@ -169,6 +171,8 @@ def headers(trace: Trace, record: int) -> dict[int, list[Header]]:
 
 @dataclass
 class Outcome:
+    """What one variant came to."""
+
     late: int
     #: Per pair of publisher and subscriber, mean seconds that its messages were held.
     extra: list[float]
@@ -199,7 +203,9 @@ def replay(trace: Trace, sent: dict[int, list[Header]], latch: Callable[[], Latc
     return Outcome(late, extra, total / max(1, messages))
 
 
-def constant_of_equal_effect(trace: Trace, sent: dict[int, list[Header]], late: int, steps: int) -> tuple[float, Outcome]:
+def constant_of_equal_effect(
+    trace: Trace, sent: dict[int, list[Header]], late: int, steps: int
+) -> tuple[float, Outcome]:
     """The shortest constant latch (in seconds) that violates order at most as often."""
     low, high = 0.0, 0.08
     best = replay(trace, sent, lambda: ConstantLatch(0.08))

@@ -2,7 +2,7 @@
 
 The source's settings in virtual time with the real protocol: links of 25-75 ms (± 5 ms, in order) that lose messages,
 requests and repairs alike; 6 publishers and 54 subscribers on 12 brokers (diameter 5), 10 and 220 on 46 (diameter 11);
-rates that jump between 20 and 500 (250) messages/s; match probabilities up to 0.1, half of the messages with at most two
+rates that jump between 20 and 500 (250) messages/s; match probabilities up to 0.1, half of the messages with few
 receivers; 10 attributes in Bloom filters of 256 bits. "peers" is what the source has (record, requests, repairs from
 other subscribers); "log" adds the publisher's bounded log, "digest" its periodic digests.
 """
@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
+from time import perf_counter
 
 import numpy as np
 
+from benchmarks.harness import Bench, Report, best_of, quantiles
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.transport.actions import Deliver, Gap
 from sievenet.transport.bloom import Tagger
@@ -32,6 +34,8 @@ WARM = 2.0
 
 @dataclass
 class Setting:
+    """A network of the source."""
+
     name: str
     brokers: int
     diameter: int
@@ -42,6 +46,8 @@ class Setting:
 
 @dataclass
 class Outcome:
+    """What one run came to."""
+
     expected: int = 0
     missing: int = 0
     expected_lost_of_five: tuple[int, int] = (0, 0)
