@@ -9,7 +9,10 @@ import threading
 import sievenet
 from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
-from sievenet.daemon.daemon import Daemon
+from sievenet.daemon.daemon import Daemon, warm_up
+
+# Leases in tests are shorter than loading compiled code takes.
+warm_up()
 
 SCHEMA = Schema(
     "reading",

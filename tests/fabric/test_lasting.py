@@ -78,9 +78,9 @@ async def restarting(**changes):
     await start()
     port = int(box["daemon"].url.rsplit(":", 1)[1])
 
-    async def restart():
+    async def restart(**more):
         await box["daemon"].close()
-        await start(listen__port=port)
+        await start(listen__port=port, **more)
 
     try:
         yield box, restart
@@ -391,5 +391,25 @@ def test_a_subscription_given_up_half_way_is_taken_back():
             await eventually(lambda: not node._chores)
             assert daemon.control.registrations_of("n") == ({}, {})
             assert node.statistics().losses == 0
+
+    run(main())
+
+
+def test_what_the_next_daemon_refuses_ends_with_its_reason():
+    async def main():
+        async with restarting() as (box, restart):
+            node = await sievenet.connect(box["daemon"].url, name="n", host="h3")
+            source = await sievenet.connect(box["daemon"].url, name="source", host="h1")
+            await source.advertise(SCHEMA)
+            feeds = [await node.subscribe(f"reading: x = {x}") for x in (1, 500, 1000)]
+            await restart(data__capacity=1)
+            await eventually(lambda: node.connected and source.connected)
+            await eventually(lambda: any(feed._error for feed in feeds))
+            [refused] = [feed for feed in feeds if feed._error][:1]
+            with pytest.raises(Rejected):
+                await anext(refused)
+            assert len(node._ledger) < 3
+            await node.close()
+            await source.close()
 
     run(main())
