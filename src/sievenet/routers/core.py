@@ -1,0 +1,469 @@
+"""A content router, pure: a stimulus and the time in, messages and deliveries out.
+
+    clients ──subscribe, publish──▶ ┌─────────────────────────────┐ ──▶ Deliver(client, events)
+                                    │ local table (forest)        │
+    neighbours ──messages─────────▶ │ routing (a scheme)          │ ──▶ Send(neighbour, message)
+                                    │ forwarding (exact matcher)  │
+    the clock ──tick──────────────▶ │ link states → tree, paths   │
+                                    └─────────────────────────────┘
+
+Every stimulus is a method that returns what to do; nothing here knows a socket or reads a clock. What holds:
+
+* an event goes to each client that wants it once, whatever the graph does meanwhile (`Seen`), and never in circles;
+* while the graph is stable and messages arrive, to *every* client whose subscription had settled (`settled`);
+* whatever is lost (messages, neighbours, routers), the tables are again as if nothing had been after a lease at most:
+  neighbours greet each other, compare what was told with what is held, and forget the silent.
+
+`settle` is an echo wave along the tree: it follows earlier messages on every link, so when it is back, whatever this
+router has told before it is in place everywhere. That is what lets ``await subscribe(...)`` mean something here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sievenet.content.codec import encode_filter
+from sievenet.content.filter import Filter, Subscription
+from sievenet.content.schema import Schema
+from sievenet.errors import Rejected, SievenetError
+from sievenet.routers.bdrp import BdrpRouting
+from sievenet.routers.cbcb import CbcbRouting
+from sievenet.routers.forwarding import Seen
+from sievenet.routers.local import Kind, LocalTable, Registration
+from sievenet.routers.messages import (
+    ADVERTISEMENT,
+    SUBSCRIPTION,
+    Carried,
+    FromRouter,
+    Greeting,
+    LinkStated,
+    Settle,
+    Settled,
+)
+from sievenet.routers.overlay import LinkStates, Record
+from sievenet.routers.routing import Catalogue, Context, Interface, Routing, Settings
+from sievenet.routers.shipment import Shipment
+from sievenet.routers.tree import TreeRouting
+
+__all__ = ["Deliver", "Output", "Router", "Send", "WaveDone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message for a neighbour."""
+
+    neighbour: str
+    message: FromRouter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deliver:
+    """Events for a client."""
+
+    client: str
+    shipment: Shipment
+
+
+@dataclass(frozen=True, slots=True)
+class WaveDone:
+    """The wave of this number has come back: what was told before it is in place."""
+
+    number: int
+
+
+Output = Send | Deliver | WaveDone
+
+
+@dataclass(slots=True)
+class _Wave:
+    by: str | None
+    waiting: set[str]
+    until: float
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What a router counts."""
+
+    events: int = 0
+    delivered: int = 0
+    forwarded: int = 0
+    #: Events that came from a neighbour though neither a client here nor another neighbour wants them.
+    false_positives: int = 0
+    expired_hops: int = 0
+    malformed: int = 0
+    strangers: int = 0
+
+
+@dataclass(slots=True)
+class _Client:
+    registrations: dict[tuple[Kind, int], Registration] = field(default_factory=dict)
+
+
+class Router:
+    """One router. ``incarnation`` must be larger than in any earlier life of the same name."""
+
+    def __init__(self, name: str, settings: Settings | None = None, now: float = 0.0, incarnation: int = 1) -> None:
+        self.name = name
+        self.settings = settings or Settings()
+        self.states = LinkStates(name, self.settings.lease)
+        self.catalogue = Catalogue()
+        self._context = Context(name, self.settings, self.states, self.catalogue, incarnation, now=now)
+        self.routing: Routing = _routing(self._context)
+        self._local: dict[tuple[int, int], LocalTable] = {}
+        self._clients: dict[str, _Client] = {}
+        #: Neighbours and when they were heard last.
+        self._heard: dict[str, float] = {}
+        self._seen = Seen()
+        self._number = incarnation << 16
+        self._version = -1
+        self._beaten = self._stated = now
+        self._waves: dict[tuple[str, int], _Wave] = {}
+        self._outputs: list[Output] = []
+        self.counts = _Counts()
+        self._state()
+
+    # -- clients --------------------------------------------------------------------------
+
+    def attach(self, client: str) -> None:
+        """A client is there."""
+        if client in self._clients:
+            raise Rejected(f"The name {client} is taken")
+        self._clients[client] = _Client()
+
+    def detach(self, client: str, now: float) -> list[Output]:
+        """A client is gone, with all it had registered."""
+        self._context.now = now
+        known = self._clients.pop(client, None)
+        for (kind, number), _ in list(known.registrations.items()) if known else ():
+            assert known is not None
+            self._withdraw(client, known, kind, number)
+        return self._flush()
+
+    def register(self, schema: Schema | None) -> int:
+        """Make a schema known; its category."""
+        return self.catalogue.add(schema)
+
+    def subscribe(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:
+        """A client wants something; the same number and content again is no change."""
+        return self._enter("subscription", client, number, category, wanted, now)
+
+    def advertise(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:
+        """A client will publish something."""
+        return self._enter("advertisement", client, number, category, wanted, now)
+
+    def _enter(
+        self, kind: Kind, client: str, number: int, category: int, wanted: Subscription, now: float
+    ) -> list[Output]:
+        self._context.now = now
+        known = self._clients[client]
+        found = known.registrations.get((kind, number))
+        entry = Registration(kind, category, wanted)
+        if found is not None:
+            if found != entry:
+                raise Rejected(f"The {kind} {number} of {client} has other content already")
+            return []
+        known.registrations[kind, number] = entry
+        self._table(kind, category).add(wanted, f"{self.name}/{client}/{number}")
+        if kind == "subscription" and wanted.filters:
+            self._context.forwarding(category).add(("client", client), wanted)
+        return self._flush()
+
+    def unsubscribe(self, client: str, number: int, now: float) -> list[Output]:
+        """A client no longer wants something; an unknown number is no change."""
+        return self._leave("subscription", client, number, now)
+
+    def unadvertise(self, client: str, number: int, now: float) -> list[Output]:
+        """A client will no longer publish something."""
+        return self._leave("advertisement", client, number, now)
+
+    def _leave(self, kind: Kind, client: str, number: int, now: float) -> list[Output]:
+        self._context.now = now
+        known = self._clients[client]
+        if (kind, number) in known.registrations:
+            self._withdraw(client, known, kind, number)
+        return self._flush()
+
+    def _withdraw(self, client: str, known: _Client, kind: Kind, number: int) -> None:
+        entry = known.registrations.pop((kind, number))
+        self._table(kind, entry.category).remove(entry.wanted, f"{self.name}/{client}/{number}")
+        if kind == "subscription" and entry.wanted.filters:
+            self._context.forwarding(entry.category).remove(("client", client), entry.wanted)
+
+    def _table(self, kind: Kind, category: int) -> LocalTable:
+        key = (SUBSCRIPTION if kind == "subscription" else ADVERTISEMENT, category)
+        found = self._local.get(key)
+        if found is None:
+            routing = self.routing
+            found = self._local[key] = LocalTable(covering=routing.covering, tagged=routing.tagged)
+        return found
+
+    # -- events ---------------------------------------------------------------------------
+
+    def publish(self, client: str, shipment: Shipment, now: float) -> list[Output]:
+        """A client publishes events."""
+        self._context.now = now
+        self._forward(shipment, ("client", client))
+        return self._flush()
+
+    def _forward(self, shipment: Shipment, by: Interface) -> None:
+        counts = self.counts
+        fresh = self._seen.fresh(shipment.publisher, shipment.sequences)
+        if not len(fresh):
+            return
+        shipment = shipment.take(fresh)
+        counts.events += len(shipment)
+        forwarding = self._context.forwarding(shipment.category)
+        wanted = forwarding.interfaces(shipment.events)
+        useful = 0
+        for interface, rows in wanted.items():
+            assert isinstance(interface, tuple)
+            if interface[0] == "client":
+                counts.delivered += len(rows)
+                useful = max(useful, len(rows))
+                self._outputs.append(Deliver(interface[1], shipment.take(rows)))
+        if shipment.hops >= self.settings.max_hops:
+            counts.expired_hops += len(shipment)
+            return
+        for neighbour, part in self.routing.onward(shipment, by, wanted):
+            counts.forwarded += len(part)
+            useful = max(useful, len(part))
+            self._context.send(neighbour, part.message())
+        if by[0] == "router":
+            counts.false_positives += self._unwanted(shipment, by, wanted, useful)
+
+    def _unwanted(self, shipment: Shipment, by: Interface, wanted: dict[Any, Any], useful: int) -> int:
+        """Rows that somebody sent here for nothing."""
+        if useful == len(shipment):
+            return 0
+        if shipment.destinations is not None and any(d != self.name for d in shipment.destinations):
+            return 0
+        rows: set[int] = set()
+        for interface, some in wanted.items():
+            if interface != by:
+                rows.update(some.tolist())
+        return len(shipment) - len(rows)
+
+    # -- neighbours -----------------------------------------------------------------------
+
+    @property
+    def neighbours(self) -> list[str]:
+        """Neighbours that are heard."""
+        return sorted(self._heard)
+
+    def connected(self, neighbour: str, now: float) -> list[Output]:
+        """There is a link to a neighbour: greet it, and tell it of the graph."""
+        self._context.now = now
+        self._hear(neighbour)
+        return self._flush()
+
+    def lost(self, neighbour: str, now: float) -> list[Output]:
+        """The link to a neighbour is gone."""
+        self._context.now = now
+        self._forget(neighbour)
+        return self._flush()
+
+    def receive(self, neighbour: str, message: FromRouter, now: float) -> list[Output]:
+        """A message from a neighbour. What is malformed is counted and changes nothing."""
+        self._context.now = now
+        self._hear(neighbour)
+        try:
+            self._take(neighbour, message)
+        except SievenetError:
+            self.counts.malformed += 1
+        return self._flush()
+
+    def _take(self, neighbour: str, message: FromRouter) -> None:
+        match message:
+            case Carried():
+                if message.category not in self.catalogue.schemas:
+                    self.counts.strangers += 1
+                    return
+                shipment = Shipment.of(message, self.catalogue.schemas[message.category])
+                self._forward(shipment, ("router", neighbour))
+            case LinkStated():
+                self._stated_by(neighbour, message)
+            case Greeting():
+                if message.graph != self.states.digest():
+                    self._tell_graph(neighbour)
+                self.routing.greeted(neighbour, message.epoch, message.number, message.digest)
+            case Settle():
+                self._wave(message.issuer, message.number, neighbour)
+            case Settled():
+                self._echo((message.issuer, message.number), neighbour)
+            case _:
+                self.routing.receive(neighbour, message)
+
+    def _hear(self, neighbour: str) -> None:
+        new = neighbour not in self._heard
+        self._heard[neighbour] = self._context.now
+        if new:
+            self._state()
+            self._tell_graph(neighbour)
+            self._greet(neighbour)
+
+    def _forget(self, neighbour: str) -> None:
+        if self._heard.pop(neighbour, None) is None:
+            return
+        self.routing.lost(neighbour)
+        self._state()
+        for key in list(self._waves):
+            if key in self._waves:
+                self._echo(key, neighbour)
+
+    def _greet(self, neighbour: str) -> None:
+        self._context.send(neighbour, Greeting(self.states.digest(), *self.routing.greet(neighbour)))
+
+    # -- link states ----------------------------------------------------------------------
+
+    def _state(self) -> None:
+        """Say whom this router hears."""
+        self._number += 1
+        self._stated = self._context.now
+        record = Record(self.name, self._number, tuple(sorted(self._heard)))
+        self.states.take(record, self._context.now)
+        self._flood(record, None)
+
+    def _flood(self, record: Record, by: str | None) -> None:
+        for neighbour in self._heard:
+            if neighbour != by:
+                self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
+
+    def _stated_by(self, neighbour: str, message: LinkStated) -> None:
+        record = Record(message.origin, message.number, message.neighbours)
+        if record.origin == self.name:
+            # From an earlier life, or of a future one: what counts is what is so now.
+            if record.number >= self._number:
+                self._number = record.number
+                self._state()
+            return
+        if self.states.take(record, self._context.now):
+            self._flood(record, neighbour)
+
+    def _tell_graph(self, neighbour: str) -> None:
+        for record in self.states.records():
+            self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
+
+    # -- settling -------------------------------------------------------------------------
+
+    def settle(self, now: float) -> tuple[int, list[Output]]:
+        """Start a wave; `WaveDone` with its number comes when it is back (or after a lease)."""
+        self._context.now = now
+        self._flush_routing()
+        self._number += 1
+        number = self._number
+        self._wave(self.name, number, None)
+        return number, self._flush()
+
+    def _wave(self, issuer: str, number: int, by: str | None) -> None:
+        near = [n for n in self.routing.settle_to(issuer, by) if n in self._heard]
+        self._flush_routing()
+        self._waves[issuer, number] = _Wave(by, set(near), self._context.now + self.settings.lease)
+        for neighbour in near:
+            self._context.send(neighbour, Settle(issuer, number))
+        self._echo((issuer, number), None)
+
+    def _echo(self, key: tuple[str, int], neighbour: str | None) -> None:
+        wave = self._waves.get(key)
+        if wave is None:
+            return
+        if neighbour is not None:
+            wave.waiting.discard(neighbour)
+        if wave.waiting and wave.until > self._context.now:
+            return
+        del self._waves[key]
+        if wave.by is None:
+            self._outputs.append(WaveDone(key[1]))
+        else:
+            self._context.send(wave.by, Settled(*key))
+
+    # -- time -----------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Output]:
+        """Time has passed: renew, greet, forget the silent. To be called a few times per beat (`Settings.beat`)."""
+        self._context.now = now
+        old = now - self.settings.lease
+        for neighbour in [n for n, heard in self._heard.items() if heard <= old]:
+            self._forget(neighbour)
+        if now >= self._stated + self.settings.beat:
+            self._state()
+        self.states.expire(now)
+        self._follow_graph()
+        self.routing.tick()
+        if now >= self._beaten + self.settings.beat:
+            self._beaten = now
+            self._flush_routing()
+            for neighbour in self._heard:
+                self._greet(neighbour)
+        for key in list(self._waves):
+            self._echo(key, None)
+        return self._flush()
+
+    def _follow_graph(self) -> None:
+        if self.states.version != self._version:
+            self._version = self.states.version
+            self.routing.topology_changed()
+
+    def _flush_routing(self) -> None:
+        for (kind, category), table in self._local.items():
+            added, removed = table.changes()
+            if added or removed:
+                self.routing.local(kind, category, added, removed)
+        self.routing.flush()
+
+    def _flush(self) -> list[Output]:
+        self._follow_graph()
+        self._flush_routing()
+        outputs, self._outputs = self._outputs, []
+        outbox, self._context.outbox = self._context.outbox, []
+        return [*outputs, *(Send(neighbour, message) for neighbour, message in outbox)]
+
+    # -- telling --------------------------------------------------------------------------
+
+    def explain(self, category: int, wanted: Filter) -> dict[str, Any]:
+        """Where a filter sits in the tables, and why it was or was not forwarded."""
+        found = self.routing.explain(category, wanted)
+        clients = sorted(
+            name
+            for name, client in self._clients.items()
+            if any(
+                r.kind == "subscription" and r.category == category and any(f == wanted for f in r.wanted)
+                for r in client.registrations.values()
+            )
+        )
+        return {"filter": str(wanted), "bytes": len(encode_filter(wanted)), "clients": clients, **found}
+
+    def statistics(self) -> dict[str, Any]:
+        """Sizes and counts, as plain data."""
+        counts = self.counts
+        return {
+            "router": self.name,
+            "scheme": self.settings.scheme,
+            "neighbours": self.neighbours,
+            "routers": sorted(self.states.overlay.links),
+            "tree": list(self.states.overlay.tree_neighbours(self.name)),
+            "clients": len(self._clients),
+            "table": self.routing.size(),
+            "local": sum(len(t) for t in self._local.values()),
+            "covering_tests": self.routing.tests() + sum(t.tests for t in self._local.values()),
+            "messages": dict(sorted(self._context.counts.items())),
+            "events": counts.events,
+            "delivered": counts.delivered,
+            "forwarded": counts.forwarded,
+            "false_positives": counts.false_positives,
+            "repeated": self._seen.repeated,
+            "expired_hops": counts.expired_hops,
+            "malformed": counts.malformed,
+            "strangers": counts.strangers,
+        }
+
+
+def _routing(context: Context) -> Routing:
+    match context.settings.scheme:
+        case "cbcb":
+            return CbcbRouting(context)
+        case "bdrp":
+            return BdrpRouting(context)
+        case _:
+            return TreeRouting(context)

@@ -1,0 +1,125 @@
+"""Forwarding: which interfaces want which events, decided by the exact matcher, a batch at a time.
+
+An entry (interface, filter) has a number, which is its key in the matcher; an array gives the interface of each number.
+A batch is matched at once, and the pairs (event, key) become distinct pairs (event, interface) by array arithmetic, so
+no Python code runs per match.
+
+`Seen` is the memory that keeps an event from being forwarded twice when the graph changes under it: per publisher a
+ring of the last numbers, as at the client's edge. What is too old to tell is not
+forwarded; *at most once* has no exception.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.content.batch import EventBatch
+from sievenet.content.event import Record
+from sievenet.content.filter import Filter, Subscription
+from sievenet.content.schema import Schema
+
+if TYPE_CHECKING:
+    from sievenet.matcher import Matcher
+
+__all__ = ["Forwarding", "Seen"]
+
+Ints = npt.NDArray[np.int64]
+_SPAN = 1 << 14
+
+
+class Forwarding:
+    """Filters by interface, asked who wants the events of a batch."""
+
+    def __init__(self, schema: Schema | None) -> None:
+        self._schema = schema
+        self._matcher: Matcher | None = None
+        #: The number of each entry, and how often it was added.
+        self._keys: dict[tuple[Hashable, Filter | Subscription], list[int]] = {}
+        self._free: list[int] = []
+        self._interfaces: list[Hashable] = []
+        self._places: dict[Hashable, int] = {}
+        #: The place of the interface of each key.
+        self._where: Ints = np.zeros(64, np.int64)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, interface: Hashable, wanted: Filter | Subscription) -> None:
+        """Events that match go to this interface; counted, if added more than once."""
+        entry = self._keys.get((interface, wanted))
+        if entry is not None:
+            entry[1] += 1
+            return
+        key = self._free.pop() if self._free else self._size
+        self._size = max(self._size, key + 1)
+        if key >= len(self._where):
+            self._where = np.resize(self._where, 2 * key)
+        place = self._places.get(interface)
+        if place is None:
+            place = self._places[interface] = len(self._interfaces)
+            self._interfaces.append(interface)
+        self._where[key] = place
+        self._keys[interface, wanted] = [key, 1]
+        if self._matcher is None:
+            from sievenet.matcher import Matcher
+
+            self._matcher = Matcher(self._schema)
+        self._matcher.add(key, wanted)
+
+    def remove(self, interface: Hashable, wanted: Filter | Subscription) -> None:
+        """Take one addition back."""
+        entry = self._keys.get((interface, wanted))
+        if entry is None:
+            return
+        entry[1] -= 1
+        if not entry[1]:
+            del self._keys[interface, wanted]
+            self._free.append(entry[0])
+            assert self._matcher is not None
+            self._matcher.remove(entry[0])
+
+    def interfaces(self, events: EventBatch | Sequence[Record]) -> dict[Hashable, Ints]:
+        """The interfaces that want some of these events, and which rows."""
+        if self._matcher is None or not self._keys:
+            return {}
+        found = self._matcher.match_batch(events)
+        if not len(found.keys):
+            return {}
+        count = len(events)
+        # One number per (interface, event), ascending: rows of one interface stand together.
+        pairs = np.unique(self._where[found.keys] * count + found.events)
+        places, rows = np.divmod(pairs, count)
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        parts = np.split(rows, starts[1:])
+        return {self._interfaces[p]: part for p, part in zip(places[starts].tolist(), parts, strict=True)}
+
+
+class Seen:
+    """The last numbers of the publishers heard last."""
+
+    def __init__(self, publishers: int = 1024) -> None:
+        self._rings: OrderedDict[int, Ints] = OrderedDict()
+        self._limit = publishers
+        self.repeated = 0
+
+    def fresh(self, publisher: int, sequences: Ints) -> Ints:
+        """The rows that are new; they are noted."""
+        ring = self._rings.get(publisher)
+        if ring is None:
+            if len(self._rings) >= self._limit:
+                self._rings.popitem(last=False)
+            ring = self._rings[publisher] = np.zeros(_SPAN, np.int64)
+        else:
+            self._rings.move_to_end(publisher)
+        slots = sequences % _SPAN
+        # Slots hold the number plus one, so that zero is an empty slot.
+        rows = np.flatnonzero(ring[slots] <= sequences)
+        ring[slots[rows]] = sequences[rows] + 1
+        self.repeated += len(sequences) - len(rows)
+        return rows

@@ -1,0 +1,403 @@
+"""Routing schemes: what a router tells each neighbour on the tree of what the others want.
+
+A scheme holds who wants what (interfaces: the neighbours, and `LOCAL` for all clients of this router) and keeps, for
+each neighbour Y, the set to tell it. On a tree that set is defined by what is wanted on the *other* interfaces:
+
+    simple       every subscription by itself, also equal ones                       Flat(tagged=True)
+    identity     each distinct filter once                                           Flat(tagged=False)
+    covering     those that no other one covers                                      Covering
+    merging      unions of those, exact or within a bound (`merging`)                Merging(Covering)
+    advertised   of any of these, what overlaps an advertisement from Y              Advertised(…)
+
+Since the set is *defined*, not accumulated, unsubscribing needs no rule of its own: what a root filter kept covered is
+in the set as soon as the filter is gone (it is *uncovered*), and `changes` tells Y of both in one message.
+
+Covering works on the poset. With ``other(f) = subscribers of f besides Y``: f is told to Y if other(f) is not empty and
+no entry above f has one. Changes walk only as far as that can change: down from the filter to the next ones told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from sievenet.content.filter import Filter
+from sievenet.routers.merging import Merger
+from sievenet.routers.poset import Entry, Poset
+
+__all__ = ["LOCAL", "Advertised", "Change", "Covering", "Flat", "Merging", "Scheme", "Want"]
+
+#: The interface that stands for all clients of a router.
+LOCAL: Final = ""
+
+
+class Want(NamedTuple):
+    """A filter, and for simple routing the subscription that it is of."""
+
+    filter: Filter
+    tag: str = ""
+
+
+#: What is told: `Want`, or another hashable value (B-DRP tells Bloom filters).
+W = TypeVar("W", bound=Hashable)
+
+
+class Change(NamedTuple, Generic[W]):
+    """What to tell a neighbour."""
+
+    added: list[W]
+    removed: list[W]
+
+
+class Scheme(Protocol):
+    """What the router asks of a scheme, for one category."""
+
+    #: Whether equal filters of different subscriptions are different entries.
+    tagged: bool
+    #: Whether filters that others cover matter; if not, the root set of the clients' filters suffices.
+    covering: bool
+
+    def subscribe(self, want: Want, interface: Hashable) -> None:
+        """An interface wants something."""
+
+    def unsubscribe(self, want: Want, interface: Hashable) -> None:
+        """It no longer does."""
+
+    def join(self, neighbour: str) -> None:
+        """There is a neighbour to tell."""
+
+    def leave(self, neighbour: str) -> None:
+        """There no longer is."""
+
+    def told(self, neighbour: str) -> set[Want]:
+        """All that a neighbour is to be told."""
+
+    def changes(self) -> dict[str, Change[Want]]:
+        """What changed since the last call, by neighbour."""
+
+    def size(self) -> int:
+        """Entries of the routing table."""
+
+    def tests(self) -> int:
+        """Covering tests so far."""
+
+
+class _Telling(Generic[W]):
+    """The sets told, and what changed in them."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, set[W]] = {}
+        self._changed: dict[str, dict[W, bool]] = {}
+
+    def told(self, neighbour: str) -> set[W]:
+        """All that a neighbour is to be told."""
+        return self._told.get(neighbour, set())
+
+    def _tell(self, neighbour: str, want: W) -> None:
+        told = self._told[neighbour]
+        if want not in told:
+            told.add(want)
+            self._note(neighbour, want, True)
+
+    def _untell(self, neighbour: str, want: W) -> None:
+        told = self._told[neighbour]
+        if want in told:
+            told.discard(want)
+            self._note(neighbour, want, False)
+
+    def _note(self, neighbour: str, want: W, is_new: bool) -> None:
+        noted = self._changed.setdefault(neighbour, {})
+        # Told and taken back before anybody asked: nothing happened.
+        if noted.get(want) is (not is_new):
+            del noted[want]
+        else:
+            noted[want] = is_new
+
+    def leave(self, neighbour: str) -> None:
+        """There no longer is such a neighbour."""
+        self._told.pop(neighbour, None)
+        self._changed.pop(neighbour, None)
+
+    def changes(self) -> dict[str, Change[W]]:
+        """What changed since the last call, by neighbour."""
+        changed, self._changed = self._changed, {}
+        return {
+            neighbour: Change([w for w, new in noted.items() if new], [w for w, new in noted.items() if not new])
+            for neighbour, noted in changed.items()
+            if noted
+        }
+
+
+class Flat(_Telling[W]):
+    """Simple (``tagged``) and identity-based routing: every entry is told."""
+
+    covering = False
+
+    def __init__(self, tagged: bool) -> None:
+        super().__init__()
+        self.tagged = tagged
+        self._interfaces: dict[W, dict[Hashable, None]] = {}
+
+    def subscribe(self, want: W, interface: Hashable) -> None:
+        """An interface wants something."""
+        self._interfaces.setdefault(want, {})[interface] = None
+        for neighbour in self._told:
+            if neighbour != interface:
+                self._tell(neighbour, want)
+
+    def unsubscribe(self, want: W, interface: Hashable) -> None:
+        """It no longer does."""
+        interfaces = self._interfaces.get(want)
+        if interfaces is None or interface not in interfaces:
+            return
+        del interfaces[interface]
+        for neighbour in self._told:
+            if not interfaces.keys() - {neighbour}:
+                self._untell(neighbour, want)
+        if not interfaces:
+            del self._interfaces[want]
+
+    def join(self, neighbour: str) -> None:
+        """There is a neighbour to tell."""
+        if neighbour not in self._told:
+            self._told[neighbour] = set()
+            for want, interfaces in self._interfaces.items():
+                if interfaces.keys() - {neighbour}:
+                    self._tell(neighbour, want)
+
+    def size(self) -> int:
+        """Entries of the routing table."""
+        return sum(map(len, self._interfaces.values()))
+
+    def tests(self) -> int:
+        """None are needed."""
+        return 0
+
+
+class Covering(_Telling[Want]):
+    """Covering-based routing over a filters poset."""
+
+    tagged = False
+    covering = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poset = Poset()
+
+    def subscribe(self, want: Want, interface: Hashable) -> None:
+        """An interface wants something."""
+        poset = self.poset
+        entry = poset.subscribe(want.filter, interface)
+        assert entry is not None
+        for neighbour in self._told:
+            if neighbour != interface and self._uncovered(entry, neighbour):
+                self._tell(neighbour, Want(entry.filter))
+                self._cover(entry, neighbour)
+
+    def unsubscribe(self, want: Want, interface: Hashable) -> None:
+        """It no longer does; what it covered may come to light."""
+        poset = self.poset
+        entry = poset.get(want.filter)
+        if entry is None or interface not in entry.subscribers:
+            return
+        below = set(entry.succs)
+        poset.unsubscribe(want.filter, interface)
+        for neighbour in self._told:
+            if neighbour != interface and not _others(entry, neighbour) and want in self._told[neighbour]:
+                self._untell(neighbour, Want(want.filter))
+                self._uncover(below, neighbour)
+
+    def _uncovered(self, entry: Entry, neighbour: str) -> bool:
+        """Whether an entry is wanted by others than a neighbour, and nothing above it is."""
+        if not _others(entry, neighbour):
+            return False
+        entries = self.poset.entries
+        seen = set(entry.preds)
+        waiting = list(seen)
+        while waiting:
+            upper = entries[waiting.pop()]
+            if _others(upper, neighbour):
+                return False
+            fresh = upper.preds - seen
+            seen |= fresh
+            waiting += fresh
+        return True
+
+    def _cover(self, entry: Entry, neighbour: str) -> None:
+        """Take back what an entry now covers."""
+        entries, told = self.poset.entries, self._told[neighbour]
+        seen = set(entry.succs)
+        waiting = list(seen)
+        while waiting:
+            lower = entries[waiting.pop()]
+            if Want(lower.filter) in told:
+                self._untell(neighbour, Want(lower.filter))
+            elif not _others(lower, neighbour):
+                fresh = lower.succs - seen
+                seen |= fresh
+                waiting += fresh
+
+    def _uncover(self, below: Iterable[int], neighbour: str) -> None:
+        """Tell what is uncovered among these entries and below them."""
+        entries = self.poset.entries
+        seen = set(below)
+        waiting = sorted(seen)
+        while waiting:
+            entry = entries[waiting.pop()]
+            if _others(entry, neighbour):
+                if self._uncovered(entry, neighbour):
+                    self._tell(neighbour, Want(entry.filter))
+            else:
+                fresh = entry.succs - seen
+                seen |= fresh
+                waiting += fresh
+
+    def join(self, neighbour: str) -> None:
+        """There is a neighbour to tell."""
+        if neighbour not in self._told:
+            self._told[neighbour] = set()
+            self._uncover(self.poset.roots, neighbour)
+
+    def size(self) -> int:
+        """Entries of the routing table."""
+        return sum(len(e.subscribers) for e in self.poset)
+
+    def tests(self) -> int:
+        """Covering tests so far."""
+        return self.poset.tests
+
+
+def _others(entry: Entry, neighbour: str) -> bool:
+    """Whether somebody else than a neighbour wants an entry."""
+    subscribers = entry.subscribers
+    return len(subscribers) > (neighbour in subscribers)
+
+
+class Merging(_Telling[Want]):
+    """Merging on top of covering: neighbours are told unions of what covering would tell them."""
+
+    tagged = False
+    covering = True
+
+    def __init__(self, inner: Covering, bound: float = 0.0) -> None:
+        super().__init__()
+        self.inner = inner
+        self._bound = bound
+        self._mergers: dict[str, Merger] = {}
+
+    def subscribe(self, want: Want, interface: Hashable) -> None:
+        """An interface wants something."""
+        self.inner.subscribe(want, interface)
+        self._follow()
+
+    def unsubscribe(self, want: Want, interface: Hashable) -> None:
+        """It no longer does."""
+        self.inner.unsubscribe(want, interface)
+        self._follow()
+
+    def join(self, neighbour: str) -> None:
+        """There is a neighbour to tell."""
+        if neighbour not in self._told:
+            self._told[neighbour] = set()
+            self._mergers[neighbour] = Merger(self._bound)
+            self.inner.join(neighbour)
+            self._follow()
+
+    def leave(self, neighbour: str) -> None:
+        """There no longer is such a neighbour."""
+        super().leave(neighbour)
+        self.inner.leave(neighbour)
+        self._mergers.pop(neighbour, None)
+
+    def _follow(self) -> None:
+        for neighbour, change in self.inner.changes().items():
+            merger = self._mergers[neighbour]
+            for want in change.removed:
+                merger.remove(want.filter)
+            for want in change.added:
+                merger.add(want.filter)
+            added, removed = merger.changes()
+            for each in removed:
+                self._untell(neighbour, Want(each))
+            for each in added:
+                self._tell(neighbour, Want(each))
+
+    def size(self) -> int:
+        """Entries of the routing table."""
+        return self.inner.size()
+
+    def tests(self) -> int:
+        """Covering tests so far."""
+        return self.inner.tests()
+
+
+class Advertised(_Telling[Want]):
+    """Advertisement-based routing on top of another scheme: tell Y only what overlaps what can come from Y."""
+
+    def __init__(self, inner: Scheme) -> None:
+        super().__init__()
+        self.inner = inner
+        self.tagged, self.covering = inner.tagged, inner.covering
+        #: What each neighbour advertised, and how often (simple routing tells equal ones apart).
+        self._offers: dict[str, dict[Filter, int]] = {}
+
+    def offer(self, neighbour: str, advertised: Filter) -> None:
+        """A neighbour advertises something: who wants some of it is told there."""
+        offers = self._offers.setdefault(neighbour, {})
+        offers[advertised] = offers.get(advertised, 0) + 1
+        if neighbour in self._told and offers[advertised] == 1:
+            for want in self.inner.told(neighbour):
+                if want.filter.overlaps(advertised):
+                    self._tell(neighbour, want)
+
+    def retract(self, neighbour: str, advertised: Filter) -> None:
+        """It no longer does."""
+        offers = self._offers.get(neighbour, {})
+        if offers.get(advertised, 0) > 1:
+            offers[advertised] -= 1
+            return
+        offers.pop(advertised, None)
+        for want in list(self.told(neighbour)):
+            if not self._offered(neighbour, want):
+                self._untell(neighbour, want)
+
+    def _offered(self, neighbour: str, want: Want) -> bool:
+        return any(want.filter.overlaps(each) for each in self._offers.get(neighbour, ()))
+
+    def subscribe(self, want: Want, interface: Hashable) -> None:
+        """An interface wants something."""
+        self.inner.subscribe(want, interface)
+        self._follow()
+
+    def unsubscribe(self, want: Want, interface: Hashable) -> None:
+        """It no longer does."""
+        self.inner.unsubscribe(want, interface)
+        self._follow()
+
+    def join(self, neighbour: str) -> None:
+        """There is a neighbour to tell."""
+        if neighbour not in self._told:
+            self._told[neighbour] = set()
+            self.inner.join(neighbour)
+            self._follow()
+
+    def leave(self, neighbour: str) -> None:
+        """There no longer is such a neighbour."""
+        super().leave(neighbour)
+        self.inner.leave(neighbour)
+
+    def _follow(self) -> None:
+        for neighbour, change in self.inner.changes().items():
+            for want in change.removed:
+                self._untell(neighbour, want)
+            for want in change.added:
+                if self._offered(neighbour, want):
+                    self._tell(neighbour, want)
+
+    def size(self) -> int:
+        """Entries of the routing table."""
+        return self.inner.size()
+
+    def tests(self) -> int:
+        """Covering tests so far."""
+        return self.inner.tests()

@@ -1,0 +1,124 @@
+"""Events on their way through a router: of one publisher and category, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.content.batch import EventBatch
+from sievenet.content.batch_codec import decode_batch, encode_batch
+from sievenet.content.codec import decode_record, encode_record
+from sievenet.content.event import Event, Record
+from sievenet.content.schema import Schema
+from sievenet.errors import CodecError
+from sievenet.routers.messages import Carried
+
+__all__ = ["MAX_ROWS", "Shipment"]
+
+#: Most events in one shipment; the memory of what was seen (`Seen`) is longer.
+MAX_ROWS = 8192
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shipment:
+    """Some events; rows are chosen with `take`."""
+
+    #: The router where they entered.
+    source: str
+    publisher: int
+    category: int
+    sequences: Ints
+    #: Nanoseconds since the epoch when they were published.
+    departures: Ints
+    events: EventBatch | tuple[Record, ...]
+    hops: int = 0
+    destinations: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def take(self, rows: Ints) -> Shipment:
+        """The chosen events."""
+        if len(rows) == len(self):
+            return self
+        if isinstance(self.events, EventBatch):
+            events: EventBatch | tuple[Record, ...] = self.events.take(rows)
+        else:
+            events = tuple(self.events[i] for i in rows.tolist())
+        return replace(self, sequences=self.sequences[rows], departures=self.departures[rows], events=events)
+
+    def onward(self, destinations: tuple[str, ...] | None = None) -> Shipment:
+        """The same, one hop further."""
+        return replace(self, hops=self.hops + 1, destinations=destinations)
+
+    def rows(self) -> list[Event] | tuple[Record, ...]:
+        """The events one by one."""
+        return list(self.events) if isinstance(self.events, EventBatch) else self.events
+
+    def message(self) -> Carried:
+        """As a message."""
+        batch = encode_batch(self.events) if isinstance(self.events, EventBatch) else b""
+        records = () if isinstance(self.events, EventBatch) else tuple(map(encode_record, self.events))
+        return Carried(
+            self.source,
+            self.publisher,
+            self.category,
+            self.sequences.astype("<i8").tobytes(),
+            self.departures.astype("<i8").tobytes(),
+            batch,
+            records,
+            self.hops,
+            self.destinations,
+        )
+
+    @staticmethod
+    def of(message: Carried, schema: Schema | None) -> Shipment:
+        """From a message, checked."""
+        if len(message.sequences) % 8 or len(message.sequences) != len(message.departures):
+            raise CodecError(expected="a number and a time for each event", got=len(message.sequences), where="events")
+        sequences = np.frombuffer(message.sequences, "<i8").astype(np.int64)
+        departures = np.frombuffer(message.departures, "<i8").astype(np.int64)
+        events: EventBatch | tuple[Record, ...]
+        if schema is None:
+            events = tuple(map(decode_record, message.records))
+        else:
+            events = decode_batch(schema, message.batch)
+        if not 0 < len(events) <= MAX_ROWS or len(events) != len(sequences):
+            raise CodecError(expected=f"1 to {MAX_ROWS} events, numbered", got=len(events), where="events")
+        if sequences[0] < 0 or (np.diff(sequences) <= 0).any():
+            raise CodecError(expected="ascending numbers from 0", got=int(sequences[0]), where="events")
+        return Shipment(
+            message.source,
+            message.publisher,
+            message.category,
+            sequences,
+            departures,
+            events,
+            message.hops,
+            message.destinations,
+        )
+
+    @staticmethod
+    def publish(
+        source: str,
+        publisher: int,
+        category: int,
+        first: int,
+        now_ns: int,
+        events: EventBatch | Sequence[Record],
+    ) -> Shipment:
+        """New events, numbered from ``first``."""
+        count = len(events)
+        return Shipment(
+            source,
+            publisher,
+            category,
+            np.arange(first, first + count, dtype=np.int64),
+            np.full(count, now_ns, np.int64),
+            events if isinstance(events, EventBatch) else tuple(events),
+        )

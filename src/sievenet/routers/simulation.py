@@ -1,0 +1,192 @@
+"""A network of routers in virtual time: links with delay and loss, routers that crash and come back; seeded.
+
+The routers are the real ones (`core`); what is simulated is the wire between them and the clock. Links keep their
+order, as TCP does, and may lose messages, which TCP does only when a connection breaks: soft state has to bear it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from sievenet.content.batch import EventBatch
+from sievenet.content.event import Record
+from sievenet.content.filter import Subscription
+from sievenet.errors import Unavailable
+from sievenet.routers.core import Deliver, Output, Router, Send, WaveDone
+from sievenet.routers.messages import FromRouter
+from sievenet.routers.routing import Settings
+from sievenet.routers.shipment import Shipment
+
+__all__ = ["Network"]
+
+
+class Network:
+    """Routers and links; clients are names at a router."""
+
+    def __init__(
+        self,
+        links: Iterable[tuple[str, str]],
+        settings: Settings | None = None,
+        *,
+        seed: int = 0,
+        delay: tuple[float, float] = (0.001, 0.01),
+    ) -> None:
+        self.settings = settings or Settings()
+        self.links = {frozenset(link) for link in links}
+        self.now = 0.0
+        #: Probability that a message between routers is lost.
+        self.loss = 0.0
+        self._delay = delay
+        self._random = random.Random(seed)
+        self._queue: list[tuple[float, int, str, str, FromRouter]] = []
+        self._order = count()
+        self._last: dict[tuple[str, str], float] = {}
+        self._lives = count(1)
+        self.routers: dict[str, Router] = {}
+        self._homes: dict[str, str] = {}
+        self._sequences: dict[str, int] = {}
+        self._publishers: dict[str, int] = {}
+        self._done: set[tuple[str, int]] = set()
+        #: What each client got: (publisher, sequence), in order of arrival.
+        self.delivered: dict[str, list[tuple[int, int]]] = {}
+        self.messages = 0
+        names = sorted({name for link in self.links for name in link})
+        for name in names:
+            self.start(name)
+
+    def neighbours(self, name: str) -> list[str]:
+        """The other ends of a router's links."""
+        return sorted(next(iter(link - {name})) for link in self.links if name in link)
+
+    # -- life -----------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """A router starts, with nothing but its name."""
+        self.routers[name] = router = Router(name, self.settings, self.now, next(self._lives))
+        for neighbour in self.neighbours(name):
+            if neighbour in self.routers:
+                self._do(name, router.connected(neighbour, self.now))
+
+    def crash(self, name: str) -> None:
+        """A router is gone without a word, and its clients with it."""
+        del self.routers[name]
+        for client in [c for c, home in self._homes.items() if home == name]:
+            del self._homes[client]
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        step = self.settings.beat / 2
+        while self.now < end:
+            until = min(end, self.now + step)
+            self._deliver(until)
+            self.now = until
+            for name in sorted(self.routers):
+                self._do(name, self.routers[name].tick(self.now))
+
+    def _deliver(self, until: float) -> None:
+        while self._queue and self._queue[0][0] <= until:
+            self.now, _, to, by, message = heapq.heappop(self._queue)
+            router = self.routers.get(to)
+            if router is not None:
+                self._do(to, router.receive(by, message, self.now))
+
+    def _do(self, name: str, outputs: list[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Send(neighbour, message):
+                    self._send(name, neighbour, message)
+                case Deliver(client, shipment):
+                    got = self.delivered.setdefault(client, [])
+                    got += [(shipment.publisher, sequence) for sequence in shipment.sequences.tolist()]
+                case WaveDone(number):
+                    self._done.add((name, number))
+
+    def _send(self, name: str, neighbour: str, message: FromRouter) -> None:
+        if frozenset((name, neighbour)) not in self.links:
+            return
+        self.messages += 1
+        if self._random.random() < self.loss:
+            return
+        at = max(self.now + self._random.uniform(*self._delay), self._last.get((name, neighbour), 0.0))
+        self._last[name, neighbour] = at
+        heapq.heappush(self._queue, (at, next(self._order), neighbour, name, message))
+
+    # -- clients --------------------------------------------------------------------------
+
+    def attach(self, client: str, router: str) -> None:
+        """A client comes to a router."""
+        self.routers[router].attach(client)
+        self._homes[client] = router
+        self._sequences.setdefault(client, 0)
+        self._publishers.setdefault(client, len(self._publishers) + 1)
+
+    def detach(self, client: str) -> None:
+        """A client goes."""
+        home = self._homes.pop(client)
+        self._do(home, self.routers[home].detach(client, self.now))
+
+    def _home(self, client: str) -> tuple[str, Router]:
+        home = self._homes.get(client)
+        if home is None:
+            raise Unavailable(f"{client} has no router")
+        return home, self.routers[home]
+
+    def subscribe(self, client: str, number: int, wanted: Subscription) -> None:
+        """A client subscribes; `settle` makes sure that it counts everywhere."""
+        home, router = self._home(client)
+        self._do(home, router.subscribe(client, number, router.register(wanted.schema), wanted, self.now))
+
+    def unsubscribe(self, client: str, number: int) -> None:
+        """A client takes a subscription back."""
+        home, router = self._home(client)
+        self._do(home, router.unsubscribe(client, number, self.now))
+
+    def advertise(self, client: str, number: int, wanted: Subscription) -> None:
+        """A client says what it will publish."""
+        home, router = self._home(client)
+        self._do(home, router.advertise(client, number, router.register(wanted.schema), wanted, self.now))
+
+    def settle(self, client: str, limit: float | None = None) -> bool:
+        """Let time pass until all that the client's router told is in place; False if the limit came first."""
+        home, router = self._home(client)
+        number, outputs = router.settle(self.now)
+        self._do(home, outputs)
+        end = self.now + (self.settings.lease if limit is None else limit)
+        while (home, number) not in self._done:
+            if not self._queue or self._queue[0][0] > end:
+                return False
+            self._deliver(self._queue[0][0])
+        return True
+
+    def publish(self, client: str, events: EventBatch | list[Record]) -> list[tuple[int, int]]:
+        """A client publishes; returns the names of the events."""
+        home, router = self._home(client)
+        schema = events.schema if isinstance(events, EventBatch) else None
+        publisher, first = self._publishers[client], self._sequences[client]
+        self._sequences[client] += len(events)
+        shipment = Shipment.publish(home, publisher, router.register(schema), first, int(self.now * 1e9), events)
+        self._do(home, router.publish(client, shipment, self.now))
+        return [(publisher, int(n)) for n in np.arange(first, first + len(events))]
+
+    def drain(self) -> None:
+        """Let everything under way arrive."""
+        while self._queue:
+            self._deliver(self._queue[0][0])
+
+    def totals(self) -> Mapping[str, Any]:
+        """Sums over all routers of what they count."""
+        sums: dict[str, int] = {}
+        for router in self.routers.values():
+            found = router.statistics()
+            for name in ("table", "covering_tests", "events", "delivered", "forwarded", "false_positives", "repeated"):
+                sums[name] = sums.get(name, 0) + found[name]
+            for kind, number in found["messages"].items():
+                sums[kind] = sums.get(kind, 0) + number
+        return sums
