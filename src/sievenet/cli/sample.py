@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sievenet.errors import InvalidInput, SievenetError
@@ -29,8 +29,8 @@ _LAP: Final = 50_000
 
 
 @contextlib.asynccontextmanager
-async def sample(name: str, url: str, rate: float) -> AsyncIterator[None]:
-    """Run a sample workload while the context lasts."""
+async def sample(name: str, url: str, rate: float, hosts: Sequence[str]) -> AsyncIterator[None]:
+    """Run a sample workload while the context lasts, spread over these hosts."""
     if name not in SAMPLES:
         raise InvalidInput(expected=f"one of {', '.join(SAMPLES)}", got=name, where="--sample")
     from sievenet.client.connecting import connect
@@ -40,10 +40,11 @@ async def sample(name: str, url: str, rate: float) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
         wanted = ticks.subscriptions(_WATCHERS * _EACH).filters()
         for i in range(_WATCHERS):
-            node = await stack.enter_async_context(connect(url, name=f"watcher-{i + 1}"))
+            host = hosts[(i + 1) * (len(hosts) - 1) // _WATCHERS]
+            node = await stack.enter_async_context(connect(url, name=f"watcher-{i + 1}", host=host))
             for each in wanted[i * _EACH : (i + 1) * _EACH]:
                 await node.subscribe(each, callback=_ignore, queue=1000)
-        market = await stack.enter_async_context(connect(url, name="market"))
+        market = await stack.enter_async_context(connect(url, name="market", host=hosts[0]))
         await market.advertise(ticks.schema)
         task = asyncio.create_task(_publish(market, ticks, rate))
         try:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,7 @@ async def _up(
         if sample_name is not None:
             from sievenet.cli.sample import sample
 
-            await stack.enter_async_context(sample(sample_name, daemon.url, rate))
+            await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts))
         else:
             # In a thread: the first subscriber should not wait for it, nor the first look.
             stack.push_async_callback(asyncio.wait, [asyncio.create_task(asyncio.to_thread(warm_up))])
@@ -144,7 +145,8 @@ def _own_command() -> str:
 async def _watch(daemon: Daemon, stop: asyncio.Event, seconds: float | None, every: float, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     end = None if seconds is None else loop.time() + seconds
-    before: dict[str, Any] | None = None
+    # Clients report about once a second; rates over a few looks hide the beat between their clock and ours.
+    looks: deque[dict[str, Any]] = deque(maxlen=4)
     with _screen(as_json) as screen:
         while True:
             wait = every if end is None else min(every, end - loop.time())
@@ -154,8 +156,8 @@ async def _watch(daemon: Daemon, stop: asyncio.Event, seconds: float | None, eve
                 await asyncio.wait_for(stop.wait(), wait)
                 return
             found = await daemon.answers.status()
-            _show(found, before, screen, as_json)
-            before = found
+            _show(found, looks[0] if looks else None, screen, as_json)
+            looks.append(found)
 
 
 @contextlib.contextmanager
