@@ -20,15 +20,16 @@ sorted by where they begin.  A block so admits only a short run of buckets of th
 no short hull; its filter is *copied*, once for each run of buckets, if these are few.  Groups too small to fill a block
 join the next wider one; what nothing narrows is in blocks that every event visits, which is not so bad: 256 for one.
 
-*Exactness* comes from the record alone, which holds the whole filter; the structure only decides who looks at it.
-A copy may be found twice in one bucket: reported keys are made distinct at the end.
+*Exactness.*  If all ends of a constraint are edges, its bitmaps are exact.  What they are not exact about becomes a
+*check* of the slot with full keys, or of the whole record where a constraint has several stretches.  A copy may be
+found twice in one bucket: reported keys are made distinct at the end.
 
 Cost.  For n filters, A attributes and a part w of the buckets admitted by a filter's best constraint, an event visits
 about A (1 + w n / 256 A) blocks.  Batches go block by block rather than event by event: events sorted by the bucket of
 the clustering attribute, slice by slice over all of them, so that one bitmap table at a time is in the nearest cache.
 
 Departures.  Bitmaps per attribute value are an old idea (bit vectors in packet classification), as is filing by the
-best attribute (Tama, BE-Tree); the blocks combine them, and keep bitmaps short enough to be built and merged quickly.
+best attribute (BE-Tree, OpIndex); the blocks combine them, and keep bitmaps short enough to be built and merged quickly.
 Grids over pairs of attributes were tried first: they suffered from filters with many wide constraints, for which no
 pair is selective and every cell is long.
 """
