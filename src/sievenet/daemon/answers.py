@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from sievenet.content.event_parser import parse_event
 from sievenet.content.explain import explain
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
+from sievenet.daemon.census import Census
 from sievenet.daemon.reports import Reports
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import Attached, SwitchCounters
@@ -48,6 +48,7 @@ class Answers:
         connected: Callable[[], Collection[str]],
     ) -> None:
         self._control = control
+        self._census = Census(control)
         self._plane = plane
         self._reports = reports
         self._topology = topology
@@ -74,9 +75,8 @@ class Answers:
     async def status(self) -> dict[str, Any]:
         """Traffic, categories, clients, switches."""
         totals = self._reports.totals()
-        counts: Counter[tuple[str, str]] = Counter()
-        for _, kind, _, category_name, _ in self._control.registrations():
-            counts[category_name, kind] += 1
+        await self._census.take()
+        counts = self._census.by_category
         socket = self._plane.statistics()
         return {
             "version": __version__,
@@ -122,14 +122,13 @@ class Answers:
         found = []
         for name, attached in sorted(self._plane.clients().items(), key=lambda item: natural(item[0])):
             report = self._reports.of(name)
-            advertisements, subscriptions = self._control.registrations_of(name)
             found.append(
                 {
                     "name": name,
                     "host": attached.host,
                     "connected": name in connected,
-                    "advertisements": len(advertisements),
-                    "subscriptions": len(subscriptions),
+                    "advertisements": self._census.by_client[name, "advertisement"],
+                    "subscriptions": self._census.by_client[name, "subscription"],
                     "published": report.published,
                     "delivered": report.delivered,
                     "false_positives": report.false_positives,

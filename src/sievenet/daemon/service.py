@@ -213,7 +213,7 @@ class Service:
     async def _plan_changed(self, category: Category) -> None:
         """Tell every client of the new plan; returns when all that may publish have adopted it or are gone."""
         done = asyncio.Event()
-        publishers = set(self._peers) | set(self._publishers(category.schema.name))
+        publishers = set(self._peers) | set(self._absent_publishers())
         change = self._adoption.begin(category.number, category.epoch, publishers, done.set)
         news = p.PlanChanged(_info(category))
         for peer in list(self._peers.values()):
@@ -223,9 +223,10 @@ class Service:
         finally:
             self._adoption.abandon(change)
 
-    def _publishers(self, name: str) -> Iterable[str]:
-        for client, kind, _, category, _ in self._control.registrations():
-            if kind == "advertisement" and category == name:
+    def _absent_publishers(self) -> Iterable[str]:
+        """Clients that may still publish with an older plan though their control connection is gone."""
+        for client in self._plane.clients():
+            if client not in self._peers and self._control.registrations_of(client)[0]:
                 yield client
 
 
