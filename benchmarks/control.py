@@ -149,7 +149,10 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def measure(bench: Bench, report: Report, name: str, load: Uniform | Hotspots) -> dict[str, float]:
+async def measure(
+    bench: Bench, report: Report, name: str, load: Uniform | Hotspots, first: bool
+) -> dict[str, float]:
+    """Everything about one workload."""
     full = bench.size(200_000, quick=600)
     few = bench.size(1_000, quick=100)
     mixed = bench.size(10_000, quick=100)
@@ -184,12 +187,13 @@ async def measure(bench: Bench, report: Report, name: str, load: Uniform | Hotsp
         "growth": cpu_full / cpu_few,
         "p50_ms": every["p50"],
         "p99_ms": every["p99"],
-        "bytes_per_subscription": memory,
         "largest_table": float(table),
         "flow_changes_per_request": flows / requests,
         "requests_per_commit": grouped,
     }
-    units = {"p50_ms": "ms", "p99_ms": "ms", "bytes_per_subscription": "B", "largest_table": "flows"}
+    units = {"p50_ms": "ms", "p99_ms": "ms", "largest_table": "flows"}
+    if first:  # a second run in the same process reuses what the first gave back
+        report.figure("bytes_per_subscription", memory, "B")
     for key, value in figures.items():
         report.figure(f"{name}_{key}", value, units.get(key, "1/s" if key.endswith("_s") else ""))
     return figures
@@ -204,7 +208,7 @@ def run(bench: Bench) -> Report:
     }
     with bench.step("compiling kernels"):
         Plan.regular(schema, BITS).cover_dz(Subscription([loads["uniform"].subscriptions(1).filters()[0]]), BUDGET)
-    found = {name: asyncio.run(measure(bench, report, name, load)) for name, load in loads.items()}
+    found = {name: asyncio.run(measure(bench, report, name, load, name == "uniform")) for name, load in loads.items()}
     for name, figures in found.items():
         report.goal(f"{name}_throughput", figures["requests_per_s"], ">= 5,000 requests/s")
         report.goal(f"{name}_growth", figures["growth"], "<= 2")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.control.registrations import Registrations, dz_of, key_of
+from sievenet.control.node import dz_of, key_of
+from sievenet.control.registrations import Registrations
 from sievenet.control.wires import Routes, Wires, bits
 from sievenet.index import ROOT, Dz
 from sievenet.network import FlowTable, Link, Random, SpanningTree, Topology

@@ -9,8 +9,8 @@ from sievenet.content import Attribute, Event, Filter, Schema, Subscription, Val
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.journal import MemoryJournal
+from sievenet.control.node import dz_of
 from sievenet.control.plane import ControlPlane
-from sievenet.control.registrations import dz_of
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.simulator import Simulator
 from sievenet.index import ROOT, Dz, DzSet, Plan
@@ -120,7 +120,7 @@ class World:
         for _ in range(200):
             await asyncio.sleep(0.05)
             c = self.control._controller
-            if not c.open_requests and not c.transitions and all(s.idle for s in c.spaces.values()) and not c._joining:
+            if not (c.open_requests or c.transitions or c.fleet.joining) and all(s.idle for s in c.spaces.values()):
                 return
         raise AssertionError(f"never at rest: {self.control.status()}")
 
@@ -144,7 +144,7 @@ class World:
 
     def tree(self, number: int, dz: Dz) -> SpanningTree:
         """The tree of a dz that is no larger than a partition."""
-        trees = self.control._controller.trees.trees
+        trees = self.control._controller.fleet.trees.trees
         return trees[(number + dz.prefix(self.config.spread.bit_length() - 1).bits) % len(trees)]
 
     def expected_tables(self) -> dict[str, FlowTable]:

@@ -11,11 +11,8 @@ out what it returns.  The way of a request:
                  └ NotWritten ──▶ Reply(error)     └ refused ──▶ Reply(error)
 
 So a request is on disk before switches hear of it, and both before its client is answered.
-The journal failing (a full disk) hurts whoever asked and nobody else.
-
-What the network does: a switch or link that fails is taken out of the trees (`trees`), every
-lane moves over in two steps.  A switch that comes back is read and emptied first, and
-used after that.  A switch that does not answer stalls the lanes that need it, see `rollout`.
+The journal failing (a full disk) hurts whoever asked and nobody else.  What fails in the network
+is the business of `fleet`; a switch that does not answer stalls the lanes that need it, see `rollout`.
 """
 
 from __future__ import annotations
@@ -24,7 +21,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from sievenet.content import Schema, Subscription
+from sievenet.content import Subscription
+from sievenet.control import signals
 from sievenet.control.commands import (
     Advertise,
     Command,
@@ -38,40 +36,14 @@ from sievenet.control.commands import (
 )
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
+from sievenet.control.fleet import Fleet
 from sievenet.control.lane import Job, Part
 from sievenet.control.ledger import Entered, Ledger, Then
-from sievenet.control.rollout import Rollout
-from sievenet.control.signals import (
-    Acknowledged,
-    Adopted,
-    Detach,
-    Expired,
-    Instruction,
-    LinkChanged,
-    NotRead,
-    NotWritten,
-    Placed,
-    PlanRequest,
-    Refused,
-    Renewed,
-    Reply,
-    Request,
-    Stimulus,
-    SwitchChanged,
-    SwitchTable,
-    Tell,
-    Tick,
-    Undefined,
-    Written,
-)
 from sievenet.control.space import Space
 from sievenet.control.state import Category, Client, Entry, State
-from sievenet.control.switchboard import Switchboard
-from sievenet.control.transition import Transition, TransitionReport
-from sievenet.control.trees import TreeKeeper
-from sievenet.control.wires import Routes, Wires
-from sievenet.errors import PlanError, Rejected, SievenetError
-from sievenet.index import Plan
+from sievenet.control.transition import Transition, TransitionReport, usable
+from sievenet.control.trees import Links, TreeKeeper
+from sievenet.errors import Rejected, SievenetError
 from sievenet.network import Flow, Topology, link_id
 
 __all__ = ["Controller"]
@@ -95,17 +67,14 @@ class Controller:
                 self.state.execute(decode_command(record), record)
             except SievenetError:  # refused then, refused now
                 continue
-        self.wires = Wires(topology)
-        self.trees = TreeKeeper(topology, config.trees, self.state.trees)
-        self.trees.down_switches |= set(down_switches)
-        self.trees.down_links |= {link_id(*link) for link in down_links}
-        self.trees.mend()
-        self.routes = [Routes(self.wires, tree) for tree in self.trees.trees]
         self.spaces: dict[int, Space] = {}
         self.transitions: dict[int, Transition] = {}
-        #: Switches that are back, but not used before they are clean.
-        self._joining: set[str] = set()
-        self.board = Switchboard(self.up, config.retry)
+        trees = TreeKeeper(topology, config.trees, self.state.trees)
+        trees.down_switches |= set(down_switches)
+        trees.down_links |= {link_id(*link) for link in down_links}
+        trees.mend()
+        self.fleet = Fleet(topology, trees, self.spaces, config.retry, self._remember)
+        self.board = self.fleet.board
         self._ledger = Ledger(self.state, config.snapshot)
         self._jobs: dict[Entry, Job] = {}
         self._coverers: dict[int, Coverer] = {}
@@ -113,33 +82,33 @@ class Controller:
         #: Requests begun and not answered.
         self.open_requests = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Request: self._on_request,
-            PlanRequest: self._on_plan_request,
-            Placed: self._on_placed,
-            Renewed: self._on_renewed,
-            Written: lambda s: self._on_written(None),
-            NotWritten: lambda s: self._on_written(s.error),
-            Acknowledged: lambda s: self.board.acknowledged(s.serial),
-            Undefined: lambda s: self.board.undefined(s.serial),
-            Refused: lambda s: self.board.refused(s.serial, s.error),
-            SwitchTable: lambda s: self.board.told(s.serial, s.table),
-            NotRead: lambda s: self.board.told(s.serial, None),
-            SwitchChanged: self._on_switch,
-            LinkChanged: self._on_link,
-            Adopted: self._on_adopted,
-            Tick: lambda s: self.board.turn(),
+            signals.Request: self._on_request,
+            signals.PlanRequest: self._on_plan_request,
+            signals.Placed: self._on_placed,
+            signals.Renewed: self._on_renewed,
+            signals.Written: lambda s: self._on_written(None),
+            signals.NotWritten: lambda s: self._on_written(s.error),
+            signals.Acknowledged: lambda s: self.board.acknowledged(s.serial),
+            signals.Undefined: lambda s: self.board.undefined(s.serial),
+            signals.Refused: lambda s: self.board.refused(s.serial, s.error),
+            signals.SwitchTable: lambda s: self.board.told(s.serial, s.table),
+            signals.NotRead: lambda s: self.board.told(s.serial, None),
+            signals.SwitchChanged: lambda s: self.fleet.switch_changed(s.switch, s.up),
+            signals.LinkChanged: lambda s: self.fleet.link_changed(s.a, s.b, s.up),
+            signals.Adopted: self._on_adopted,
+            signals.Tick: lambda s: self.board.turn(),
         }
 
     # -- the one way in --------------------------------------------------------------------
 
-    def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
+    def handle(self, stimulus: signals.Stimulus, now: float) -> list[signals.Instruction]:
         """React to one stimulus."""
         self.board.now = now
         self._handlers[type(stimulus)](stimulus)
         self.board.ring()
         return self._flush()
 
-    def start(self, now: float) -> list[Instruction]:
+    def start(self, now: float) -> list[signals.Instruction]:
         """Begin, once the clients that the journal knows are placed: read all switches and put them right."""
         self.board.now = now
         self._started = True
@@ -161,7 +130,7 @@ class Controller:
                 transition.resume()
             else:
                 for lane in space.lanes:
-                    lane.suspect(self.switches())
+                    lane.suspect(self.fleet.switches())
         self._sweep()
         return self._flush()
 
@@ -169,7 +138,7 @@ class Controller:
         """When `Tick` is due at the latest."""
         return self.board.next_deadline()
 
-    def _flush(self) -> list[Instruction]:
+    def _flush(self) -> list[signals.Instruction]:
         self.board.flush()
         write = self._ledger.next(self.board.serial)
         if write is not None:
@@ -179,16 +148,7 @@ class Controller:
 
     def _sweep(self) -> None:
         """Remove flows that belong to nobody: of categories nobody knows, or of other partitions than there are."""
-        self.board.watch(
-            Rollout(
-                self.board,
-                [{}],
-                expected=lambda *_: (),
-                scope=self._unowned,
-                done=lambda _: None,
-                unknown=self.switches(),
-            )
-        )
+        self.fleet.clean(self.fleet.switches(), self._unowned, lambda: None)
 
     def _unowned(self, flow: Flow) -> bool:
         space = self.spaces.get(flow.match.category)
@@ -196,10 +156,10 @@ class Controller:
 
     # -- requests and the journal ----------------------------------------------------------
 
-    def _on_request(self, request: Request) -> None:
+    def _on_request(self, request: signals.Request) -> None:
         if self.open_requests >= self.config.waiting:
             error = Rejected(f"{self.open_requests} requests wait already, which is the limit: try again later")
-            self.board.out.append(Reply(request.ticket, error))
+            self.board.out.append(signals.Reply(request.ticket, error))
             return
         self.open_requests += 1
         self._ledger.enter(request.command, request.said, request.ticket)
@@ -212,27 +172,28 @@ class Controller:
         for waiting in self._ledger.finished():
             if error is None:
                 self._execute(waiting)
-            elif waiting.ticket is not None:
-                self._reply(waiting.ticket, error)
-            elif waiting.then is not None:
-                waiting.then(error)
+            else:
+                self._failed(waiting, error)
         if error is None:
             for space in self.spaces.values():
                 space.pump()
 
+    def _failed(self, waiting: Entered, error: SievenetError) -> None:
+        if waiting.ticket is not None:
+            self._reply(waiting.ticket, error)
+        elif waiting.then is not None:
+            waiting.then(error)
+
     def _reply(self, ticket: int, error: SievenetError | None = None, result: object = None) -> None:
         self.open_requests -= 1
-        self.board.out.append(Reply(ticket, error, result))
+        self.board.out.append(signals.Reply(ticket, error, result))
 
     def _execute(self, waiting: Entered) -> None:
         ticket = waiting.ticket
         try:
             effect = self.state.execute(waiting.command, waiting.record)
         except SievenetError as error:
-            if ticket is not None:
-                self._reply(ticket, error)
-            elif waiting.then is not None:
-                waiting.then(error)
+            self._failed(waiting, error)
             return
         if effect.category is not None:
             self._open_space(effect.category.number)
@@ -330,30 +291,31 @@ class Controller:
 
     def _removed(self, gone: Client | None, then: Then | None, job: Job) -> None:
         if gone is not None and gone.wire is not None:
-            for routes in self.routes:
-                routes.forget(gone.wire)
-            self.wires.detach(gone.wire)
+            self.fleet.detach(gone.wire)
             gone.wire = None
             if gone.name not in self.state.clients:
-                self.board.out.append(Detach(gone.name))
+                self.board.out.append(signals.Detach(gone.name))
         for ticket in job.tickets:
             self._reply(ticket, job.error)
         if then is not None:
             then(None)
 
+    def _remember(self, trees: tuple[Links, ...]) -> None:
+        """For the next start only: a full disk must not keep the network from working."""
+        if trees != self.state.trees and self._started:
+            self.log(Trees(trees), lambda _: None)
+
     # -- clients ---------------------------------------------------------------------------
 
-    def _on_placed(self, placed: Placed) -> None:
+    def _on_placed(self, placed: signals.Placed) -> None:
         client = self.state.clients.get(placed.client)
         if client is None or client.wire is not None:
             return
-        client.wire = self.wires.attach(placed.switch, placed.port)
-        for routes in self.routes:
-            routes.forget(client.wire)
+        client.wire = self.fleet.attach(placed.switch, placed.port)
         if not self._started:
             return
-        if not all(routes.whole for routes in self.routes):
-            self._reroute()  # ways from clients list the clients they reach
+        if not self.fleet.whole:
+            self.fleet.reroute()  # ways from clients list the clients they reach
         job = Job([], lambda _: None)
         for entry in client.entries():
             self._dispatch(entry, client.wire, True, job)
@@ -361,7 +323,7 @@ class Controller:
         for space in self.spaces.values():
             space.pump()
 
-    def _on_renewed(self, renewed: Renewed) -> None:
+    def _on_renewed(self, renewed: signals.Renewed) -> None:
         client = self.state.clients.get(renewed.client)
         if client is not None:
             client.deadline = self.board.now + self.config.lease
@@ -381,14 +343,14 @@ class Controller:
 
     def _expired(self, name: str, error: SievenetError | None) -> None:
         if error is None:
-            self.board.out.append(Expired(name))
+            self.board.out.append(signals.Expired(name))
 
     # -- categories ------------------------------------------------------------------------
 
     def _open_space(self, number: int) -> None:
         if number not in self.spaces:
-            space = Space(number, self.board, self.wires, self.config, rest=self._rested, later=self.board.later)
-            space.lanes = space.new_lanes(self.routes)
+            space = Space(number, self.board, self.fleet.wires, self.config, rest=self._rested, later=self.board.later)
+            space.lanes = space.new_lanes(self.fleet.routes)
             self.spaces[number] = space
 
     def _rested(self, space: Space) -> None:
@@ -396,12 +358,12 @@ class Controller:
         if transition is not None:
             transition.rested()
 
-    def _on_plan_request(self, request: PlanRequest) -> None:
+    def _on_plan_request(self, request: signals.PlanRequest) -> None:
         self.open_requests += 1
         number = request.number
         try:
             category = self.state.category(number)
-            plan = self._usable(category.schema, request.plan)
+            plan = usable(category.schema, request.plan)
             if number in self.transitions:
                 raise Rejected(f"The plan of {category.name} is being changed already: wait for the end of that")
         except SievenetError as error:
@@ -411,23 +373,14 @@ class Controller:
         self.transitions[number] = transition
         transition.begin()
 
-    @staticmethod
-    def _usable(schema: Schema, plan: Plan) -> Plan:
-        if plan.schema != schema:
-            raise PlanError(expected=f"a plan for {schema.name} version {schema.version}", got=plan.schema.name)
-        if plan.kind != "dz":
-            raise PlanError(expected="a plan of kind dz (tables here are united)", got=plan.kind)
-        # With a region for every event no subscription has to be refused later.
-        return plan if plan.complete else plan.with_rest()
-
-    def _on_adopted(self, adopted: Adopted) -> None:
+    def _on_adopted(self, adopted: signals.Adopted) -> None:
         transition = self.transitions.get(adopted.number)
         if transition is not None and transition.epoch == adopted.epoch:
             transition.adopted()
 
     def tell(self, number: int, epoch: int) -> None:
         """Have the publishers of a category told."""
-        self.board.out.append(Tell(number, epoch))
+        self.board.out.append(signals.Tell(number, epoch))
 
     def ended(self, space: Space, ticket: int | None, error: SievenetError | None, report: TransitionReport) -> None:
         """A transition is over."""
@@ -445,83 +398,3 @@ class Controller:
                 if any(e.category == number for e in client.advertisements.values()):
                     offering.add(client.wire)
         return wanting, offering
-
-    # -- the network -----------------------------------------------------------------------
-
-    def switches(self) -> list[str]:
-        """The switches in use."""
-        return [s for s in self.wires.out if self.up(s)]
-
-    def up(self, switch: str) -> bool:
-        """Whether a switch is in use, or being made ready for it."""
-        return switch not in self.trees.down_switches or switch in self._joining
-
-    def _on_switch(self, change: SwitchChanged) -> None:
-        switch = change.switch
-        if switch not in self.wires.out:
-            return
-        down = self.trees.down_switches
-        if not change.up:
-            self._joining.discard(switch)
-            if switch not in down:
-                down.add(switch)
-                self._reroute()
-            self._gone(switch)
-        elif switch in down:
-            if switch not in self._joining:
-                self._joining.add(switch)
-                self._clean(switch)
-        else:
-            # Nobody saw it go, but it may have forgotten everything.
-            for space in self.spaces.values():
-                for lane in space.lanes:
-                    lane.suspect([switch])
-
-    def _clean(self, switch: str) -> None:
-        self.board.watch(
-            Rollout(
-                self.board,
-                [{}],
-                expected=lambda *_: (),
-                scope=lambda _: True,
-                unknown=[switch],
-                done=lambda _: self._use(switch),
-            )
-        )
-
-    def _use(self, switch: str) -> None:
-        if switch in self._joining:
-            self._joining.discard(switch)
-            self.trees.down_switches.discard(switch)
-            self._reroute()
-
-    def _gone(self, switch: str) -> None:
-        for rollout in self._rollouts():
-            rollout.gone(switch)
-
-    def _rollouts(self) -> list[Rollout]:
-        return self.board.watched + [
-            lane.rollout for space in self.spaces.values() for lane in space.lanes if lane.rollout is not None
-        ]
-
-    def _on_link(self, change: LinkChanged) -> None:
-        link = link_id(change.a, change.b)
-        (self.trees.down_links.discard if change.up else self.trees.down_links.add)(link)
-        self._reroute(mended=True)
-
-    def _reroute(self, mended: bool = False) -> None:
-        """Fit trees, routes and lanes to the network as it is."""
-        if not self.trees.mend() and mended:
-            return
-        self.routes = [Routes(self.wires, tree) for tree in self.trees.trees]
-        remembered = self.trees.remembered()
-        if remembered != self.state.trees and self._started:
-            # Remembered for the next start only; a full disk must not keep the network from working.
-            self.log(Trees(remembered), lambda _: None)
-        dead = self.trees.dead(self.wires)
-        for space in self.spaces.values():
-            space.reroute(self.routes, dead)
-
-    def realign(self, space: Space) -> None:
-        """Lanes made a while ago follow the trees of now."""
-        space.reroute(self.routes, self.trees.dead(self.wires))

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from sievenet.content import Cut, Filter, Subscription
-from sievenet.control.registrations import key_of
+from sievenet.control.node import key_of
 from sievenet.index import Dz, DzSet, Plan
 from sievenet.index.cover import Boxes, cover_words
 from sievenet.index.cover.boxes import layout_of

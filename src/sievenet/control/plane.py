@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from sievenet.content import Schema, Subscription
+from sievenet.control import signals
 from sievenet.control.commands import (
     Advertise,
     Command,
@@ -27,34 +26,8 @@ from sievenet.control.commands import (
 from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
 from sievenet.control.journal import Journal
-from sievenet.control.signals import (
-    Acknowledged,
-    Adopted,
-    Apply,
-    Detach,
-    Expired,
-    Instruction,
-    LinkChanged,
-    NotRead,
-    NotWritten,
-    Placed,
-    PlanRequest,
-    Read,
-    Refused,
-    Renewed,
-    Reply,
-    Request,
-    Soon,
-    Stimulus,
-    SwitchChanged,
-    SwitchTable,
-    Tell,
-    Tick,
-    Undefined,
-    Write,
-    Written,
-)
 from sievenet.control.state import Category
+from sievenet.control.status import Session, Status, status_of
 from sievenet.control.transition import TransitionReport
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
@@ -62,39 +35,6 @@ from sievenet.index import Plan
 from sievenet.network import FlowTable
 
 __all__ = ["ControlPlane", "Session", "Status"]
-
-
-class Session(msgspec.Struct, frozen=True):
-    """A client's place."""
-
-    client: str
-    host: str
-    #: Seconds that it may be silent.
-    lease: float
-    #: What the data plane gave it.
-    attachment: Attached
-
-
-class Status(msgspec.Struct, frozen=True):
-    """The control plane at a glance."""
-
-    clients: int
-    advertisements: int
-    subscriptions: int
-    categories: int
-    #: Switches in use, and those that are not.
-    switches_up: int
-    switches_down: tuple[str, ...]
-    links_down: tuple[tuple[str, str], ...]
-    #: Requests that wait for an answer.
-    waiting: int
-    #: Switches whose state nobody knows, per category.
-    undefined: dict[str, tuple[str, ...]]
-    #: Categories on their way to another plan, and how far they are.
-    transitions: dict[str, str]
-    #: Requests answered since the start, and those of them that were refused.
-    answered: int
-    refused: int
 
 
 class ControlPlane:
@@ -144,7 +84,7 @@ class ControlPlane:
         except (Unavailable, InvalidInput):
             return None  # it gets its place when it comes back
         self._attached[client] = attached
-        self._handle(Placed(client, attached.switch, attached.port))
+        self._handle(signals.Placed(client, attached.switch, attached.port))
         return attached
 
     async def close(self) -> None:
@@ -184,7 +124,7 @@ class ControlPlane:
         """Change a category's plan under traffic; returns when no trace of the old one is left."""
         number = self.category(category).number
         future = self._future()
-        self._handle(PlanRequest(self._ticket, number, plan))
+        self._handle(signals.PlanRequest(self._ticket, number, plan))
         report = await future
         assert isinstance(report, TransitionReport)
         return report
@@ -205,10 +145,10 @@ class ControlPlane:
         if known is not None:
             if not resume:
                 raise Rejected(f"The name {client} is taken")
-            self._handle(Renewed(client))
+            self._handle(signals.Renewed(client))
             attached = await self._dataplane.attach(known.host, client)
             self._attached[client] = attached
-            self._handle(Placed(client, attached.switch, attached.port))
+            self._handle(signals.Placed(client, attached.switch, attached.port))
             return Session(client, known.host, self.config.lease, attached)
         attached = await self._dataplane.attach(host, client)
         try:
@@ -218,14 +158,14 @@ class ControlPlane:
                 await self._dataplane.detach(client)
             raise
         self._attached[client] = attached
-        self._handle(Placed(client, attached.switch, attached.port))
+        self._handle(signals.Placed(client, attached.switch, attached.port))
         return Session(client, host, self.config.lease, attached)
 
     async def renew(self, client: str) -> None:
         """A sign of life: the lease begins anew."""
         if client not in self._controller.state.clients:
             raise Rejected(f"Nobody is known as {client}: join first (the lease may have ended)")
-        self._handle(Renewed(client))
+        self._handle(signals.Renewed(client))
 
     async def leave(self, client: str) -> None:
         """Take everything of a client back."""
@@ -286,32 +226,13 @@ class ControlPlane:
 
     def table(self, switch: str) -> FlowTable:
         """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""
-        if switch not in self._controller.wires.out:
+        if switch not in self._controller.fleet.wires.out:
             raise InvalidInput(expected="a switch", got=switch)
         return FlowTable(f for space in self._controller.spaces.values() for f in space.table(switch))
 
     def status(self) -> Status:
         """The state of things."""
-        c = self._controller
-        names = {number: category.name for number, category in c.state.categories.items()}
-        undefined = {
-            names[n]: tuple(sorted({s for lane in space.lanes if lane.rollout for s in lane.rollout.undefined}))
-            for n, space in c.spaces.items()
-        }
-        return Status(
-            clients=len(c.state.clients),
-            advertisements=sum(len(x.advertisements) for x in c.state.clients.values()),
-            subscriptions=sum(len(x.subscriptions) for x in c.state.clients.values()),
-            categories=len(names),
-            switches_up=len(c.wires.out) - len(c.trees.down_switches),
-            switches_down=tuple(sorted(c.trees.down_switches)),
-            links_down=tuple(sorted(c.trees.down_links)),
-            waiting=c.open_requests,
-            undefined={name: switches for name, switches in undefined.items() if switches},
-            transitions={names[n]: t.stage for n, t in c.transitions.items()},
-            answered=self._answered,
-            refused=self._refused,
-        )
+        return status_of(self._controller, self._answered, self._refused)
 
     # -- the shell -------------------------------------------------------------------------
 
@@ -325,33 +246,33 @@ class ControlPlane:
 
     async def _ask(self, command: Command, said: Subscription | None = None) -> object:
         future = self._future()
-        self._handle(Request(self._ticket, command, said))
+        self._handle(signals.Request(self._ticket, command, said))
         return await future
 
-    def _handle(self, stimulus: Stimulus) -> None:
+    def _handle(self, stimulus: signals.Stimulus) -> None:
         if not self._closed:
             self._carry_out(self._controller.handle(stimulus, self._loop.time()))
 
-    def _carry_out(self, instructions: list[Instruction]) -> None:
+    def _carry_out(self, instructions: list[signals.Instruction]) -> None:
         for each in instructions:
             match each:
-                case Reply(ticket, error, result):
+                case signals.Reply(ticket, error, result):
                     self._answer(ticket, error, result)
-                case Apply():
+                case signals.Apply():
                     self._spawn(self._apply(each))
-                case Write():
+                case signals.Write():
                     self._spawn(self._write(each))
-                case Read():
+                case signals.Read():
                     self._spawn(self._read(each))
-                case Tell(number, epoch):
+                case signals.Tell(number, epoch):
                     self._spawn(self._tell(number, epoch))
-                case Detach(client):
+                case signals.Detach(client):
                     self._attached.pop(client, None)
                     self._spawn(self._dataplane.detach(client))
-                case Expired(client):
+                case signals.Expired(client):
                     for callback in self._on_expired:
                         callback(client)
-                case Soon():
+                case signals.Soon():
                     if not self._soon:
                         self._soon = True
                         self._loop.call_soon(self._again)
@@ -370,7 +291,7 @@ class ControlPlane:
 
     def _again(self) -> None:
         self._soon = False
-        self._handle(Tick())
+        self._handle(signals.Tick())
 
     def _set_timer(self) -> None:
         deadline = self._controller.next_deadline()
@@ -384,55 +305,55 @@ class ControlPlane:
 
     def _ring(self) -> None:
         self._timer = None
-        self._handle(Tick())
+        self._handle(signals.Tick())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _apply(self, order: Apply) -> None:
+    async def _apply(self, order: signals.Apply) -> None:
         try:
             await self._dataplane.apply(order.switch, order.changes)
         except Rejected as error:
-            self._handle(Refused(order.serial, error))
+            self._handle(signals.Refused(order.serial, error))
         except SievenetError:
-            self._handle(Undefined(order.serial))
+            self._handle(signals.Undefined(order.serial))
         else:
-            self._handle(Acknowledged(order.serial))
+            self._handle(signals.Acknowledged(order.serial))
 
-    async def _read(self, order: Read) -> None:
+    async def _read(self, order: signals.Read) -> None:
         try:
             table = await self._dataplane.table(order.switch)
         except SievenetError:
-            self._handle(NotRead(order.serial))
+            self._handle(signals.NotRead(order.serial))
         else:
-            self._handle(SwitchTable(order.serial, table))
+            self._handle(signals.SwitchTable(order.serial, table))
 
-    async def _write(self, order: Write) -> None:
+    async def _write(self, order: signals.Write) -> None:
         try:
             await self._journal.append(order.records, order.replace)
         except SievenetError as error:
-            self._handle(NotWritten(order.serial, error))
+            self._handle(signals.NotWritten(order.serial, error))
         else:
-            self._handle(Written(order.serial))
+            self._handle(signals.Written(order.serial))
 
     async def _tell(self, number: int, epoch: int) -> None:
         category = self._controller.state.categories[number]
         await asyncio.gather(*(callback(category) for callback in self._on_plan))
-        self._handle(Adopted(number, epoch))
+        self._handle(signals.Adopted(number, epoch))
 
     async def _listen(self, notices: Any) -> None:
         async for notice in notices:
             match notice:
                 case SwitchUp(switch):
-                    self._handle(SwitchChanged(switch, True))
+                    self._handle(signals.SwitchChanged(switch, True))
                 case SwitchDown(switch):
-                    self._handle(SwitchChanged(switch, False))
+                    self._handle(signals.SwitchChanged(switch, False))
                 case LinkUp(a, b):
-                    self._handle(LinkChanged(a, b, True))
+                    self._handle(signals.LinkChanged(a, b, True))
                 case LinkDown(a, b):
-                    self._handle(LinkChanged(a, b, False))
+                    self._handle(signals.LinkChanged(a, b, False))
             if isinstance(notice, SwitchUp | LinkUp):
                 for client in list(self._controller.state.clients.values()):
                     if client.wire is None:

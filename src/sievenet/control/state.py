@@ -29,7 +29,7 @@ from sievenet.control.commands import (
     decode_content,
     encode_command,
 )
-from sievenet.control.registrations import Node
+from sievenet.control.node import Node
 from sievenet.errors import InvalidInput, Rejected, SchemaError
 from sievenet.index import Plan
 from sievenet.network import MAX_CATEGORY

@@ -31,20 +31,21 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from sievenet.content import Schema
 from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
 from sievenet.control.lane import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
 from sievenet.control.state import Entry
-from sievenet.errors import SievenetError
+from sievenet.errors import PlanError, SievenetError
 from sievenet.index import Plan
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, Modify
 
 if TYPE_CHECKING:
     from sievenet.control.controller import Controller
 
-__all__ = ["Transition", "TransitionReport"]
+__all__ = ["Transition", "TransitionReport", "usable"]
 
 Stage = Literal["covering", "closing", "catching", "logging", "swapping", "telling", "draining", "ending", "aborting"]
 
@@ -81,7 +82,7 @@ class Transition:
         #: What is still to be covered, with the wire of its client.
         self.work: list[tuple[Entry, int]] = []
         self._shadow: dict[Entry, tuple[Entry, int]] = {}
-        self._lanes = space.new_lanes(controller.routes)
+        self._lanes = space.new_lanes(controller.fleet.routes)
         self._old = space.lanes
         self._flows = (0, 0)
         self._extra = 0
@@ -167,17 +168,17 @@ class Transition:
         self._enter("catching")
         space = self._space
         space.held = True
-        old = {s: space.table(s) for s in self._c.switches()}
-        for i, lane in enumerate(self._lanes):
-            lane.registrations.reroute(space.routes_of(self._c.routes, i * self._c.config.spread // len(self._lanes)))
-            lane.registrations.changes()  # nothing to send: whole tables are exchanged
+        old = {s: space.table(s) for s in self._c.fleet.switches()}
         groups = self._c.config.spread
+        for i, lane in enumerate(self._lanes):
+            lane.registrations.reroute(space.routes_of(self._c.fleet.routes, i * groups // len(self._lanes)))
+            lane.registrations.changes()  # nothing to send: whole tables are exchanged
         each = len(self._lanes) // groups
         space.catch = []
         for g in range(groups):
             lanes = space.lanes[g * each : (g + 1) * each] + self._lanes[g * each : (g + 1) * each]
             space.catch.append(reduce(or_, (lane.registrations.used() for lane in lanes)))
-        step: Step = {s: [Add(f) for f in space.catch_flows(s)] for s in self._c.switches()}
+        step: Step = {s: [Add(f) for f in space.catch_flows(s)] for s in self._c.fleet.switches()}
         self._flows = sum(map(len, old.values())), 0
         self._extra = max((len(changes) for changes in step.values()), default=0)
         self._roll({s: changes for s, changes in step.items() if changes}, self._caught)
@@ -196,7 +197,7 @@ class Transition:
         self._enter("swapping")
         space = self._space
         step: dict[str, list[FlowChange]] = {}
-        for switch in self._c.switches():
+        for switch in self._c.fleet.switches():
             old = {f.key: f for lane in self._old for f in lane.registrations.table(switch)}
             new = {f.key: f for lane in self._lanes for f in lane.registrations.table(switch)}
             changes: list[FlowChange] = [Delete(f) for key, f in old.items() if key not in new]
@@ -223,7 +224,7 @@ class Transition:
 
     def _tell(self) -> None:
         self._enter("telling")
-        self._c.realign(self._space)
+        self._c.fleet.realign(self._space)
         self._c.tell(self._space.number, self.epoch)
         self._space.open()
 
@@ -241,7 +242,7 @@ class Transition:
     def _uncatch(self) -> None:
         space = self._space
         space.held = True
-        step = {s: [Delete(f) for f in flows] for s in self._c.switches() if (flows := space.catch_flows(s))}
+        step = {s: [Delete(f) for f in flows] for s in self._c.fleet.switches() if (flows := space.catch_flows(s))}
         space.catch = None
         self._roll(step, self._uncaught)
 
@@ -252,7 +253,7 @@ class Transition:
         """Put the old state back and say why."""
         self._enter("aborting")
         self._space.catch = None
-        self._roll({}, lambda _: self._end(error), unknown=self._c.switches())
+        self._roll({}, lambda _: self._end(error), unknown=self._c.fleet.switches())
 
     def _end(self, error: SievenetError | None) -> None:
         self._enter(self.stage)
@@ -279,13 +280,13 @@ class Transition:
             routes = lane.registrations.routes
             to = reduce(or_, map(routes.to.__getitem__, wanting), 0)
             space.catch.append(to & reduce(or_, map(routes.frm.__getitem__, offering), 0))
-        step = {s: [Add(f) for f in flows] for s in self._c.switches() if (flows := space.catch_flows(s))}
+        step = {s: [Add(f) for f in flows] for s in self._c.fleet.switches() if (flows := space.catch_flows(s))}
         self._extra = max((len(changes) for changes in step.values()), default=0)
         self._roll(step, self._caught_again)
 
     def _caught_again(self, error: SievenetError | None) -> None:
         self._enter("swapping")
-        self._roll({}, lambda _: self._tell(), unknown=self._c.switches())
+        self._roll({}, lambda _: self._tell(), unknown=self._c.fleet.switches())
 
     # -- helping ---------------------------------------------------------------------------
 
@@ -310,3 +311,12 @@ class Transition:
             return self._space.catch_flows(switch)
         return self._space.table(switch)
 
+
+def usable(schema: Schema, plan: Plan) -> Plan:
+    """The plan, completed by a region for the rest if need be; `PlanError` if it cannot be used."""
+    if plan.schema != schema:
+        raise PlanError(expected=f"a plan for {schema.name} version {schema.version}", got=plan.schema.name)
+    if plan.kind != "dz":
+        raise PlanError(expected="a plan of kind dz (tables here are united)", got=plan.kind)
+    # With a region for every event no subscription has to be refused later.
+    return plan if plan.complete else plan.with_rest()

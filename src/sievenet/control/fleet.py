@@ -1,0 +1,130 @@
+"""The fleet: which switches and links work, and the trees over them.
+
+                 down                         clean
+    in use ───────────────▶ down ──▶ joining ──────────▶ in use
+       ▲   taken out of        up    read and emptied       trees mended,
+       │   the trees                 before anybody uses it  lanes move over
+
+A switch that comes back may hold anything.  It is emptied before it is part of a tree again, for
+old flows would send packets astray, perhaps in circles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from sievenet.control.rollout import Rollout
+from sievenet.control.space import Space
+from sievenet.control.switchboard import Switchboard
+from sievenet.control.trees import Links, TreeKeeper
+from sievenet.control.wires import Routes, Wires
+from sievenet.network import Flow, Topology, link_id
+
+__all__ = ["Fleet"]
+
+
+class Fleet:
+    """Switches and links, as the controller knows them."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        trees: TreeKeeper,
+        spaces: Mapping[int, Space],
+        retry: float,
+        remember: Callable[[tuple[Links, ...]], None],
+    ) -> None:
+        self.wires = Wires(topology)
+        self.trees = trees
+        self.routes = [Routes(self.wires, tree) for tree in trees.trees]
+        self.board = Switchboard(self.up, retry)
+        #: Switches that are back, but not used before they are clean.
+        self.joining: set[str] = set()
+        self._spaces = spaces
+        self._remember = remember
+
+    def switches(self) -> list[str]:
+        """The switches in use."""
+        return [s for s in self.wires.out if self.up(s)]
+
+    def up(self, switch: str) -> bool:
+        """Whether a switch is in use, or being made ready for it."""
+        return switch not in self.trees.down_switches or switch in self.joining
+
+    def switch_changed(self, switch: str, up: bool) -> None:
+        """A switch came up or went down."""
+        if switch not in self.wires.out:
+            return
+        down = self.trees.down_switches
+        if not up:
+            self.joining.discard(switch)
+            if switch not in down:
+                down.add(switch)
+                self.reroute()
+            for rollout in self._rollouts():
+                rollout.gone(switch)
+        elif switch in down:
+            if switch not in self.joining:
+                self.joining.add(switch)
+                self.clean([switch], lambda _: True, lambda: self._use(switch))
+        else:
+            # Nobody saw it go, but it may have forgotten everything.
+            for space in self._spaces.values():
+                for lane in space.lanes:
+                    lane.suspect([switch])
+
+    def clean(self, switches: Iterable[str], scope: Callable[[Flow], bool], done: Callable[[], None]) -> None:
+        """Remove all flows in scope."""
+        self.board.watch(
+            Rollout(
+                self.board, [{}], expected=lambda *_: (), scope=scope, unknown=switches, done=lambda _: done()
+            )
+        )
+
+    def _use(self, switch: str) -> None:
+        if switch in self.joining:
+            self.joining.discard(switch)
+            self.trees.down_switches.discard(switch)
+            self.reroute()
+
+    def _rollouts(self) -> list[Rollout]:
+        lanes = [lane for space in self._spaces.values() for lane in space.lanes]
+        return self.board.watched + [lane.rollout for lane in lanes if lane.rollout is not None]
+
+    def link_changed(self, a: str, b: str, up: bool) -> None:
+        """A link came up or went down."""
+        (self.trees.down_links.discard if up else self.trees.down_links.add)(link_id(a, b))
+        if self.trees.mend():
+            self.reroute()
+
+    def reroute(self) -> None:
+        """Fit trees, routes and lanes to the network as it is."""
+        self.trees.mend()
+        self.routes = [Routes(self.wires, tree) for tree in self.trees.trees]
+        self._remember(self.trees.remembered())
+        for space in self._spaces.values():
+            self.realign(space)
+
+    def realign(self, space: Space) -> None:
+        """Lanes follow the trees of now."""
+        space.reroute(self.routes, self.trees.dead(self.wires))
+
+    # -- clients ---------------------------------------------------------------------------
+
+    def attach(self, switch: str, port: int) -> int:
+        """A client's wire."""
+        wire = self.wires.attach(switch, port)
+        for routes in self.routes:
+            routes.forget(wire)
+        return wire
+
+    def detach(self, wire: int) -> None:
+        """A client's wire is free."""
+        for routes in self.routes:
+            routes.forget(wire)
+        self.wires.detach(wire)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every switch in use reaches every other."""
+        return all(routes.whole for routes in self.routes)
