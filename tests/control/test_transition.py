@@ -156,3 +156,33 @@ def test_only_one_change_at_a_time_and_none_that_does_not_fit():
         await small.check_deliveries()
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_while_the_new_registrations_are_worked_out(seed):
+    """So many subscriptions that covering takes several turns; others come and go in between."""
+
+    async def main() -> None:
+        world = await busy(seed, partitions=(1, 4, 2)[seed])
+        names = sorted(world.clients)
+        await asyncio.gather(*(world.subscribe(world.random.choice(names), world.content()) for _ in range(450)))
+        change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % 3]))
+        stages = set()
+        tasks = []
+        for _ in range(30):
+            await asyncio.sleep(0)
+            stages |= set(world.control.status().transitions.values())
+            tasks.append(asyncio.ensure_future(world.drop()))
+            tasks.append(asyncio.ensure_future(world.subscribe(world.random.choice(names), world.content())))
+        assert "covering" in stages
+        await asyncio.gather(*tasks)
+        await change
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        for key in sorted(world.subscriptions):
+            await world.control.unsubscribe(*key)
+        assert all(len(world.plane.table_now(s)) == 0 for s in world.plane.topology.switches)
+        await world.control.close()
+
+    run_virtual(main())
