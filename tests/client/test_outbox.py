@@ -5,10 +5,10 @@ import pytest
 from sievenet.client.catalog import Catalog
 from sievenet.client.ledger import Ledger
 from sievenet.client.outbox import Outbox
-from sievenet.content import Attribute, Filter, Schema, Subscription
+from sievenet.content import Attribute, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event
 from sievenet.control.protocol import CategoryInfo
-from sievenet.errors import EventError, PlanError, SchemaError
+from sievenet.errors import EventError, PlanError, Rejected, SchemaError
 from sievenet.index import Plan
 
 SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=255),))
@@ -82,6 +82,25 @@ def test_a_plan_for_another_schema_is_refused():
     catalog.replace([CategoryInfo(1, SCHEMA, Plan.regular(other, 1).to_json(), 1)])
     with pytest.raises(PlanError, match="another schema"):
         catalog["t"].plan  # noqa: B018
+
+
+def test_only_what_is_advertised_now_may_be_published():
+    box, schema, _ = outbox(Plan.regular(SCHEMA, 8))
+    ledger = Ledger()
+    everything = ledger.add("advertisement", "t", Subscription([Filter(schema)]), b"")
+    box.forbid(everything)  # the same id as the one that stands
+    with pytest.raises(Rejected, match="before publishing"):
+        box.packets(schema.event(x=1), 1)
+    low = ledger.add("advertisement", "t", parse_subscription("x < 10", schema), b"")
+    box.allow(low)
+    assert box.packets(schema.event(x=9), 1)
+    with pytest.raises(Rejected, match="got t: x=10"):
+        box.packets(schema.event(x=10), 1)
+    box.allow(everything)
+    assert box.packets(schema.event(x=10), 1)
+    box.forbid(everything)
+    with pytest.raises(Rejected):
+        box.packets(schema.event(x=10), 1)
 
 
 def test_what_is_no_event_is_refused():

@@ -38,6 +38,8 @@ class Outbox:
         self._sequence = count()
         #: category name → what this node may publish (confirmed by the daemon).
         self._advertised: dict[str, dict[int, Subscription]] = {}
+        #: The categories of which everything is advertised.
+        self._unlimited: set[str] = set()
         #: Largest encoded event that the data plane takes, in bytes.
         self.max_event = 0
         self.published = 0
@@ -48,10 +50,17 @@ class Outbox:
     def allow(self, entry: Registration) -> None:
         """The advertisement stands."""
         self._advertised.setdefault(entry.category, {})[entry.id] = entry.wanted
+        self._note(entry.category)
 
     def forbid(self, entry: Registration) -> None:
         """The advertisement is taken back."""
-        self._advertised.get(entry.category, {}).pop(entry.id, None)
+        self._advertised.setdefault(entry.category, {}).pop(entry.id, None)
+        self._note(entry.category)
+
+    def _note(self, category: str) -> None:
+        """Keep in mind whether everything may be published, which is the common case and needs no matching."""
+        everything = any(not f.constraints for each in self._advertised[category].values() for f in each.filters)
+        (self._unlimited.add if everything else self._unlimited.discard)(category)
 
     def packets(self, event: Event, now: int) -> list[Packet]:
         """The packets of one event published at ``now`` (nanoseconds since the epoch)."""
@@ -114,6 +123,8 @@ class Outbox:
         return category
 
     def _check_advertised(self, event: Event) -> None:
+        if event.schema.name in self._unlimited:
+            return
         allowed = self._advertised.get(event.schema.name)
         if allowed and any(each.matches(event) for each in allowed.values()):
             return
