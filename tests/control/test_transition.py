@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sievenet.content import Filter, Subscription, ValueSet
+from sievenet.control import transition
 from sievenet.dataplane.fabric import ApplyFault
 from sievenet.errors import Rejected
 from sievenet.index import Plan
@@ -159,13 +160,14 @@ def test_only_one_change_at_a_time_and_none_that_does_not_fit():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_requests_while_the_new_registrations_are_worked_out(seed):
-    """So many subscriptions that covering takes several turns; others come and go in between."""
+def test_requests_while_the_new_registrations_are_worked_out(seed, monkeypatch):
+    """So many subscriptions that covering takes many turns; others come and go in between."""
+    monkeypatch.setattr(transition, "_CHUNK", 5)
 
     async def main() -> None:
         world = await busy(seed, partitions=(1, 4, 2)[seed])
         names = sorted(world.clients)
-        await asyncio.gather(*(world.subscribe(world.random.choice(names), world.content()) for _ in range(450)))
+        await asyncio.gather(*(world.subscribe(world.random.choice(names), world.content()) for _ in range(300)))
         change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % 3]))
         stages = set()
         tasks = []
