@@ -29,7 +29,7 @@ about A (1 + w n / 256 A) blocks.  Batches go block by block rather than event b
 the clustering attribute, slice by slice over all of them, so that one bitmap table at a time is in the nearest cache.
 
 Departures.  Bitmaps per attribute value are an old idea (bit vectors in packet classification), as is filing by the
-best attribute (BE-Tree, OpIndex); the blocks combine them, and keep bitmaps short enough to be built and merged quickly.
+best attribute (BE-Tree, OpIndex); the blocks combine them, and keep bitmaps short enough to be merged quickly.
 Grids over pairs of attributes were tried first: they suffered from filters with many wide constraints, for which no
 pair is selective and every cell is long.
 """
@@ -43,7 +43,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher import kernels as k
+from sievenet.matcher.building import kernels as building
+from sievenet.matcher.matching import kernels as matching
+from sievenet.matcher.records import kernels as records
 
 __all__ = ["Level", "build", "unbuilt"]
 
@@ -70,7 +72,7 @@ _SAMPLE: Final = 20_000
 
 @dataclass(slots=True, eq=False)
 class Level:
-    """Arrays as `kernels` reads them.  Only `alive` ever changes: when a record is removed."""
+    """Arrays as the kernels read them.  Only `alive` ever changes: when a record is removed."""
 
     words: Ints
     alive: npt.NDArray[np.uint8]
@@ -96,9 +98,9 @@ class Level:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
-        records = self.words, self.alive, self.keys
+        filters = self.words, self.alive, self.keys
         slices = self.slices, self.rows, self.used, self.checked
-        return *records, self.blocks, self.slots, self.check_ends, self.checks, *slices
+        return *filters, self.blocks, self.slots, self.check_ends, self.checks, *slices
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +115,7 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         alive=alive,
         keys=np.empty(0, np.int64),
         cuts=cuts,
-        edges=np.empty((attributes, k.BUCKETS - 1), np.int64),
+        edges=np.empty((attributes, records.BUCKETS - 1), np.int64),
         used=np.empty(0, np.int64),
         blocks=np.empty((0, 6), np.int64),
         slots=np.empty(0, np.uint32),
@@ -121,7 +123,7 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         checks=np.empty((0, 3), np.int64),
         checked=np.empty(0, np.int64),
         slices=np.empty((0, 3), np.int64),
-        rows=np.empty((0, k.WORDS), np.uint64),
+        rows=np.empty((0, matching.WORDS), np.uint64),
         live=len(alive),
         built=len(alive),
     )
@@ -132,27 +134,27 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     edges, sizes = _edges(words, places, attributes)
     chosen = np.empty((len(places), 4), np.int64)
     cost = _COPY
-    while (total := k.choose(words, places, edges, sizes, _COPIES, cost, chosen)) > _CROWD * len(places):
+    while (total := building.choose(words, places, edges, sizes, _COPIES, cost, chosen)) > _CROWD * len(places):
         cost *= 2
     copies = np.empty((total, 4), np.int64)
-    k.make_copies(words, places, edges, chosen, copies)
+    building.make_copies(words, places, edges, chosen, copies)
     copies, groups, group = _grouped(copies, sizes)
-    copies = copies[np.argsort(group * k.BUCKETS + copies[:, 1], kind="stable")]
+    copies = copies[np.argsort(group * records.BUCKETS + copies[:, 1], kind="stable")]
     blocks, slot = _blocks(copies, groups, np.bincount(group, minlength=len(groups)))
     # Records lie in the order of the blocks they are first in, so that a block's records are close together.
     first = np.empty(len(places), np.int64)
     first[copies[::-1, 3]] = slot[::-1]
     order = np.argsort(first, kind="stable")
     ordered, where = np.empty_like(words), np.empty_like(places)
-    k.reorder(words, places, order, ordered, where)
+    building.reorder(words, places, order, ordered, where)
     number = np.empty(len(places), np.uint32)
     number[order] = np.arange(len(places))
-    slots = np.zeros(len(blocks) * k.SLOTS, np.uint32)
+    slots = np.zeros(len(blocks) * matching.SLOTS, np.uint32)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
     slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
-    k.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
+    building.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
     check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
     return Level(
         words=ordered,
@@ -180,18 +182,18 @@ def _edges(words: Ints, places: Ints, attributes: int) -> tuple[Ints, Ints]:
     """
     stride = max(1, len(places) * 4 // _SAMPLE)
     starts = np.zeros(attributes + 1, np.int64)
-    counts = k.count_ends(words, places, stride, attributes)
+    counts = building.count_ends(words, places, stride, attributes)
     np.cumsum(counts, out=starts[1:])
-    ends = k.gather_ends(words, places, stride, starts)
-    edges = np.full((attributes, k.BUCKETS - 1), k.MAX, np.int64)
+    ends = building.gather_ends(words, places, stride, starts)
+    edges = np.full((attributes, records.BUCKETS - 1), records.MAX, np.int64)
     sizes = np.ones(attributes, np.int64)
     for attr in np.flatnonzero(counts).tolist():
         mine = np.sort(ends[starts[attr] : starts[attr + 1]])
         distinct = np.unique(mine)
-        if len(distinct) >= k.BUCKETS:
-            at = np.linspace(0, len(mine) - 1, k.BUCKETS + 1).astype(np.int64)[1:-1]
+        if len(distinct) >= records.BUCKETS:
+            at = np.linspace(0, len(mine) - 1, records.BUCKETS + 1).astype(np.int64)[1:-1]
             distinct = np.unique(mine[at])
-        distinct = distinct[distinct < k.MAX]
+        distinct = distinct[distinct < records.MAX]
         edges[attr, : len(distinct)] = distinct
         sizes[attr] = len(distinct) + 1
     return edges, sizes
@@ -210,7 +212,7 @@ def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
         name = np.where(small, np.where(name % classes == classes - 2, -1, name + 1), name)
     # Of a record that is not clustered after all one copy is enough, and it can be met by any event.
     loose = name < 0
-    copies[loose, 1:3] = 0, k.BUCKETS - 1
+    copies[loose, 1:3] = 0, records.BUCKETS - 1
     again = np.zeros(len(copies), np.bool_)
     again[1:] = loose[1:] & loose[:-1] & (copies[1:, 3] == copies[:-1, 3])
     copies, name = copies[~again], name[~again]
@@ -220,17 +222,17 @@ def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The table of blocks without slices, and the slot of each copy; a block has copies of one group."""
-    number = -(-counts // k.SLOTS)
+    number = -(-counts // matching.SLOTS)
     blocks = np.zeros((int(number.sum()), 6), np.int64)
-    blocks[:, k.ATTR] = np.repeat(groups, number)
+    blocks[:, matching.ATTR] = np.repeat(groups, number)
     # The slots that the groups before leave empty shift a group's slots.
-    shift = np.cumsum(number * k.SLOTS - counts) - (number * k.SLOTS - counts)
+    shift = np.cumsum(number * matching.SLOTS - counts) - (number * matching.SLOTS - counts)
     slot = np.arange(len(copies)) + np.repeat(shift, counts)
-    block = slot // k.SLOTS
+    block = slot // matching.SLOTS
     begins = np.searchsorted(block, np.arange(len(blocks)))
-    blocks[:, k.LO] = np.minimum.reduceat(copies[:, 1], begins)
-    blocks[:, k.HI] = np.maximum.reduceat(copies[:, 2], begins)
-    blocks[:, k.FILLED] = np.diff(np.append(begins, len(copies)))
+    blocks[:, matching.LO] = np.minimum.reduceat(copies[:, 1], begins)
+    blocks[:, matching.HI] = np.maximum.reduceat(copies[:, 2], begins)
+    blocks[:, matching.FILLED] = np.diff(np.append(begins, len(copies)))
     return blocks, slot
 
 
@@ -239,9 +241,9 @@ def _slices(
 ) -> tuple[Ints, npt.NDArray[np.uint64], int]:
     """The table of slices, most constrained attributes first, room for their rows, and the constraints of all slots."""
     counts = np.zeros((len(blocks), len(sizes)), np.int64)
-    constraints = k.count_constraints(words, places, slots, blocks, counts)
-    clustered = blocks[:, k.ATTR] >= 0
-    counts[clustered, blocks[clustered, k.ATTR]] = k.SLOTS + 1
+    constraints = building.count_constraints(words, places, slots, blocks, counts)
+    clustered = blocks[:, matching.ATTR] >= 0
+    counts[clustered, blocks[clustered, matching.ATTR]] = matching.SLOTS + 1
     # Every block has a slice; one of a single row lets everything pass.
     bare = counts.max(axis=1) < _SLICED
     counts[bare, 0] = _SLICED
@@ -250,20 +252,22 @@ def _slices(
     order = np.lexsort((-count, block))
     block, attr, count = block[order], attr[order], count[order]
     # Where every end is an edge a row per bucket is exact, and saves a check.
-    rows = np.where(count < _FINE, _FEW_ROWS, np.where(sizes[attr] < k.BUCKETS, k.BUCKETS, _ROWS))
+    rows = np.where(count < _FINE, _FEW_ROWS, np.where(sizes[attr] < records.BUCKETS, records.BUCKETS, _ROWS))
     shift = np.maximum(0, np.ceil(np.log2(sizes[attr] / rows))).astype(np.int64)
-    own = count > k.SLOTS
+    own = count > matching.SLOTS
     shift[own] = 0
-    shift[bare[block]] = k.BUCKET_BITS
-    height = np.where(own, blocks[block, k.HI] - blocks[block, k.LO] + 1, ((sizes[attr] - 1) >> shift) + 1)
+    shift[bare[block]] = records.BUCKET_BITS
+    height = np.where(
+        own, blocks[block, matching.HI] - blocks[block, matching.LO] + 1, ((sizes[attr] - 1) >> shift) + 1
+    )
     ends = np.cumsum(height)
     slices = np.empty((len(block), 3), np.int64)
-    slices[:, k.S_ATTR] = attr
-    slices[:, k.S_SHIFT] = shift
-    slices[:, k.S_ROW] = ends - height - np.where(own, blocks[block, k.LO], 0)
-    blocks[:, k.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
-    blocks[:, k.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
-    return slices, np.empty((int(height.sum()), k.WORDS), np.uint64), constraints
+    slices[:, matching.S_ATTR] = attr
+    slices[:, matching.S_SHIFT] = shift
+    slices[:, matching.S_ROW] = ends - height - np.where(own, blocks[block, matching.LO], 0)
+    blocks[:, matching.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
+    blocks[:, matching.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
+    return slices, np.empty((int(height.sum()), matching.WORDS), np.uint64), constraints
 
 
 def _checks(
@@ -272,7 +276,7 @@ def _checks(
     """What the slices cannot say: where each slot's checks end, the checks, and the attributes they are about."""
     ends = np.zeros(len(slots) + 1, np.uint32)
     room = np.empty((most, 3), np.int64)
-    checks = room[: k.fill_checks(words, places, slots, blocks, slices, edges, ends, room)].copy()
+    checks = room[: building.fill_checks(words, places, slots, blocks, slices, edges, ends, room)].copy()
     # From attributes to columns.
     column = np.full(len(edges) + 1, -1, np.int64)
     checked = np.flatnonzero(np.bincount(checks[:, 0] + 1, minlength=len(column))[1:])

@@ -23,12 +23,13 @@ import numpy.typing as npt
 
 from sievenet.content import Event, EventBatch, Filter, Record, Schema, Subscription
 from sievenet.errors import InvalidInput
-from sievenet.matcher import kernels as k
 from sievenet.matcher.keytable import KeyTable
 from sievenet.matcher.level import Level
 from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
+from sievenet.matcher.matching import kernels as matching
 from sievenet.matcher.pending import Pending, merge
 from sievenet.matcher.reading import Columns, Reader, RecordReader, SchemaReader
+from sievenet.matcher.records import kernels as records
 
 __all__ = ["Matcher"]
 
@@ -78,7 +79,11 @@ class Matcher:
         return len(self._rows)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, int | np.integer) and k.MIN <= int(key) <= k.MAX and self._rows.find(int(key)) >= 0
+        return (
+            isinstance(key, int | np.integer)
+            and records.MIN <= int(key) <= records.MAX
+            and self._rows.find(int(key)) >= 0
+        )
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._rows)
@@ -109,11 +114,11 @@ class Matcher:
         words: list[int] = []
         new: dict[int, int] = {}
         many: dict[int, tuple[int, ...]] = {}
-        records: list[int] = []
+        filed: list[int] = []
         taken: list[int] = []
         try:
             for given, each in zip(keys, what, strict=True):
-                key = given if given.__class__ is int and k.MIN <= given <= k.MAX else _checked(given)
+                key = given if given.__class__ is int and records.MIN <= given <= records.MAX else _checked(given)
                 if key in new:
                     raise InvalidInput(expected="each key once", got=key)
                 row = self._new_row()
@@ -121,7 +126,7 @@ class Matcher:
                 new[key] = row
                 if isinstance(each, Filter) and not each.empty:
                     words += record(each, key, row, numbers)
-                    records.append(row)
+                    filed.append(row)
                     continue
                 mine = []
                 for wanted in _filters(each):
@@ -129,14 +134,14 @@ class Matcher:
                     taken.append(mine[-1])
                     words += record(wanted, key, mine[-1], numbers)
                 many[row] = tuple(mine)
-                records += mine
+                filed += mine
         except Exception:
             self._free_rows += taken
             raise
-        first = self._pending.append(words, len(records))
+        first = self._pending.append(words, len(filed))
         if self._next_row > len(self._where):
             self._where = np.resize(self._where, max(self._next_row, 2 * len(self._where)))
-        self._where[records] = np.arange(first, first + len(records))
+        self._where[filed] = np.arange(first, first + len(filed))
         self._many.update(many)
         old = self._rows.put_many(np.array(list(new), np.int64), np.array(list(new.values()), np.int64))
         for row in old[old >= 0].tolist():
@@ -228,7 +233,7 @@ class Matcher:
     def _put(self, level: Level) -> None:
         slot = next(i for i in range(1, len(self._levels) + 2) if i not in self._levels)
         self._levels[slot] = level
-        k.rows_of(level.words, self._where, slot << _NUMBER_BITS)
+        records.rows_of(level.words, self._where, slot << _NUMBER_BITS)
 
     # -- matching ---------------------------------------------------------------------------
 
@@ -241,7 +246,7 @@ class Matcher:
         for level in levels:
             reader.rank(values, level, scratch.raw)
             while True:
-                found = k.match_one(*scratch.one, level.edges, *level.arrays, *scratch.found, count)
+                found = matching.match_one(*scratch.one, level.edges, *level.arrays, *scratch.found, count)
                 if found <= len(scratch.found[1]):
                     break
                 scratch.grow(found)
@@ -285,16 +290,16 @@ class Matcher:
             count = 0
             for level in levels:
                 columns.ranked(xs, lo, hi, level)
-                k.fill_buckets(xs, hi - lo, level.edges, level.used, buckets)
+                records.fill_buckets(xs, hi - lo, level.edges, level.used, buckets)
                 while True:
-                    found = k.match_chunk(xs, buckets, hi - lo, *level.arrays, events, keys, count)
+                    found = matching.match_chunk(xs, buckets, hi - lo, *level.arrays, events, keys, count)
                     if found <= len(keys):
                         break
                     events = np.concatenate((events, np.empty(2 * found - len(events), np.int32)))
                     keys = np.concatenate((keys, np.empty(2 * found - len(keys), np.int64)))
                 count = found
             out = np.empty(count, np.int64)
-            kept = k.by_event(events, keys, count, hi - lo, starts, out)
+            kept = matching.by_event(events, keys, count, hi - lo, starts, out)
             yield lo, starts[: hi - lo + 1], out[:kept]
 
     # -- telling ----------------------------------------------------------------------------
@@ -306,8 +311,8 @@ class Matcher:
                 filters=level.built,
                 removed=level.built - level.live,
                 blocks=len(level.blocks),
-                unclustered=int(np.count_nonzero(level.blocks[:, k.ATTR] < 0)),
-                slots=int(level.blocks[:, k.FILLED].sum()),
+                unclustered=int(np.count_nonzero(level.blocks[:, matching.ATTR] < 0)),
+                slots=int(level.blocks[:, matching.FILLED].sum()),
                 bytes=level.nbytes + _cut_bytes(level.cuts),
             )
             for level in self._levels.values()
@@ -364,6 +369,6 @@ def _checked(key: Any) -> int:
     if key.__class__ is not int and not isinstance(key, np.integer):
         raise InvalidInput(expected="a whole number as key", got=key)
     number = int(key)
-    if not k.MIN <= number <= k.MAX:
+    if not records.MIN <= number <= records.MAX:
         raise InvalidInput(expected="a 64-bit key", got=key)
     return number

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher import kernels as k
 from sievenet.matcher.level import Level, build, unbuilt
 from sievenet.matcher.lines import Intern
+from sievenet.matcher.records import kernels as records
 
 __all__ = ["Pending", "Store", "merged"]
 
@@ -104,13 +104,13 @@ class Pending:
 def merged(stores: Sequence[Store], attributes: int) -> tuple[Ints, Ints, list[list[Any]]]:
     """The live records of several stores in one array, their places, and the sorted cuts they use."""
     alive = [store.alive for store in stores]
-    sizes = [k.live_size(store.words, flags) for store, flags in zip(stores, alive, strict=True)]
+    sizes = [records.live_size(store.words, flags) for store, flags in zip(stores, alive, strict=True)]
     words = np.empty(sum(size for _, size in sizes), np.int64)
     places = np.empty(sum(count for count, _ in sizes), np.int64)
     ends = [0]
     row = 0
     for store, flags in zip(stores, alive, strict=True):
-        end, row = k.copy_live(store.words, flags, words, ends[-1], places, row)
+        end, row = records.copy_live(store.words, flags, words, ends[-1], places, row)
         ends.append(end)
     cuts: list[list[Any]] = [[] for _ in range(attributes)]
     every = [store.cuts for store in stores]
@@ -133,7 +133,7 @@ def _unite(
         base = np.cumsum([0, *sizes])[:-1]
         base[np.array(sizes) == 0] = -1
         used = np.zeros(sum(sizes), np.bool_)
-        k.mark_used(words[ends[i] : ends[i + 1]], base, used)
+        records.mark_used(words[ends[i] : ends[i + 1]], base, used)
         flags = used.tolist()
         for attr, each in enumerate(theirs):
             if each:
@@ -146,7 +146,7 @@ def _unite(
     for i, theirs in enumerate(every):
         # Cuts that no live record uses get any rank: nothing refers to it.
         ranks = [places[attr].get(cut, 0) for attr, each in enumerate(theirs) for cut in each]
-        k.translate(words[ends[i] : ends[i + 1]], bases[i], np.array(ranks, np.int64))
+        records.translate(words[ends[i] : ends[i + 1]], bases[i], np.array(ranks, np.int64))
 
 
 def merge(stores: Sequence[Store], attributes: int) -> Level:

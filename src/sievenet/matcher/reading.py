@@ -17,14 +17,14 @@ import numpy.typing as npt
 from sievenet.content import Event, EventBatch, Filter, Record, Schema, StringColumn
 from sievenet.content.valueset import point
 from sievenet.errors import EventError, FilterError, SchemaError
-from sievenet.matcher import kernels as k
 from sievenet.matcher.level import Level
 from sievenet.matcher.lines import Intern, Pairs, any_pairs, schema_pairs, string_pairs
+from sievenet.matcher.records import kernels as records
 
 __all__ = ["Columns", "Reader", "RecordReader", "SchemaReader"]
 
 Ints = npt.NDArray[np.int64]
-_LONGEST: Final = 1 << k.LENGTH_BITS
+_LONGEST: Final = 1 << records.LENGTH_BITS
 
 
 class Columns(Protocol):
@@ -133,11 +133,11 @@ class _BatchColumns:
         for attr, column in enumerate(self._batch.columns):
             if isinstance(column, StringColumn):
                 if attr not in self._free:
-                    k.fill_ints(xs, attr, column.codes[lo:hi])
+                    records.fill_ints(xs, attr, column.codes[lo:hi])
             elif column.dtype == np.float64:
-                k.fill_floats(xs, attr, column[lo:hi].view(np.int64))
+                records.fill_floats(xs, attr, column[lo:hi].view(np.int64))
             else:
-                k.fill_ints(xs, attr, column[lo:hi])
+                records.fill_ints(xs, attr, column[lo:hi])
 
     def ranked(self, xs: Ints, lo: int, hi: int, level: Level) -> None:
         for attr in self._free:
@@ -150,7 +150,7 @@ class _BatchColumns:
             if table is None:
                 table = np.array([bisect_right(cuts, each) for each in column.categories], np.int64)
                 self._tables[id(level), attr] = table
-            k.fill_codes(xs, attr, column.codes[lo:hi], table)
+            records.fill_codes(xs, attr, column.codes[lo:hi], table)
 
 
 class RecordReader:
@@ -228,7 +228,7 @@ def _items(event: Any) -> Any:
 def _headed(words: list[int], row: int) -> list[int]:
     if len(words) >= _LONGEST:
         raise FilterError(expected=f"a filter of fewer than {_LONGEST // 2} ends", got=len(words) // 2)
-    words[1] = row << k.LENGTH_BITS | len(words)
+    words[1] = row << records.LENGTH_BITS | len(words)
     return words
 
 

@@ -1,0 +1,365 @@
+"""Kernels that match: events against blocks, by columns or one by one, and the matches sorted by event.
+
+A *block* has 256 slots, each the number of a record.  Its *slices* are bitmaps over the slots, one row of four words
+per bucket of an attribute: bit j of row v says whether slot j admits a value in bucket v.  What the slices cannot say
+exactly, the *checks* of a slot do: rows of column, lo, last, where the columns are those attributes that have checks;
+or of -1 and the place of a record to be checked whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from sievenet.matcher.records.kernels import (
+    BUCKETS,
+    Array,
+    compiled,
+    fill_buckets,
+    float_key,
+    holds,
+    inlined,
+    walk,
+)
+
+_intrinsic: Any = intrinsic
+_array_of: Any = make_array
+
+#: Slots of a block, and the words of a row of its slices.
+SLOTS: Final = 256
+WORDS: Final = SLOTS // 64
+#: Events for which sorting pays.
+_MANY: Final = 32
+#: Events whose bitmaps are made at a time: they stay in the nearest cache.
+_TILE: Final = 256
+#: Columns of the table of blocks: the attribute it is clustered by (-1: none) and the buckets it can match,
+#: the range of its slices, the number of its slots.
+ATTR, LO, HI, FIRST, BEHIND, FILLED = range(6)
+#: Columns of the table of slices: attribute, buckets per row as a shift, row of bucket 0.
+S_ATTR, S_SHIFT, S_ROW = range(3)
+
+
+@_intrinsic
+def lowest_bit(typingctx: Any, word: Any) -> Any:
+    """The position of the lowest bit that is set, by the machine's own instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+def _rows(context: Any, builder: Any, signature: Any, args: Any, arrays: tuple[int, ...]) -> list[Any]:
+    """Pointers to rows of four words; args alternate between arrays and indices."""
+    row = ir.VectorType(ir.IntType(64), WORDS)
+    pointers = []
+    for at in arrays:
+        array = _array_of(signature.args[at])(context, builder, args[at])
+        base = builder.bitcast(array.data, row.as_pointer())
+        pointers.append(builder.gep(base, [args[at + 1]], source_etype=row))
+    return pointers
+
+
+@_intrinsic
+def copy_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
+    """target[i] = source[j], for rows of four words, with one wide load and store."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, of = _rows(context, builder, signature, args, (0, 2))
+        row = ir.VectorType(ir.IntType(64), WORDS)
+        builder.store(builder.load(of, align=8, typ=row), to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(target, i, source, j), generate
+
+
+@_intrinsic
+def and_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
+    """target[i] &= source[j], for rows of four words; the compiler would take them one by one."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, of = _rows(context, builder, signature, args, (0, 2))
+        row = ir.VectorType(ir.IntType(64), WORDS)
+        both = builder.and_(builder.load(to, align=8, typ=row), builder.load(of, align=8, typ=row))
+        builder.store(both, to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(target, i, source, j), generate
+
+
+@inlined
+def passes(checks: Array, first: int, behind: int, values: Array, j: int, words: Array, xs: Array, i: int) -> bool:
+    """Whether event i, whose checked values are row j, passes the checks of a slot."""
+    for c in range(first, behind):
+        column = checks[c, 0]
+        if column < 0:
+            if not holds(words, checks[c, 1], xs, i):
+                return False
+        else:
+            x = values[j, column]
+            if x < checks[c, 1] or x > checks[c, 2]:
+                return False
+    return True
+
+
+@compiled
+def match_few(
+    xs: Array,
+    buckets: Array,
+    n: int,
+    words: Array,
+    alive: Array,
+    keys: Array,
+    blocks: Array,
+    slots: Array,
+    check_ends: Array,
+    checks: Array,
+    slices: Array,
+    rows: Array,
+    checked: Array,
+    found_event: Array,
+    found_key: Array,
+    count: int,
+) -> int:
+    """Append (event, key) of every match, event by event; the new count, even beyond the room there is."""
+    room = len(found_key)
+    values = np.empty((n, len(checked)), np.int64)
+    for i in range(n):
+        for column in range(len(checked)):
+            values[i, column] = xs[i, checked[column]]
+    for i in range(n):
+        for block in range(len(blocks)):
+            attr = blocks[block, ATTR]
+            if attr >= 0:
+                v = np.int64(buckets[i, attr])
+                if v < blocks[block, LO] or v > blocks[block, HI]:
+                    continue
+            w0 = w1 = w2 = w3 = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+            for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
+                at = slices[s, S_ROW] + (np.int64(buckets[i, slices[s, S_ATTR]]) >> slices[s, S_SHIFT])
+                w0 &= rows[at, 0]
+                w1 &= rows[at, 1]
+                w2 &= rows[at, 2]
+                w3 &= rows[at, 3]
+                if w0 | w1 | w2 | w3 == 0:
+                    break
+            slot = block * SLOTS
+            while w0 | w1 | w2 | w3 != 0:
+                while w0 != 0:
+                    at = slot + lowest_bit(w0)
+                    if passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i):
+                        number = slots[at]
+                        if alive[number]:
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = keys[number]
+                            count += 1
+                    w0 &= w0 - np.uint64(1)
+                w0, w1, w2, w3 = w1, w2, w3, np.uint64(0)
+                slot += 64
+    return count
+
+
+@compiled
+def sort_events(buckets: Array, n: int, attr: int, order: Array, starts: Array) -> None:
+    """Order events by their bucket of an attribute; `starts[v + 1]` is the end of bucket v."""
+    starts[:] = 0
+    if attr < 0:
+        for i in range(n):
+            order[i] = i
+        starts[BUCKETS] = n
+        return
+    for i in range(n):
+        starts[np.int64(buckets[i, attr]) + 1] += 1
+    for v in range(BUCKETS):
+        starts[v + 1] += starts[v]
+    for i in range(n):
+        bucket = np.int64(buckets[i, attr])
+        order[starts[bucket]] = i
+        starts[bucket] += 1
+    for v in range(BUCKETS, 0, -1):
+        starts[v] = starts[v - 1]
+    starts[0] = 0
+
+
+@compiled
+def intersect(
+    columns: Array, begin: int, n: int, block: int, blocks: Array, slices: Array, rows: Array, acc: Array
+) -> None:
+    """The slots of a block that n events from `begin` on may match, as bitmaps: slice by slice over all of them."""
+    first = blocks[block, FIRST]
+    for s in range(first, blocks[block, BEHIND]):
+        column = columns[slices[s, S_ATTR], begin : begin + n]
+        shift = np.uint8(slices[s, S_SHIFT])
+        row = slices[s, S_ROW]
+        if s == first:
+            for j in range(n):
+                copy_row(acc, j, rows, row + np.int64(column[j] >> shift))
+        else:
+            for j in range(n):
+                and_row(acc, j, rows, row + np.int64(column[j] >> shift))
+
+
+@compiled
+def match_chunk(
+    xs: Array,
+    buckets: Array,
+    n: int,
+    words: Array,
+    alive: Array,
+    keys: Array,
+    blocks: Array,
+    slots: Array,
+    check_ends: Array,
+    checks: Array,
+    slices: Array,
+    rows: Array,
+    used: Array,
+    checked: Array,
+    found_event: Array,
+    found_key: Array,
+    count: int,
+) -> int:
+    """Append (event, key) of every match of n events, block by block; the new count, even beyond the room there is.
+
+    Blocks clustered by one attribute are neighbours; the events are sorted by their bucket of it once, so that each
+    block meets only those it can match, as columns.
+    """
+    if len(blocks) == 0:
+        return walk(xs, n, words, alive, found_event, found_key, count)
+    if n < _MANY:
+        return match_few(
+            xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
+            found_event, found_key, count,
+        )  # fmt: skip
+    room = len(found_key)
+    order = np.empty(n, np.int32)
+    starts = np.empty(BUCKETS + 1, np.int64)
+    columns = np.zeros((buckets.shape[1], n), np.uint8)
+    values = np.empty((n, len(checked)), np.int64)
+    acc = np.empty((_TILE, WORDS), np.uint64)
+    some = np.empty(_TILE + 1, np.int64)
+    hit = np.empty(_TILE * WORDS + 1, np.int64)
+    sorted_by = np.int64(-2)
+    for block in range(len(blocks)):
+        if blocks[block, ATTR] != sorted_by:
+            sorted_by = blocks[block, ATTR]
+            sort_events(buckets, n, sorted_by, order, starts)
+            for j in range(n):
+                i = np.int64(order[j])
+                for attr in used:
+                    columns[attr, j] = buckets[i, attr]
+                for column in range(len(checked)):
+                    values[j, column] = xs[i, checked[column]]
+        end = starts[blocks[block, HI] + 1]
+        for begin in range(starts[blocks[block, LO]], end, _TILE):
+            m = min(_TILE, end - begin)
+            intersect(columns, begin, m, block, blocks, slices, rows, acc)
+            # Which events have a bit left, then which of their words: by counting, not by branching, since most
+            # of these branches would be guessed wrong.
+            left = 0
+            for j in range(m):
+                some[left] = j
+                left += 1 if acc[j, 0] | acc[j, 1] | acc[j, 2] | acc[j, 3] != 0 else 0
+            hits = 0
+            for t in range(left):
+                for part in range(WORDS):
+                    hit[hits] = some[t] * WORDS + part
+                    hits += 1 if acc[some[t], part] != 0 else 0
+            for t in range(hits):
+                j, part = hit[t] // WORDS, hit[t] % WORDS
+                word = acc[j, part]
+                i = np.int64(order[begin + j])
+                slot = block * SLOTS + part * 64
+                while word != 0:
+                    at = slot + lowest_bit(word)
+                    if passes(checks, check_ends[at], check_ends[at + 1], values, begin + j, words, xs, i):
+                        number = slots[at]
+                        if alive[number]:
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = keys[number]
+                            count += 1
+                    word &= word - np.uint64(1)
+    return count
+
+
+@compiled
+def match_one(
+    raw: Array,
+    floats: Array,
+    xs: Array,
+    buckets: Array,
+    edges: Array,
+    words: Array,
+    alive: Array,
+    keys: Array,
+    blocks: Array,
+    slots: Array,
+    check_ends: Array,
+    checks: Array,
+    slices: Array,
+    rows: Array,
+    used: Array,
+    checked: Array,
+    found_event: Array,
+    found_key: Array,
+    count: int,
+) -> int:
+    """One event, given as packed values: keys, buckets and matching in one call."""
+    for attr in range(len(raw)):
+        xs[0, attr] = float_key(raw[attr]) if floats[attr] else raw[attr]
+    if len(blocks) == 0:
+        return walk(xs, 1, words, alive, found_event, found_key, count)
+    fill_buckets(xs, 1, edges, used, buckets)
+    return match_few(
+        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
+        found_event, found_key, count,
+    )  # fmt: skip
+
+
+@compiled
+def by_event(events: Array, keys: Array, count: int, n: int, starts: Array, out: Array) -> int:
+    """Sort matches by event, each event's keys ascending and once; how many remain.
+
+    `starts` gets n + 1 offsets into `out`.
+    """
+    for i in range(n + 1):
+        starts[i] = 0
+    for j in range(count):
+        starts[events[j] + 1] += 1
+    for i in range(n):
+        starts[i + 1] += starts[i]
+    for j in range(count):
+        i = events[j]
+        out[starts[i]] = keys[j]
+        starts[i] += 1
+    # starts[i] is now the end of event i, so the begin of i + 1.
+    kept = 0
+    begin = 0
+    for i in range(n):
+        end = starts[i]
+        if end - begin > 32:
+            out[begin:end] = np.sort(out[begin:end])
+        else:
+            for j in range(begin + 1, end):
+                key = out[j]
+                k = j
+                while k > begin and out[k - 1] > key:
+                    out[k] = out[k - 1]
+                    k -= 1
+                out[k] = key
+        starts[i] = kept
+        first = kept
+        for j in range(begin, end):
+            if kept == first or out[kept - 1] != out[j]:
+                out[kept] = out[j]
+                kept += 1
+        begin = end
+    starts[n] = kept
+    return kept
