@@ -14,6 +14,7 @@ from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
 from sievenet.control.framing import client_framer, frame
 from sievenet.control.journal import SqliteJournal
+from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY, Kind, Packet, encode_datagram, encode_packet
 from sievenet.errors import (
     CodecError,
@@ -143,6 +144,17 @@ def test_a_taken_name_is_refused_and_its_owner_not_disturbed():
             for name in ("no spaces", "", "x" * 65, "ü"):
                 with pytest.raises((CodecError, Rejected)):
                     await sievenet.connect(daemon.url, name=name or "-")
+
+    run(main())
+
+
+def test_a_name_cannot_be_taken_over_with_a_forged_ticket():
+    async def main():
+        async with fabric() as daemon, healthy(daemon):
+            for ticket in (b"", b"x" * 32, Tickets().issue("healthy-node"), daemon.service._tickets.issue("other")):
+                [failure] = told(await raw(daemon, frame(p.Hello(1, "healthy-node", None, ticket)), close=False))
+                assert failure.kind == "Rejected"
+                assert "taken" in failure.message
 
     run(main())
 
