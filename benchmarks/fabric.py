@@ -171,7 +171,7 @@ def measure_throughput(bench: Bench, report: Report, fabric: Fabric) -> None:
 def measure_simulation(bench: Bench, report: Report) -> None:
     """A fat network of 300 switches and 4,400 hosts, tables by the control plane, events in batches."""
     shape = bench.size(
-        "clos,core=8,pods=36,aggregation=4,edge=4,hosts=30", quick="clos,core=2,pods=4,aggregation=2,edge=2"
+        "clos,core=4,pods=37,aggregation=4,edge=4,hosts=30", quick="clos,core=2,pods=4,aggregation=2,edge=2"
     )
     subscriptions, events = bench.size(4_400, quick=60), bench.size(1_000_000, quick=5_000)
     with bench.step(f"simulating {shape}"):
