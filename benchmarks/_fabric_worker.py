@@ -63,7 +63,7 @@ async def daemon(settings: dict[str, Any]) -> None:
         gc.collect()
         return {
             "flows": sum(switch["flows"] for switch in found["switches"]),
-            "datagrams": found["datagrams"],
+            "dropped": found["traffic"]["dropped"],
             "hops": sum(switch["packets"] for switch in found["switches"]),
         }
 

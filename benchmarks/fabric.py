@@ -156,16 +156,20 @@ def measure_throughput(bench: Bench, report: Report, fabric: Fabric) -> None:
             publisher.ask("flood", count=bench.size(25_000, quick=500))  # warms the batch encoder up
             subscriber.ask("wait", count=bench.size(25_000, quick=500))
             subscriber.ask("reset")
-            before = daemon.ask("status")["hops"]
+            before = daemon.ask("status")
             begin = publisher.ask("flood", count=count)["begin"]
             answer = subscriber.ask("wait", count=count)
-            hops = daemon.ask("status")["hops"] - before
+            after = daemon.ask("status")
+            hops, dropped = after["hops"] - before["hops"], after["dropped"] - before["dropped"]
         seconds = answer["last"] - begin
         rate = answer["seen"] / seconds
-        rows.append([f"{size:,}", f"{rate:,.0f}", f"{hops / seconds:,.0f}", f"{answer['seen'] / count:.4f}"])
+        share = answer["seen"] / count
+        rows.append([f"{size:,}", f"{rate:,.0f}", f"{hops / seconds:,.0f}", f"{share:.4f}", f"{dropped:,}"])
         report.figure(f"events_per_s_at_{size}", rate, "events/s")
-        report.figure(f"delivered_share_at_{size}", answer["seen"] / count, "")
-    report.table("throughput", ["subscriptions", "events/s", "switch hops/s", "delivered"], rows)
+        report.figure(f"delivered_share_at_{size}", share, "")
+    report.table(
+        "throughput", ["subscriptions", "events/s", "switch hops/s", "delivered", "dropped by full queues"], rows
+    )
 
 
 def measure_simulation(bench: Bench, report: Report) -> None:
