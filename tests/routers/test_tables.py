@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.content import Attribute, Filter, Schema, ValueSet
+from sievenet.content import Filter, ValueSet
 from sievenet.errors import InvalidInput
 from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Poset
+from tests.routers.bruteforce import PLANE, check_forest, check_poset, strictly
 
-PLANE = Schema("plane", (Attribute("x", "int", lo=0, hi=7), Attribute("y", "int", lo=0, hi=7)))
 INTERFACES = ("a", "b", "c")
 
 
@@ -26,31 +26,6 @@ def boxes(draw):
 
 
 steps = st.lists(st.tuples(boxes(), st.sampled_from(INTERFACES), st.booleans(), st.booleans()), max_size=40)
-
-
-def strictly(one, other):
-    return one != other and one.covers(other)
-
-
-def check_poset(poset, wanted):
-    """All relations as brute force has them."""
-    assert {e.filter: set(e.subscribers) for e in poset} == wanted
-    every = list(wanted)
-    for entry in poset:
-        assert poset.entries[entry.id] is entry
-        above = [g for g in every if strictly(g, entry.filter)]
-        below = [g for g in every if strictly(entry.filter, g)]
-        immediate_above = {g for g in above if not any(strictly(g, h) for h in above)}
-        immediate_below = {g for g in below if not any(strictly(h, g) for h in below)}
-        assert {poset.entries[p].filter for p in entry.preds} == immediate_above
-        assert {poset.entries[s].filter for s in entry.succs} == immediate_below
-        assert {poset.entries[p].filter for p in poset.above(entry.id)} == set(above)
-        assert {poset.entries[s].filter for s in poset.below(entry.id)} == set(below)
-        assert entry.level == 1 + max((poset.entries[p].level for p in entry.preds), default=-1)
-    assert set(poset.root_filters()) == {f for f in every if not any(strictly(g, f) for g in every)}
-    for layer in poset.layers():
-        for one, other in itertools.permutations(layer, 2):
-            assert not poset.entries[one].filter.covers(poset.entries[other].filter)
 
 
 def all_related(table, numbers, wanted):
@@ -115,31 +90,6 @@ def test_elimination_keeps_what_is_wanted_and_no_more(changes):
         # Whatever was given up covered what it had eliminated too: Siena's unsubscription takes all of it.
         assert held == {f for f in filters if not any(strictly(g, f) for g in filters)}
     check_poset(poset, {e.filter: set(e.subscribers) for e in poset})
-
-
-def check_forest(forest):
-    filters = [n.filter for n in forest]
-    for node in forest:
-        siblings = forest.roots if node.parent is None else forest.nodes[node.parent].children
-        assert node.id in siblings
-        if node.parent is not None:
-            assert strictly(forest.nodes[node.parent].filter, node.filter)
-        for other in siblings:
-            if other != node.id:
-                assert not node.filter.covers(forest.nodes[other].filter)
-        assert node.level == (0 if node.parent is None else forest.nodes[node.parent].level + 1)
-        total = {}
-        for number in (node.id, *descendants(forest, node)):
-            for interface in forest.nodes[number].subscribers:
-                total[interface] = total.get(interface, 0) + 1
-        assert dict(node.below) == total
-    assert set(forest.root_filters()) == {f for f in filters if not any(strictly(g, f) for g in filters)}
-
-
-def descendants(forest, node):
-    for child in node.children:
-        yield child
-        yield from descendants(forest, forest.nodes[child])
 
 
 @settings(max_examples=120, deadline=None)

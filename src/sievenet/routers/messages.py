@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")]
-Word = Annotated[int, msgspec.Meta(ge=0, lt=1 << 64)]
+Word = Annotated[int, msgspec.Meta(ge=0)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
 
 #: Kinds of entries on a channel.

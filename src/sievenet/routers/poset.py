@@ -26,8 +26,9 @@ layers for every batch was the bottleneck that the thesis reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
@@ -36,6 +37,7 @@ __all__ = ["Entry", "Poset"]
 
 #: Told that an entry moved: its number, the level it had, the level it has; ``None`` for not in the poset.
 OnLevel = Callable[[int, int | None, int | None], None]
+_NOTHING: Final[Mapping[int, bool]] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -174,14 +176,20 @@ class Poset:
         self.tests += 1
         return one.covers(other)
 
-    def place(self, wanted: Filter) -> tuple[set[int], set[int]]:
-        """The immediate predecessors and successors that a filter would have; it is not there yet."""
+    def place(
+        self, wanted: Filter, above: Mapping[int, bool] = _NOTHING, below: Mapping[int, bool] = _NOTHING
+    ) -> tuple[set[int], set[int]]:
+        """The immediate predecessors and successors that a filter would have; it is not there yet.
+
+        ``above`` and ``below`` tell, of some entries, whether they cover it and whether it covers them: what is known
+        is not tested.
+        """
         if wanted.empty:
             raise InvalidInput(expected="a filter that something matches", got=wanted)
-        preds = self._search_up(wanted)
-        return preds, self._search_down(wanted, preds)
+        preds = self._search_up(wanted, above)
+        return preds, self._search_down(wanted, preds, below)
 
-    def _search_up(self, wanted: Filter) -> set[int]:
+    def _search_up(self, wanted: Filter, known: Mapping[int, bool]) -> set[int]:
         entries = self.entries
         seen = set(self._roots)
         waiting = list(self._roots)
@@ -189,7 +197,10 @@ class Poset:
         while waiting:
             number = waiting.pop()
             entry = entries[number]
-            if self._covers(entry.filter, wanted):
+            inside = known.get(number)
+            if inside is None:
+                inside = self._covers(entry.filter, wanted)
+            if inside:
                 covering.append(number)
                 fresh = entry.succs - seen
                 seen |= fresh
@@ -197,7 +208,7 @@ class Poset:
         held = set(covering)
         return {number for number in covering if entries[number].succs.isdisjoint(held)}
 
-    def _search_down(self, wanted: Filter, preds: set[int]) -> set[int]:
+    def _search_down(self, wanted: Filter, preds: set[int], known: Mapping[int, bool]) -> set[int]:
         entries = self.entries
         if preds:
             start: Iterable[int] = entries[min(preds, key=lambda p: len(entries[p].succs))].succs
@@ -210,7 +221,10 @@ class Poset:
         while waiting:
             number = waiting.pop()
             entry = entries[number]
-            covered[number] = inside = self._covers(wanted, entry.filter)
+            inside = known.get(number)
+            if inside is None:
+                inside = self._covers(wanted, entry.filter)
+            covered[number] = inside
             if inside:
                 found.append(number)
             elif not self._prune or wanted.overlaps(entry.filter):
@@ -221,9 +235,10 @@ class Poset:
         kept = set()
         for number in found:
             for pred in entries[number].preds:
-                inside = covered.get(pred, False)
-                if pred not in covered and pred not in preds:
-                    covered[pred] = inside = self._covers(wanted, entries[pred].filter)
+                inside = covered.get(pred, known.get(pred))
+                if inside is None:
+                    inside = pred not in preds and self._covers(wanted, entries[pred].filter)
+                    covered[pred] = inside
                 if inside:
                     break
             else:

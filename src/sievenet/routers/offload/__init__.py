@@ -1,0 +1,13 @@
+"""Offloading: clients compute the covering relations that their router needs to place new filters.
+
+    vectors       the table cut along its layers into vectors, kept up to date change by change
+    messages      what router and client say
+    worker        the client's side
+    voting        what answers are worth: majorities, strikes against the silent and the lying
+    rto           the router's side of routing table offloading
+    choosing      whether it pays
+    fixed         the fixed-filterset protocol (FF)
+    hiding        filters in a form that tells clients how they relate, and nothing else
+
+All of it is pure; `benchmarks/offload.py` runs it with real client processes.
+"""

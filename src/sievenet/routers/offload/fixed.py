@@ -1,0 +1,144 @@
+"""The fixed-filterset protocol (FF): clients place their own filters among a set that everybody has.
+
+    router ──Assign(version, filters)──▶ clients          seldom: when the set no longer represents the table
+    client ──Subscribe(filter, ImPred, ImSucc in the set)──▶ router
+
+The router then knows, without a test, how the filter relates to the whole set: what covers an immediate predecessor
+covers it too, what an immediate successor covers it covers too, and nothing else of the set does either. The search in
+the poset uses that (`Known`) and tests only what remains possible. Claims are made by one client alone, the one that
+profits least from a lie but could harm others by one, so those that links would rest on are tested first: as many tests
+as there are claims. A filter with a wrong claim is inserted by searching.
+
+The set is a sample of the table, spread over its levels; it is chosen anew when the table has doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from sievenet.content.codec import decode_filter, encode_filter
+from sievenet.content.filter import Filter
+from sievenet.content.schema import Schema
+from sievenet.routers.poset import Poset
+
+__all__ = ["Assign", "Claim", "FixedSet", "Placer"]
+
+
+class Assign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+    """The fixed set, which replaces any before."""
+
+    version: Annotated[int, msgspec.Meta(ge=0)]
+    category: Annotated[int, msgspec.Meta(ge=0)]
+    filters: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)]
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a filter is among the fixed set: places of its immediate predecessors and successors."""
+
+    version: Annotated[int, msgspec.Meta(ge=0)]
+    preds: Annotated[tuple[int, ...], msgspec.Meta(max_length=4096)] = ()
+    succs: Annotated[tuple[int, ...], msgspec.Meta(max_length=4096)] = ()
+
+
+class Placer:
+    """The client's side: places filters among the set it was given."""
+
+    def __init__(self, message: Assign, schema: Schema | None) -> None:
+        self._version = message.version
+        self._poset = Poset()
+        #: Places in the message by numbers of the poset.
+        self._places: dict[int, int] = {}
+        for place, data in enumerate(message.filters):
+            entry = self._poset.subscribe(decode_filter(schema, data), place)
+            assert entry is not None
+            self._places.setdefault(entry.id, place)
+
+    def claim(self, wanted: Filter) -> Claim:
+        """What to send along with a subscription."""
+        found = self._poset.get(wanted)
+        if found is not None:
+            return Claim(self._version)
+        preds, succs = self._poset.place(wanted)
+        return Claim(
+            self._version,
+            tuple(sorted(self._places[p] for p in preds)),
+            tuple(sorted(self._places[s] for s in succs)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    version: int
+    numbers: tuple[int, ...]
+
+
+class FixedSet:
+    """The router's side, over a poset."""
+
+    def __init__(self, poset: Poset, category: int, size: int = 256) -> None:
+        self.poset = poset
+        self._category = category
+        self._size = size
+        self._chosen = _Chosen(0, ())
+        self._chosen_at = 0
+        #: Filters placed with the help of a claim, and claims that were wrong.
+        self.helped = 0
+        self.refuted = 0
+
+    def stale(self) -> bool:
+        """Whether the table has outgrown the set."""
+        return len(self.poset) >= 2 * max(self._chosen_at, 32)
+
+    def assign(self) -> Assign:
+        """Choose the set anew: evenly from the filters in the order of levels, so that every level has its part."""
+        every = [n for layer in self.poset.layers() for n in layer]
+        step = max(1, len(every) // self._size)
+        self._chosen = _Chosen(self._chosen.version + 1, tuple(every[::step][: self._size]))
+        self._chosen_at = len(self.poset)
+        entries = self.poset.entries
+        filters = tuple(encode_filter(entries[n].filter) for n in self._chosen.numbers)
+        return Assign(self._chosen.version, self._category, filters)
+
+    def subscribe(self, wanted: Filter, interface: Hashable, claim: Claim | None) -> None:
+        """Insert a filter, with what its client claims."""
+        poset = self.poset
+        if wanted in poset or claim is None or claim.version != self._chosen.version:
+            poset.subscribe(wanted, interface)
+            return
+        known = self._known(wanted, claim)
+        if known is None:
+            self.refuted += 1
+            poset.subscribe(wanted, interface)
+            return
+        preds, succs = poset.place(wanted, *known)
+        poset.link(wanted, preds, succs).subscribers[interface] = None
+        self.helped += 1
+
+    def _known(self, wanted: Filter, claim: Claim) -> tuple[dict[int, bool], dict[int, bool]] | None:
+        """Which entries cover the filter and which it covers, as far as the claim tells; ``None`` if it is wrong."""
+        entries, numbers = self.poset.entries, self._chosen.numbers
+        if any(not 0 <= place < len(numbers) for place in (*claim.preds, *claim.succs)):
+            return None
+        preds = [numbers[p] for p in claim.preds if numbers[p] in entries]
+        succs = [numbers[s] for s in claim.succs if numbers[s] in entries]
+        self.poset.tests += len(preds) + len(succs)
+        if not all(entries[p].filter.covers(wanted) for p in preds):
+            return None
+        if not all(wanted.covers(entries[s].filter) for s in succs):
+            return None
+        above = {n: False for n in numbers if n in entries}
+        below = dict(above)
+        # Entries that went away since may have left gaps in the claim: then only what is claimed is known.
+        if len(preds) < len(claim.preds) or len(succs) < len(claim.succs):
+            above, below = {}, {}
+        for pred in preds:
+            above[pred] = True
+            above.update(dict.fromkeys(self.poset.above(pred), True))
+        for succ in succs:
+            below[succ] = True
+            below.update(dict.fromkeys(self.poset.below(succ), True))
+        return above, below

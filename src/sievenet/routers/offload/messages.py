@@ -1,0 +1,91 @@
+"""What a router and its clients say about offloaded work.
+
+    Compute    place these filters among those vectors     one message per client and batch, however many vectors
+    Computed   the answers, one per vector                 sorted, so that equal answers are equal bytes
+    Forget     drop all vectors
+
+A vector is not sent again and again: a client keeps it, and a request brings the changes since the version that the
+client has (``base`` 0: the whole vector). A client that lacks that version says so in ``missing``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+__all__ = ["Answer", "Compute", "Computed", "Relations", "VectorUpdate", "decode_answer", "encode_answer"]
+
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 16)]
+Batch = Annotated[tuple[Blob, ...], msgspec.Meta(max_length=1024)]
+
+
+class VectorUpdate(NamedTuple):
+    """A vector, as its changes from version ``base`` on."""
+
+    id: Number
+    base: Number
+    version: Number
+    #: Filters that are new, by their number in the table, and numbers that are gone.
+    added: Annotated[dict[Number, Blob], msgspec.Meta(max_length=1 << 16)]
+    removed: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 16)] = ()
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
+    """Base of all messages."""
+
+
+class Compute(_Message, frozen=True):
+    """Say how these filters relate to those of each vector, and to each other."""
+
+    job: Number
+    #: The schema's category, so that the client can read the filters; 0 for schemaless (or hidden) ones.
+    category: Annotated[int, msgspec.Meta(ge=0)]
+    inputs: Batch
+    vectors: tuple[VectorUpdate, ...]
+
+
+class Answer(NamedTuple):
+    """Of one vector: its number, and `Relations` in bytes."""
+
+    vector: Number
+    relations: bytes
+
+
+class Computed(_Message, frozen=True):
+    """The answers of a client."""
+
+    job: Number
+    answers: tuple[Answer, ...]
+    #: Pairs (i, j) of inputs where the i-th covers the j-th, sorted, in bytes.
+    inputs: bytes
+    #: Vectors whose base this client does not have.
+    missing: tuple[Number, ...] = ()
+
+
+class Relations(NamedTuple):
+    """For each input: the numbers that cover it, and those that it covers; sorted."""
+
+    above: tuple[tuple[int, ...], ...]
+    below: tuple[tuple[int, ...], ...]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_relations = msgspec.msgpack.Decoder(Relations)
+_pairs = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
+
+
+def encode_answer(value: Relations | tuple[tuple[int, int], ...]) -> bytes:
+    """An answer's bytes: equal for equal answers."""
+    return _encoder.encode(value)
+
+
+def decode_answer(data: bytes) -> Relations:
+    """An answer from its bytes; raises `msgspec.DecodeError`."""
+    return _relations.decode(data)
+
+
+def decode_pairs(data: bytes) -> tuple[tuple[int, int], ...]:
+    """The relations of the inputs from their bytes; raises `msgspec.DecodeError`."""
+    return _pairs.decode(data)

@@ -1,0 +1,143 @@
+"""Poset and forest as offloading sees them: filters by number, inserted with or without covering tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from sievenet.content.filter import Filter
+from sievenet.routers.forest import Forest
+from sievenet.routers.poset import Poset
+
+__all__ = ["ForestTable", "OnLevel", "PosetTable", "Table"]
+
+OnLevel = Callable[[int, int | None, int | None], None]
+
+
+class Table(Protocol):
+    """A routing table that filters can be placed in."""
+
+    def __len__(self) -> int:
+        """How many filters there are."""
+
+    def __contains__(self, number: object) -> bool:
+        """Whether there is a filter of this number."""
+
+    def filter(self, number: int) -> Filter:
+        """The filter of a number."""
+
+    def number(self, wanted: Filter) -> int | None:
+        """The number of an equal filter."""
+
+    def insert(self, wanted: Filter, interface: Hashable) -> None:
+        """Insert a filter by searching."""
+
+    def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
+        """Insert a new filter, given all that cover it and all that it covers. With ``check`` every link that would be
+        made is tested first; False, and nothing done, if one is wrong.
+        """
+
+    @property
+    def tests(self) -> int:
+        """Covering tests so far."""
+
+
+class PosetTable:
+    """Over a filters poset."""
+
+    def __init__(self, *, eliminate: bool = False, prune: bool = True, on_level: OnLevel | None = None) -> None:
+        self.poset = Poset(prune=prune, on_level=on_level)
+        self._eliminate = eliminate
+
+    def __len__(self) -> int:
+        return len(self.poset)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.poset.entries
+
+    def filter(self, number: int) -> Filter:
+        """The filter of a number."""
+        return self.poset.entries[number].filter
+
+    def number(self, wanted: Filter) -> int | None:
+        """The number of an equal filter."""
+        found = self.poset.get(wanted)
+        return None if found is None else found.id
+
+    def insert(self, wanted: Filter, interface: Hashable) -> None:
+        """Insert a filter by searching."""
+        self.poset.subscribe(wanted, interface, eliminate=self._eliminate)
+
+    def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
+        """Insert a new filter, given its relations."""
+        poset, entries = self.poset, self.poset.entries
+        preds, succs = poset.immediate(above, below)
+        if check:
+            poset.tests += len(preds) + len(succs)
+            good = all(entries[p].filter.covers(wanted) for p in preds)
+            if not good or not all(wanted.covers(entries[s].filter) for s in succs):
+                return False
+        if self._eliminate and any(interface in entries[p].subscribers for p in above):
+            return True
+        entry = poset.link(wanted, preds, succs)
+        entry.subscribers[interface] = None
+        if self._eliminate:
+            for number in below:
+                lower = entries[number]
+                if interface in lower.subscribers:
+                    poset.unsubscribe(lower.filter, interface)
+        return True
+
+    @property
+    def tests(self) -> int:
+        """Covering tests so far."""
+        return self.poset.tests
+
+
+class ForestTable:
+    """Over a poset-derived forest."""
+
+    def __init__(self, *, eliminate: bool = False, balanced: bool = False, on_level: OnLevel | None = None) -> None:
+        self.forest = Forest(eliminate="path" if eliminate else "none", balanced=balanced, on_level=on_level)
+
+    def __len__(self) -> int:
+        return len(self.forest)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.forest.nodes
+
+    def filter(self, number: int) -> Filter:
+        """The filter of a number."""
+        return self.forest.nodes[number].filter
+
+    def number(self, wanted: Filter) -> int | None:
+        """The number of an equal filter."""
+        found = self.forest.get(wanted)
+        return None if found is None else found.id
+
+    def insert(self, wanted: Filter, interface: Hashable) -> None:
+        """Insert a filter by searching."""
+        self.forest.subscribe(wanted, interface)
+
+    def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
+        """Insert a new filter, given its relations."""
+        forest, nodes = self.forest, self.forest.nodes
+        if check:
+            # The links are those to the path of one parent and to its former children that move below.
+            siblings = forest.roots
+            parent: int | None = None
+            while near := above.intersection(siblings):
+                parent = min(near)
+                siblings = nodes[parent].children
+            moved = below.intersection(siblings)
+            forest.tests += len(moved) + (parent is not None)
+            good = parent is None or nodes[parent].filter.covers(wanted)
+            if not good or not all(wanted.covers(nodes[n].filter) for n in moved):
+                return False
+        forest.attach(wanted, interface, above, below)
+        return True
+
+    @property
+    def tests(self) -> int:
+        """Covering tests so far."""
+        return self.forest.tests

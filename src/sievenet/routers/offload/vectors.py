@@ -1,0 +1,99 @@
+"""The table as vectors: its layers cut into pieces of at most ``size`` filters, kept up to date change by change.
+
+    level 0   [f3 f9 f12 f20]  [f31 f44]        a vector belongs to one level, so its filters are unrelated
+    level 1   [f1 f7]                           and the work for each is alike
+
+The table tells of every filter that comes, goes or moves to another level (`Vectors.moved` is its ``on_level``). Each
+vector counts versions and remembers its last changes, so that a client which has version v gets what changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from sievenet.routers.offload.messages import VectorUpdate
+
+__all__ = ["Vector", "Vectors"]
+
+
+@dataclass(slots=True)
+class Vector:
+    """Some filters of one level."""
+
+    id: int
+    level: int
+    members: dict[int, bytes] = field(default_factory=dict)
+    version: int = 0
+    #: The last changes: the n-th from the end led to version ``version - n + 1``.
+    log: list[tuple[int, bytes | None]] = field(default_factory=list)
+
+    def note(self, number: int, data: bytes | None, keep: int) -> None:
+        """A member came (its bytes) or went."""
+        if data is None:
+            del self.members[number]
+        else:
+            self.members[number] = data
+        self.version += 1
+        self.log.append((number, data))
+        if len(self.log) > keep:
+            del self.log[: len(self.log) - keep // 2]
+
+    def update(self, base: int) -> VectorUpdate:
+        """What a client with version ``base`` needs; all of it if that is too old."""
+        changes = self.version - base
+        if not base or changes > len(self.log):
+            return VectorUpdate(self.id, 0, self.version, dict(self.members))
+        added: dict[int, bytes] = {}
+        removed: dict[int, None] = {}
+        for number, data in self.log[len(self.log) - changes :]:
+            if data is not None:
+                added[number] = data
+                removed.pop(number, None)
+            else:
+                if added.pop(number, None) is None:
+                    removed[number] = None
+        return VectorUpdate(self.id, base, self.version, added, tuple(removed))
+
+
+class Vectors:
+    """All vectors of a table."""
+
+    def __init__(self, size: int, data: Callable[[int], bytes]) -> None:
+        self._size = size
+        self._data = data
+        self.vectors: dict[int, Vector] = {}
+        self._home: dict[int, Vector] = {}
+        #: Vectors of each level with room.
+        self._open: dict[int, list[Vector]] = {}
+        self._next = 1
+
+    def moved(self, number: int, was: int | None, level: int | None) -> None:
+        """A filter came, went, or is on another level."""
+        if was is not None:
+            old = self._home.pop(number)
+            data: bytes | None = old.members[number]
+            if len(old.members) == self._size:
+                self._open.setdefault(old.level, []).append(old)
+            old.note(number, None, 4 * self._size)
+            if not old.members:
+                self._open[old.level].remove(old)
+                del self.vectors[old.id]
+        else:
+            data = self._data(number)
+        if level is not None:
+            near = self._open.setdefault(level, [])
+            if not near:
+                vector = self.vectors[self._next] = Vector(self._next, level)
+                self._next += 1
+                near.append(vector)
+            home = self._home[number] = near[-1]
+            home.note(number, data, 4 * self._size)
+            if len(home.members) == self._size:
+                near.pop()
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __iter__(self) -> Iterator[Vector]:
+        return iter(self.vectors.values())
