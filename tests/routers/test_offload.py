@@ -89,12 +89,12 @@ def fill(filters, kinds, *, forest=False, eliminate=False, interfaces=3, **optio
     for i, box in enumerate(filters):
         interface = i % interfaces
         wanted.setdefault(box, set()).add(interface)
+        late, pool.late = pool.late, []
         while offloader.waiting and offloader.due() <= i:
             pool.serve(offloader.tick(float(i)), float(i))
         # What the slow say comes when nobody waits for it any more.
-        for client, answer in pool.late:
+        for client, answer in late:
             pool.serve(offloader.answered(client, answer, float(i)), float(i))
-        pool.late.clear()
         pool.serve(offloader.submit(box, interface, float(i)), float(i))
     end = float(len(wanted) + 10)
     pool.serve(offloader.flush(end), end)
