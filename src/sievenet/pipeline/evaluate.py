@@ -33,7 +33,7 @@ from sievenet.pipeline.tables import batch_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COUNTS", "Result", "covers_of", "evaluate", "evaluated", "local_counts"]
+__all__ = ["COUNTS", "Result", "as_subscription", "covers_of", "evaluate", "evaluated", "local_counts"]
 
 #: Result of a partition: subscription -1 carries the number of events and packets.
 COUNTS: Final = "plan int, subscription bigint, delivered bigint, wanted bigint"
@@ -95,7 +95,7 @@ def covers_of(spark: SparkSession, plans: Sequence[Plan], interests: Interests, 
     """The covers of subscriptions under each plan; with a budget, made by the executors."""
     if budget is None or len(interests) * len(plans) <= _CHUNK:
         return [Covers.of(plan, interests, budget) for plan in plans]
-    encoded = [encode_subscription(_subscription(w)) for w in interests.wanted]
+    encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
     shared = Shared(spark, _plans, [plan.to_json() for plan in plans])
     context = spark.sparkContext
     tasks = [
@@ -121,7 +121,8 @@ def _covered(shared: Shared[list[Plan]], task: tuple[int, int, list[bytes]], bud
     return number, Covers.of(plan, Interests.of(plan.schema, wanted), budget, start=start)
 
 
-def _subscription(wanted: Interest) -> Subscription:
+def as_subscription(wanted: Interest) -> Subscription:
+    """A filter as the subscription that it is."""
     return Subscription([wanted], wanted.schema) if isinstance(wanted, Filter) else wanted
 
 
@@ -174,7 +175,7 @@ def evaluated(events: DataFrame, plans: Sequence[Plan], covers: Sequence[Covers]
     """Sums per plan and subscription (`COUNTS`) over a table of events."""
     from pyspark.sql import functions as f
 
-    encoded = [encode_subscription(_subscription(w)) for w in interests.wanted]
+    encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
     shared = Shared(
         events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), interests.schema, encoded
     )

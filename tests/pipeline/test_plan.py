@@ -1,0 +1,151 @@
+"""Profiles and plans: Spark's equal the single machine's, and the search finds what there is to find."""
+
+import numpy as np
+import pytest
+
+from sievenet.errors import InvalidInput
+from sievenet.index import Plan, dimensions
+from sievenet.index.arrays import bounds, points
+from sievenet.index.splitting import split_points
+from sievenet.pipeline.bits import greedy_bits
+from sievenet.pipeline.clusters import local_clustering, spark_clustering
+from sievenet.pipeline.covers import Interests
+from sievenet.pipeline.judging import LocalJudge, SparkJudge
+from sievenet.pipeline.planning import plan_for
+from sievenet.pipeline.profile import CELL_BITS, profile, profile_batches
+from sievenet.pipeline.search import METHODS, random_sets, search
+from sievenet.workload import Hotspots, Mixed, grid
+
+LOAD = Hotspots(schema=grid(5, hi=4095), spread=0.05, selectivity=(0.02, 0.95, 0.03, 0.9, 0.95), popularity=0.5, seed=3)
+BATCH = LOAD.events(2000)
+SUBS = LOAD.subscriptions(300).filters()
+INTERESTS = Interests.of(LOAD.schema, SUBS)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("load", [LOAD, Mixed(seed=3)], ids=["numbers", "mixed"])
+def test_profiles_equal_the_kernels(events_table, load):
+    batch, subs = load.events(900), load.subscriptions(100).filters()
+    found = profile(events_table(batch), load.schema, subs)
+    alone = profile_batches([batch], load.schema, subs)
+    places, (lo, hi) = points(batch), bounds(load.schema, subs)
+    assert np.array_equal(found.pairs, dimensions.pairs(places, lo, hi))
+    assert np.array_equal(np.diagonal(found.pairs), dimensions.matches(places, lo, hi))
+    assert np.array_equal(found.pairs, alone.pairs)
+    assert np.allclose(found.sums, alone.sums, rtol=1e-12)
+    assert (
+        np.allclose(
+            found.evs, places.var(axis=0) / np.array([a.hi - a.lo if a.hi else 1 for a in load.schema.attributes]) ** 2
+        )
+        or load is not LOAD
+    )
+    assert (found.events, found.wanted) == (900, int(load.subscriptions(100).matrix(batch).sum()))
+    assert {n: m.tolist() for n, m in found.workload.items()} == {n: m.tolist() for n, m in alone.workload.items()}
+    assert found.cells == alone.cells
+    assert sum(found.cells.values()) == 900
+    for dz, count in list(found.cells.items())[:5]:
+        codes = Plan.regular(load.schema, CELL_BITS).encode_batch(batch)
+        assert count == sum(codes.dz(i, dz.length) == dz for i in range(len(codes)))
+    assert found.report()["attributes"].keys() == load.schema.positions.keys()
+
+
+def test_split_points_are_those_of_the_index():
+    known = profile_batches([BATCH.take(slice(0, 1000)), BATCH.take(slice(1000, 2000))], LOAD.schema, SUBS)
+    assert known.splits(4) == split_points(BATCH, SUBS, 4)
+
+
+@pytest.mark.spark
+def test_judges_agree(spark):
+    plans = [Plan.regular(LOAD.schema, 12), Plan.regular(LOAD.schema, 12, ["x0", "x2"])]
+    for budget in (None, 4):
+        local = LocalJudge(BATCH, INTERESTS, budget).rates(plans)
+        assert SparkJudge(spark, BATCH, INTERESTS, budget).rates(plans) == local
+    assert SparkJudge(spark, BATCH, INTERESTS, 4).rates([]) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["kmeans", "bisecting"])
+def test_clusters_hold_every_subscription(spark, kind):
+    areas = spark_clustering(spark, LOAD.schema, SUBS, kind=kind)(6, ["x0", "x2"])
+    assert 2 <= len(areas) <= 6
+    plan = Plan.combined(LOAD.schema, 16, mbrs=areas)
+    assert all(plan.admits(s) for s in SUBS)
+    assert spark_clustering(spark, LOAD.schema, SUBS)(1, ["x0"])[0].keys() == LOAD.schema.positions.keys()
+    assert spark_clustering(spark, LOAD.schema, [])(3, ["x0"]) == [{}]
+
+
+def searched(**settings):
+    known = profile_batches([BATCH], LOAD.schema, SUBS)
+    judge = LocalJudge(BATCH, INTERESTS, settings.pop("budget", None))
+    return search(judge, known, local_clustering(LOAD.schema, SUBS), 16, **settings)
+
+
+def test_the_search_finds_the_selective_dimensions():
+    found = searched()
+    regular, greedy, brute = found.of("RI"), found.of("GS"), found.of("BRS")
+    assert found.complete
+    assert greedy.dimensions == ("x0", "x2") == brute.dimensions
+    assert brute.fpr <= greedy.fpr < regular.fpr / 3
+    assert found.best.fpr <= min(t.fpr for t in found.tried)
+    assert found.best.fpr < greedy.fpr
+    assert {t.name for t in found.tried} >= {"RI", "EVS", "EMCS", "CS", "GS", "BRS", "GS+SI", "GS+ASI", "GS+SI+ASI"}
+    assert any(t.name.startswith("GB") for t in found.tried)
+    assert found.best.name in found.why
+    assert f"{len(found.tried)} plans tried on 2000 events and 300 subscriptions" in found.why
+    # Every plan can be applied: nothing that anybody might want falls outside.
+    assert all(t.plan.complete for t in found.tried)
+
+
+def test_without_a_rest_and_with_a_budget():
+    found = searched(rest=False, methods=("RI", "GS", "SI"), budget=8)
+    assert not all(t.plan.complete for t in found.tried)
+    assert {t.name for t in found.tried} == {"RI", "GS", "GS+SI"}
+
+
+def test_time_ends_the_search():
+    ticks = iter(range(10_000))
+    found = searched(seconds=5.0, clock=lambda: float(next(ticks)))
+    assert not found.complete
+    assert found.best in found.tried
+    assert len(found.tried) < len(searched().tried)
+
+
+def test_greedy_bits_do_not_lose_events():
+    plan = Plan.combined(LOAD.schema, 16, mbrs=local_clustering(LOAD.schema, SUBS)(4, ["x0"])).with_rest()
+    better = greedy_bits(plan, BATCH, INTERESTS)
+    before, after = LocalJudge(BATCH, INTERESTS, None).rates([plan, better])
+    assert after < before
+    assert better.complete
+    assert max(r.length for r in better.regions) <= 16
+    assert greedy_bits(plan, BATCH, INTERESTS) == better
+
+
+def test_random_sets_grow():
+    sets = random_sets(["a", "b", "c"], seed=1)
+    assert [len(s) for s in sets] == [1, 2, 3]
+    assert all(set(a) < set(b) for a, b in zip(sets, sets[1:], strict=False))
+
+
+@pytest.mark.spark
+def test_plan_for_a_workload(events_table):
+    planned = plan_for(
+        events_table(BATCH), LOAD.schema, SUBS, 16, budget=8, methods=("RI", "GS", "SI", "GB"), seconds=30.0, version=7
+    )
+    assert planned.predicted.plan.version == 7
+    assert planned.predicted.plan.complete
+    assert planned.predicted.events == 2000
+    assert planned.predicted.fpr < planned.regular.fpr / 2
+    record = planned.record()
+    assert record["predicted"]["fpr"] == planned.predicted.fpr
+    assert record["tried"][0]["name"] == "RI"
+    assert Plan.from_json(planned.predicted.plan.to_json()) == planned.predicted.plan
+
+
+@pytest.mark.spark
+def test_nothing_to_plan_for(events_table):
+    with pytest.raises(InvalidInput, match="at least one subscription"):
+        plan_for(events_table(BATCH), LOAD.schema, [], 16)
+    with pytest.raises(InvalidInput, match="at least one event"):
+        plan_for(events_table(LOAD.events(0)), LOAD.schema, SUBS, 16)
+    with pytest.raises(InvalidInput, match=f"methods of {METHODS[0]}"):
+        plan_for(events_table(BATCH), LOAD.schema, SUBS, 16, methods=("magic",))
