@@ -3,19 +3,17 @@
 import asyncio
 
 import sievenet
-from sievenet.config import load_config
-from sievenet.daemon import Daemon
 from sievenet.workload.samples import load_schema
 
 
 async def fabric() -> None:
     stock = load_schema("stock")
-    # Port 0 takes free ports; `sievenet up` runs the same daemon at 7400.
+    # `sievenet up` runs the same network as a daemon of its own.
     async with (
-        Daemon(load_config(topology="testbed", listen__port=0, data__port=0)) as daemon,
-        sievenet.connect(daemon.url, name="market", host="h1") as market,
-        sievenet.connect(daemon.url, name="ann", host="h4") as ann,
-        sievenet.connect(daemon.url, name="bob", host="h8") as bob,
+        sievenet.fabric("testbed") as net,
+        sievenet.connect(net.url, name="market", host="h1") as market,
+        sievenet.connect(net.url, name="ann", host="h4") as ann,
+        sievenet.connect(net.url, name="bob", host="h8") as bob,
     ):
         await market.advertise(stock)
         dear = await ann.subscribe("stock: price > 420")

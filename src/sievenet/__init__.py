@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         parse_filter,
         parse_subscription,
     )
+    from sievenet.daemon import fabric
     from sievenet.errors import SievenetError
     from sievenet.matcher import Matcher
 
@@ -52,6 +53,7 @@ __all__ = [
     "__version__",
     "connect",
     "explain",
+    "fabric",
     "parse_event",
     "parse_filter",
     "parse_subscription",
@@ -75,6 +77,7 @@ _HOMES = {
     "ValueSet": "content",
     "connect": "client",
     "explain": "content",
+    "fabric": "daemon",
     "parse_event": "content",
     "parse_filter": "content",
     "parse_subscription": "content",

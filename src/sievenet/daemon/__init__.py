@@ -5,12 +5,24 @@ per connection, `service` for what they ask). `Daemon` is loaded when asked for.
 does not know the client library.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sievenet.daemon.daemon import Daemon
 
-__all__ = ["Daemon"]
+__all__ = ["Daemon", "fabric"]
+
+
+def fabric(topology: str = "testbed", **settings: Any) -> "Daemon":
+    """A fabric inside this program, on free ports of the loopback interface; an async context manager.
+
+    ``async with fabric("line,switches=3") as net:`` runs it, `net.url` is for `connect`.  Settings are those of the
+    configuration file, as ``section__key`` or ``key`` (`sievenet.config.load_config`).
+    """
+    from sievenet.config import load_config
+    from sievenet.daemon.daemon import Daemon
+
+    return Daemon(load_config(**{"listen__port": 0, "data__port": 0, "topology": topology, **settings}))
 
 
 def __getattr__(name: str) -> object:
