@@ -9,7 +9,14 @@ from benchmarks.__main__ import main
 from benchmarks.harness.registry import discover
 
 
-@pytest.mark.parametrize("entry", discover(), ids=lambda entry: entry.name)
+NEEDS_SPARK = {"pipeline"}
+
+
+def marked(entry):
+    return pytest.param(entry, marks=[pytest.mark.spark] if entry.name in NEEDS_SPARK else [], id=entry.name)
+
+
+@pytest.mark.parametrize("entry", map(marked, discover()))
 def test_quick_run(entry):
     result = CliRunner().invoke(main, [entry.name, "--quick"], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
