@@ -4,8 +4,8 @@
 #   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, openflow, nats, dashboard)
 #   SYSTEM  rows of scripts/system-packages that the tests need (java, openvswitch)
 
-EXTRAS := dev pipeline
-SYSTEM := java
+EXTRAS := dev pipeline openflow
+SYSTEM := java openvswitch
 
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -78,16 +78,16 @@ def test_each_missing_thing_is_one_line(machine):
 
 
 def test_root_installs_what_is_missing(machine):
-    for name in ("ovs-vswitchd", "ovs-vsctl"):
+    for name in ("ovs-vswitchd", "ovs-vsctl", "ip"):
         command(machine, f"new-{name}", ":")
-    installs = "; ".join(f"cp {machine}/new-{name} {machine}/{name}" for name in ("ovs-vswitchd", "ovs-vsctl"))
+    installs = "; ".join(f"cp {machine}/new-{name} {machine}/{name}" for name in ("ovs-vswitchd", "ovs-vsctl", "ip"))
     give_root(machine, installs)
     result = run(machine, "openvswitch")
     assert result.returncode == 0
-    assert result.stderr.splitlines() == ["installing Open vSwitch (Debian package openvswitch-switch)"]
+    assert result.stderr.splitlines() == ["installing Open vSwitch (Debian package openvswitch-switch iproute2)"]
     update, install = (machine / "apt.log").read_text().splitlines()
     assert update.startswith("update")
-    assert install.endswith("openvswitch-switch")
+    assert install.endswith("openvswitch-switch iproute2")
     # The second time it is there.
     assert run(machine, "openvswitch").stderr == ""
 

@@ -62,8 +62,12 @@ class DataPort(Protocol):
 
 async def open_port(endpoint: DataEndpoint, deliver: Deliver, timeout: float = 5.0) -> DataPort:
     """The port that an endpoint describes, known to the data plane and reading."""
+    if endpoint.kind == "ipv6":
+        from sievenet.client.content_port import ContentPort
+
+        return await ContentPort.open(endpoint, deliver, timeout)
     if endpoint.kind != "udp":
-        raise InvalidInput(expected="a data plane of kind udp", got=endpoint.kind, where="welcome.data")
+        raise InvalidInput(expected="a data plane of kind udp or ipv6", got=endpoint.kind, where="welcome.data")
     return await UdpPort.open(endpoint, deliver, timeout)
 
 

@@ -96,6 +96,8 @@ class DataEndpoint(_Value, frozen=True):
     port: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
     #: Proves, in every datagram, who is speaking.
     token: Annotated[int, msgspec.Meta(ge=0)]
+    #: The network namespace of the host, if it is on the daemon's machine and has its own.
+    namespace: Text = ""
 
 
 class CategoryInfo(_Value, frozen=True):

@@ -69,6 +69,10 @@ class Attached(msgspec.Struct, frozen=True):
     token: int = 0
     #: Where to send them: (address, UDP port), or None if the plane has no sockets of its own.
     endpoint: tuple[str, int] | None = None
+    #: What they look like: "udp" (datagrams with the token) or "ipv6" (packets addressed by their content).
+    kind: str = "udp"
+    #: The network namespace to open sockets in, for hosts on this machine that have their own.
+    namespace: str = ""
 
     @property
     def attachment(self) -> Attachment:

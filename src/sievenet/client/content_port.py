@@ -1,0 +1,235 @@
+"""A data port whose packets are addressed by what they say: IPv6 and UDP, for networks of real switches.
+
+    to    fd0e:<category>:<code>  UDP 0x8000 (see `dataplane.openflow.pipeline`)
+    from  the host's own address, and the client's own UDP port, which is also where its packets arrive
+
+Nothing between client and network could keep a secret or a window: the switch knows the client by the port and
+host that it sends from, and what is too fast is lost.  So the port paces itself: bursts are spread over time at a
+rate that software switches keep up with.
+
+The socket has to be in the host's network.  A client that was started there (`sievenet host`) opens it; one that was
+started elsewhere on the same machine, and may, enters the host's namespace for that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from sievenet.control.protocol import DataEndpoint
+from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane.openflow.pipeline import address_of
+from sievenet.dataplane.packet import Packet, decode, encode_datagram, encode_packet, publisher_of
+from sievenet.errors import CodecError, Unavailable
+
+__all__ = ["ContentPort", "Pacer"]
+
+#: Packets per second, and how many at once.
+RATE: Final = 60_000.0
+BURST: Final = 2_000
+#: Packets that may wait here before a publisher has to wait too.
+_AHEAD: Final = 4096
+_BUFFER: Final = 32 << 20
+_TURN: Final = 256
+_LARGEST: Final = 1 << 16
+#: The shortest nap of the event loop that is worth it.
+_NAP: Final = 0.001
+
+_Target = tuple[str, int, int, int]
+
+
+@lru_cache(maxsize=65536)
+def _target(category: int, code: int) -> tuple[_Target, int]:
+    address, port, dscp = address_of(category, code)
+    return (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), port, 0, 0), dscp
+
+
+class Pacer:
+    """How many packets may go now: a bucket of `burst` that fills with `rate`.  No clock of its own."""
+
+    def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
+        self._rate, self._burst = rate, float(burst)
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def allowance(self, now: float) -> int:
+        """Packets that may go at this time."""
+        if self._at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return int(self._tokens)
+
+    def spent(self, count: int) -> None:
+        """So many went."""
+        self._tokens -= count
+
+
+class ContentPort:
+    """A client's socket in its host's network."""
+
+    def __init__(self, sock: socket.socket, token: int, deliver: Callable[[list[Packet]], None]) -> None:
+        self._socket = sock
+        self._publisher = publisher_of(token)
+        self._deliver = deliver
+        self._loop = asyncio.get_running_loop()
+        self._pacer = Pacer()
+        self._queue: deque[tuple[bytes, _Target, int]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._given = 0
+        self._paused = True
+        self._closed = False
+        self.malformed = 0
+        #: Packets that the system did not take.
+        self.refused = 0
+
+    @classmethod
+    async def open(cls, endpoint: DataEndpoint, deliver: Callable[[list[Packet]], None], timeout: float) -> ContentPort:
+        """A socket in the network of the endpoint's host, reading."""
+
+        def make() -> socket.socket:
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            try:
+                sock.setblocking(False)
+                _enlarge(sock)
+                sock.bind(("::", endpoint.port))
+            except OSError:
+                sock.close()
+                raise
+            return sock
+
+        where = endpoint.namespace
+        try:
+            sock = make() if not where or namespaces.current(where) else namespaces.inside(where, make)
+        except OSError as error:
+            raise Unavailable(f"UDP port {endpoint.port} of {endpoint.address}: {error.strerror or error}") from None
+        port = cls(sock, endpoint.token, deliver)
+        port.resume()
+        return port
+
+    async def greet(self, timeout: float) -> None:
+        """Nothing to do: the switch was told of this port by the control plane."""
+
+    # -- sending --------------------------------------------------------------------------
+
+    def send(self, packets: Iterable[Packet]) -> bool:
+        """Send packets, as fast as is good for them."""
+        if self._closed:
+            raise Unavailable("The data port is closed")
+        queue = self._queue
+        for packet in packets:
+            target, dscp = _target(packet.category, packet.code)
+            queue.append((encode_datagram(0, (encode_packet(packet),)), target, dscp))
+            self._given += 1
+        self._flush()
+        return len(queue) <= _AHEAD
+
+    def _flush(self) -> None:
+        queue, sendto = self._queue, self._socket.sendto
+        sent, allowed = 0, min(self._pacer.allowance(self._loop.time()), len(queue))
+        for _ in range(allowed):
+            data, target, dscp = queue[0]
+            try:
+                if dscp:
+                    self._send_marked(data, target, dscp)
+                else:
+                    sendto(data, target)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                self.refused += 1
+            queue.popleft()
+            sent += 1
+        self._pacer.spent(sent)
+        if queue and self._timer is None:
+            self._timer = self._loop.call_later(_NAP, self._again)
+        if self._waiting:
+            self._wake()
+
+    def _send_marked(self, data: bytes, target: _Target, dscp: int) -> None:
+        mark = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("i", dscp << 2))
+        self._socket.sendmsg([data], [mark], 0, target)
+
+    def _again(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._flush()
+
+    async def flushed(self, ahead: int = _AHEAD // 2) -> None:
+        """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
+        until = self._given - ahead
+        if self._given - len(self._queue) >= until:
+            return
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[done] = until
+        try:
+            await done
+        finally:
+            del self._waiting[done]
+
+    def _wake(self) -> None:
+        left = self._given - len(self._queue)
+        for waiter, until in self._waiting.items():
+            if left >= until and not waiter.done():
+                waiter.set_result(None)
+
+    # -- receiving ------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        packets: list[Packet] = []
+        recv = self._socket.recv
+        for _ in range(_TURN):
+            try:
+                data = recv(_LARGEST)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                continue  # an ICMP error about an earlier packet
+            try:
+                found = decode(data)
+            except CodecError:
+                self.malformed += 1
+                continue
+            # A switch that sends to several clients of a host does not leave out the one that sent.
+            packets += [packet for packet in found.packets if packet.publisher != self._publisher]
+        if packets:
+            self._deliver(packets)
+
+    def pause(self) -> None:
+        """Stop reading; what the system cannot hold meanwhile is lost."""
+        if not self._paused and not self._closed:
+            self._paused = True
+            self._loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused and not self._closed:
+            self._paused = False
+            self._loop.add_reader(self._socket, self._readable)
+
+    def close(self) -> None:
+        """Give the socket back; who waits for it to be flushed waits no more."""
+        if self._closed:
+            return
+        self.pause()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._socket.close()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(Unavailable("The data port was closed"))
+
+
+def _enlarge(sock: socket.socket) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
+    except OSError:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)

@@ -1,0 +1,207 @@
+"""One switch as the plane sees it, connected or not: setting it right, changing it, reading it.
+
+Which clients are attached there is remembered here, and told to the switch whenever it (re)appears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from sievenet.dataplane.openflow import messages as m
+from sievenet.dataplane.openflow import pipeline, statistics
+from sievenet.dataplane.openflow.channel import Channel, Refused
+from sievenet.dataplane.openflow.connection import Encode
+from sievenet.dataplane.openflow.numbers import Multipart
+from sievenet.dataplane.openflow.settling import Rounds
+from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
+from sievenet.errors import Unavailable
+from sievenet.network.flow import FlowChange, FlowKey
+from sievenet.network.table import FlowTable
+from sievenet.network.topology import CLIENT_PORTS
+
+__all__ = ["SwitchHandle"]
+
+
+class SwitchHandle:
+    """A switch of the topology."""
+
+    def __init__(self, name: str, links: Iterable[int], ports: Iterable[int], rounds: Rounds | None = None) -> None:
+        self.name = name
+        self._rounds = rounds
+        #: Ports toward other switches, and all ports that the topology knows.
+        self.links = frozenset(links)
+        self.ports = frozenset(ports)
+        #: None while it is not connected and set right.
+        self.channel: Channel | None = None
+        #: Ports of the topology that it does not have, or that are down.
+        self.down_ports: set[int] = set()
+        #: Entries of the content table that fit.
+        self.limit: int | None = None
+        #: Port number of each attached client → the port of its host.
+        self.clients: dict[int, int] = {}
+        self._translator = pipeline.Translator(0)
+        self._groups: set[int] = set()
+        #: Entries in our two tables after our last change; None if a change is under way.
+        self._baseline: tuple[int, int] | None = None
+        self._busy = 0
+
+    def connected(self) -> Channel:
+        """Its channel, or `Unavailable`."""
+        if self.channel is None or not self.channel.alive:
+            raise Unavailable(f"Switch {self.name} is down: it is not connected")
+        return self.channel
+
+    # -- setting it right ----------------------------------------------------------------------------
+
+    async def set_right(self, channel: Channel) -> None:
+        """Read what is needed of a switch, and give it the entries around content and the clients' groups."""
+        version = channel.version
+        ports, groups, limits = await asyncio.gather(
+            channel.ask(Multipart.PORT_DESC),
+            channel.ask(Multipart.GROUP_DESC),
+            channel.ask(Multipart.TABLE_FEATURES),
+        )
+        self._translator.version = version
+        self._groups = set(statistics.read_group_numbers(groups))
+        self.limit = statistics.read_limits(limits).get(pipeline.CONTENT)
+        present = {port.number for port in m.read_ports(version, ports) if port.up}
+        self.down_ports = set(self.ports - present)
+        encoders: list[Encode] = [partial(pipeline.punt, version, number=number) for number in (0, 1)]
+        encoders.append(partial(pipeline.unwanted, version))
+        encoders += [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links)]
+        for number, home in self.clients.items():
+            encoders += self._attaching(version, number, home)
+        await channel.change(encoders, atomic=False)
+        self._groups |= self.clients.keys()
+
+    def _attaching(self, version: int, number: int, home: int) -> list[Encode]:
+        known = number in self._groups
+        return [
+            partial(pipeline.group_mod, version, number=number, home=home, known=known),
+            partial(pipeline.admit_client, version, home=home, port=number),
+        ]
+
+    async def attach(self, number: int, home: int) -> None:
+        """A client is behind this port number from now on."""
+        channel = self.connected()
+        self._translator.home[number] = home
+        await self._changing(channel, self._attaching(channel.version, number, home), atomic=False)
+        self._groups.add(number)
+        self.clients[number] = home
+
+    async def detach(self, number: int) -> None:
+        """Nobody is behind this port number any more."""
+        home = self.clients.pop(number, None)
+        if home is None or self.channel is None:
+            return
+        version = self.channel.version
+        leave: list[Encode] = [
+            partial(pipeline.admit_client, version, home=home, port=number, leave=True),
+            partial(pipeline.group_mod, version, number=number, home=None, known=number in self._groups),
+        ]
+        await self._changing(self.channel, leave, atomic=False)
+
+    # -- changing ------------------------------------------------------------------------------------
+
+    async def apply(self, changes: Sequence[FlowChange]) -> None:
+        """See `DataPlane.apply`."""
+        channel = self.connected()
+        version, encode = channel.version, self._translator.encode
+        missing = {port for change in changes for port in change.flow.ports if port >= CLIENT_PORTS} - self._groups
+        if missing:
+            # Flows that outlive their clients, or precede them, need a group to point to all the same.
+            await channel.change(
+                [partial(pipeline.group_mod, version, number=n, home=None, known=False) for n in sorted(missing)],
+                atomic=False,
+            )
+            self._groups |= missing
+        try:
+            await self._changing(channel, [partial(encode, change) for change in changes], atomic=True)
+        except Refused as error:
+            if error.partly:
+                raise Unavailable(f"Some of {len(changes)} changes were not carried out: {error}") from error
+            raise
+
+    async def _changing(self, channel: Channel, encoders: Sequence[Encode], *, atomic: bool) -> None:
+        self._baseline = None
+        self._busy += 1
+        try:
+            if encoders:
+                await channel.change(encoders, atomic=atomic)
+                if self._rounds is not None:
+                    await self._rounds.settled(self._poke)
+        finally:
+            self._busy -= 1
+        if not self._busy:
+            await self.count()
+
+    async def _poke(self) -> None:
+        """Change nothing."""
+        channel = self.connected()
+        await channel.change([partial(pipeline.unwanted, channel.version)], atomic=False)
+
+    async def count(self) -> None:
+        """Remember how many entries there are."""
+        self._baseline = None
+        found = await self._counted()
+        self._baseline = found if not self._busy else None
+
+    async def _counted(self) -> tuple[int, int]:
+        tables = statistics.read_tables(await self.connected().ask(Multipart.TABLE))
+        return tables.get(pipeline.ADMISSION, 0), tables.get(pipeline.CONTENT, 0)
+
+    async def touched(self) -> bool:
+        """Whether somebody else has added or removed entries since our last change."""
+        before = self._baseline
+        if before is None or self.channel is None:
+            return False
+        found = await self._counted()
+        # A change of ours may have begun while the switch was counting.
+        return self._baseline is before and found != before
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    async def entries(self) -> list[pipeline.Entry]:
+        """The flows in the switch, with their counts; entries that are none of ours are left out."""
+        answer = await self.connected().ask(Multipart.FLOW, statistics.all_flows(pipeline.CONTENT))
+        found = []
+        for entry in statistics.read_flows(answer):
+            flow = self._translator.decode(entry.priority, entry.cookie, entry.fields, entry.ports, entry.groups)
+            if flow is not None:
+                found.append(pipeline.Entry(flow, entry.packets, entry.bytes))
+        return found
+
+    async def table(self) -> FlowTable:
+        """See `DataPlane.table`."""
+        return FlowTable(entry.flow for entry in await self.entries())
+
+    async def counters(self) -> SwitchCounters:
+        """See `DataPlane.counters`."""
+        channel = self.connected()
+        content, admission, ports, groups = await asyncio.gather(
+            channel.ask(Multipart.FLOW, statistics.all_flows(pipeline.CONTENT)),
+            channel.ask(Multipart.FLOW, statistics.all_flows(pipeline.ADMISSION)),
+            channel.ask(Multipart.PORT_STATS, statistics.all_ports()),
+            channel.ask(Multipart.GROUP, statistics.all_groups()),
+        )
+        flows: dict[FlowKey, Count] = {}
+        unwanted = 0
+        for entry in statistics.read_flows(content):
+            flow = self._translator.decode(entry.priority, entry.cookie, entry.fields, entry.ports, entry.groups)
+            if flow is not None:
+                flows[flow.key] = Count(entry.packets, entry.bytes)
+            elif entry.priority == 0:
+                unwanted = entry.packets
+        found: dict[int, PortCount] = {}
+        for port in statistics.read_port_statistics(channel.version, ports):
+            if port.number in self.ports:
+                received, sent = Count(port.received, port.received_bytes), Count(port.sent, port.sent_bytes)
+                found[port.number] = PortCount(received, sent, port.dropped)
+        sent_to = statistics.read_groups(groups)
+        for entry in statistics.read_flows(admission):
+            number = pipeline.admitted_client(entry.priority, entry.fields)
+            if number is not None:
+                found[number] = PortCount(Count(entry.packets, entry.bytes), Count(*sent_to.get(number, (0, 0))))
+        return SwitchCounters(flows, found, unwanted, self.limit)

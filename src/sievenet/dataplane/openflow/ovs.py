@@ -1,0 +1,374 @@
+"""A network of Open vSwitch on this machine: bridges, virtual links, a namespace for each host.  Needs root.
+
+    namespace NAME-net                                             namespace NAME-h1
+    ┌───────────────────────────────────────────────────┐          ┌─────────────────────────┐
+    │ ovs-vswitchd, ovsdb-server (own database)         │          │ fd0f:1::1               │
+    │   [s1] 1 ── s1-1 ═══ s2-1 ── 1 [s2] 2 ── s2-2 ════╪══════════╪═ eth0                   │
+    │     └─ tcp:127.0.0.1:6653: the controller         │          │ to fd0e::/16: by eth0   │
+    └───────────────────────────────────────────────────┘          │ from there: all is mine │
+                                                                   └─────────────────────────┘
+
+Everything lives in namespaces of its own, the switches' too: nothing collides with an Open vSwitch that the system
+runs, and removing the namespaces removes the devices, whatever a crash left of them.  There may be no kernel datapath, so
+bridges are of type netdev.
+
+A host sends content by its link (a routing rule for what is made here) and takes all content that comes in as its own
+(a local route), under one static neighbour: no neighbour discovery, no multicast groups, nothing rewritten but a UDP
+port.
+
+The network outlives the controller, on purpose: one that was killed finds it again (`adopt`), and traffic has not
+stopped meanwhile.  A network that is not the wanted one, or half dead, is removed and built anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from sievenet.dataplane.openflow import namespaces as ns
+from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
+from sievenet.dataplane.openflow.settling import Rounds
+from sievenet.errors import InvalidInput, Unavailable
+from sievenet.network.topology import Topology
+
+__all__ = ["MTU", "OvsNetwork"]
+
+#: Bytes of the largest packet: jumbo frames, since an event is not cut into pieces.
+MTU: Final = 9000
+#: The port that OpenFlow controllers listen on.
+CONTROLLER_PORT: Final = 6653
+#: Bytes that may wait for a switch at each of its ports; the system's default holds some two hundred packets.
+_PORT_BUFFER: Final = 16 << 20
+_SCHEMA: Final = "/usr/share/openvswitch/vswitch.ovsschema"
+_SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
+#: Of every host: content is addressed to nobody in particular, so that a packet fits any host as it is.
+_MAC: Final = "02:53:56:00:00:01"
+_PIDFD_GETFD: Final = 438
+_WAIT: Final = 10.0
+
+
+class OvsNetwork:
+    """A topology, built from bridges."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str = "sievenet",
+        *,
+        run_dir: str | Path | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        if not _SAFE.fullmatch(name):
+            raise InvalidInput(expected="a name of 1 to 10 letters, digits, _ . -", got=name, where="network")
+        self.topology = topology
+        self.name = name
+        self.capacity = capacity
+        self.run_dir = Path(run_dir) if run_dir is not None else Path("/run/sievenet") / name
+        #: The bridge of each switch, and which switch a datapath number is.
+        self.bridges: dict[str, str] = {
+            switch: switch if _SAFE.fullmatch(switch) else f"s{i}" for i, switch in enumerate(topology.switches, 1)
+        }
+        self.datapaths: Mapping[int, str] = dict(enumerate(topology.switches, 1))
+        self._numbers = {switch: number for number, switch in self.datapaths.items()}
+
+    # -- names -------------------------------------------------------------------------------------
+
+    @property
+    def network_namespace(self) -> str:
+        """Where the switches are."""
+        return f"{self.name}-net"
+
+    def host_namespace(self, host: str) -> str:
+        """Where a host is."""
+        if host not in self.topology.hosts:
+            raise InvalidInput(expected="a host", got=host, where="network")
+        return f"{self.name}-{host}"
+
+    def host_address(self, host: str) -> str:
+        """A host's own address."""
+        return f"fd0f:1::{self.topology.hosts.index(host) + 1:x}"
+
+    def device(self, switch: str, port: int) -> str:
+        """The device behind a port of a switch."""
+        return f"{self.bridges[switch]}-{port}"
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def up(self) -> bool:
+        """See that the network is there; whether it was there already."""
+        adopted = self.prepare()
+        self.connect()
+        return adopted
+
+    def prepare(self) -> bool:
+        """Everything but the bridges, so that a controller can listen before they look for it."""
+        if os.geteuid() != 0:
+            raise Unavailable("Expected root, since this makes network namespaces and bridges; got another user")
+        if self.adopt():
+            return True
+        self.down()
+        try:
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            ns.add([self.network_namespace, *map(self.host_namespace, self.topology.hosts)])
+            self._wire()
+            self._start_database()
+            self.start_switches()
+        except BaseException:
+            self.down()
+            raise
+        return False
+
+    def connect(self) -> None:
+        """Make the bridges, unless they are there."""
+        if self.adopt():
+            return
+        try:
+            self._vsctl(*self._bridge_commands(self.topology.switches))
+            self.enlarge_buffers()
+            (self.run_dir / "network").write_text(self._digest())
+        except BaseException:
+            self.down()
+            raise
+
+    def reset(self) -> None:
+        """All switches disappear and come back, empty."""
+        remove = [word for bridge in self.bridges.values() for word in ("--", "--if-exists", "del-br", bridge)]
+        self._vsctl(*remove[1:])
+        self._vsctl(*self._bridge_commands(self.topology.switches))
+        self.enlarge_buffers()
+        (self.run_dir / "network").write_text(self._digest())
+
+    def adopt(self) -> bool:
+        """Whether the very network that is wanted runs already."""
+        try:
+            if (self.run_dir / "network").read_text() != self._digest():
+                return False
+        except OSError:
+            return False
+        return self._pid("ovs-vswitchd") is not None and self._pid("ovsdb-server") is not None
+
+    def _digest(self) -> str:
+        said = repr((self.topology.switches, self.topology.hosts, self.topology.links, self.capacity))
+        return blake2b(said.encode(), digest_size=16).hexdigest()
+
+    def _wire(self) -> None:
+        lines, devices = [], []
+        hosts: dict[str, str] = {}
+        for link in self.topology.links:
+            switch, port, peer, peer_port = link.a, link.a_port, link.b, link.b_port
+            if switch in self.topology.hosts:
+                switch, port, peer, peer_port = peer, peer_port, switch, port
+            near = self.device(switch, port)
+            if peer in self.topology.hosts:
+                far = f"{near}h"
+                hosts[peer] = far
+            else:
+                far = self.device(peer, peer_port)
+                devices.append(far)
+            devices.append(near)
+            lines.append(f"link add {near} mtu {MTU} type veth peer name {far} mtu {MTU}")
+        lines += [f"link set {device} up" for device in devices]
+        ns.ip(self.network_namespace, lines)
+        ns.no_checksum_offload(self.network_namespace, [*devices, *hosts.values()])
+        for host, device in hosts.items():
+            self._wire_host(host, device)
+        for link in self.topology.links:
+            if link.settings.bandwidth is not None and link.a not in hosts and link.b not in hosts:
+                self._limit(self.device(link.a, link.a_port), link.settings.bandwidth)
+                self._limit(self.device(link.b, link.b_port), link.settings.bandwidth)
+
+    def _limit(self, device: str, bandwidth: float) -> None:
+        rate = f"{int(bandwidth)}bit"
+        burst = str(max(2 * MTU, int(bandwidth / 8 / 100)))
+        ns.run(
+            *("tc", "-n", self.network_namespace, "qdisc", "add", "dev", device, "root"),
+            *("tbf", "rate", rate, "burst", burst, "latency", "50ms"),
+        )
+
+    def _wire_host(self, host: str, device: str) -> None:
+        where = self.host_namespace(host)
+        address = self.host_address(host)
+        ns.ip(self.network_namespace, [f"link set {device} netns {where} name eth0"])
+        ns.ip(
+            where,
+            [
+                f"link set eth0 address {_MAC} addrgenmode none up",
+                f"address add {address}/128 dev eth0 nodad",
+                "route add fd0f::/16 dev eth0 metric 1",
+                f"neighbour add fd0f::1 lladdr {_MAC} dev eth0 nud permanent",
+                f"route add fd0e::/16 via fd0f::1 dev eth0 src {address} table 100",
+                # What is made here goes out by the link, what comes in is ours.
+                "rule add pref 10 iif lo to fd0e::/16 lookup 100",
+                "rule add pref 20 lookup local",
+                "rule del pref 0",
+                "route add local fd0e::/16 dev lo",
+            ],
+        )
+        ns.no_checksum_offload(where, ["eth0"])
+
+    def _bridge_commands(self, switches: tuple[str, ...]) -> list[str]:
+        """One transaction, so that a switch that connects has all of its ports."""
+        commands: list[str] = []
+        limit = "" if self.capacity is None else f"flow_limit={self.capacity} overflow_policy=refuse"
+        for switch in switches:
+            bridge = self.bridges[switch]
+            tables = f"-- --id=@t{bridge} create Flow_Table name=content prefixes=ipv6_dst {limit}".split()
+            commands += [*tables, "--", "add-br", bridge, "--", "set", "Bridge", bridge]
+            commands += ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13,OpenFlow14"]
+            commands += [f"other_config:datapath-id={self._numbers[switch]:016x}", f"flow_tables:1=@t{bridge}"]
+            commands += ["other_config:disable-in-band=true"]
+            for port in self.topology.ports(switch):
+                device = self.device(switch, port)
+                commands += ["--", "add-port", bridge, device, "--", "set", "Interface", device]
+                commands += [f"ofport_request={port}"]
+            commands += ["--", "set-controller", bridge, f"tcp:127.0.0.1:{CONTROLLER_PORT}"]
+            commands += ["--", "set", "Controller", bridge, "max_backoff=1000", "inactivity_probe=5000"]
+        return commands[1:]
+
+    def _start_database(self) -> None:
+        database = self.run_dir / "conf.db"
+        ns.run("ovsdb-tool", "create", str(database), _SCHEMA)
+        self._start("ovsdb-server", str(database), f"--remote=punix:{self.run_dir}/db.sock")
+        ns.run("ovs-vsctl", self._db, "--no-wait", "init")
+
+    def start_switches(self) -> None:
+        """Start the switches' process; it finds its bridges in the database."""
+        self._start("ovs-vswitchd", f"unix:{self.run_dir}/db.sock")
+
+    def _start(self, program: str, *arguments: str) -> None:
+        ns.run(
+            *("ip", "netns", "exec", self.network_namespace, "env", f"OVS_RUNDIR={self.run_dir}", program, *arguments),
+            *(f"--pidfile={self.run_dir}/{program}.pid", f"--log-file={self.run_dir}/{program}.log"),
+            *("--detach", "--no-chdir", "-vconsole:off"),
+        )
+
+    @property
+    def _db(self) -> str:
+        return f"--db=unix:{self.run_dir}/db.sock"
+
+    def _vsctl(self, *commands: str) -> None:
+        ns.run("ovs-vsctl", self._db, "--timeout=30", *commands)
+
+    def enlarge_buffers(self) -> None:
+        """Give the switches' sockets room for bursts.
+
+        The alternative is a setting of the whole system; this touches nobody else.
+        """
+        pid = self._pid("ovs-vswitchd")
+        if pid is None:
+            return
+        handle = os.pidfd_open(pid)
+        try:
+            for entry in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
+                        continue
+                    copy = ctypes.CDLL(None).syscall(_PIDFD_GETFD, handle, int(entry), 0)
+                    if copy >= 0:
+                        with socket.socket(fileno=copy) as sock:
+                            if sock.family == socket.AF_PACKET:
+                                force = getattr(socket, "SO_RCVBUFFORCE", 33)
+                                sock.setsockopt(socket.SOL_SOCKET, force, _PORT_BUFFER)
+        finally:
+            os.close(handle)
+
+    # -- failing on purpose --------------------------------------------------------------------------
+
+    def remove_switch(self, switch: str) -> None:
+        """A switch disappears, with its table."""
+        self._vsctl("del-br", self.bridges[switch])
+
+    def restore_switch(self, switch: str) -> None:
+        """It comes back, empty."""
+        self._vsctl(*self._bridge_commands((switch,)))
+        self.enlarge_buffers()
+
+    def set_link(self, a: str, b: str, up: bool) -> None:
+        """Pull the plug of a link, or put it in again."""
+        link = self.topology.link(a, b)
+        switch, port = (link.a, link.a_port) if self.topology.is_switch(link.a) else (link.b, link.b_port)
+        device = self.device(switch, port)
+        ns.ip(self.network_namespace, [f"link set {device} {'up' if up else 'down'}"])
+
+    def kill_switches(self) -> None:
+        """All switches die at once, as the process that they are."""
+        self._end("ovs-vswitchd", signal.SIGKILL)
+
+    def control(self, *arguments: str) -> str:
+        """Ask the switches' process (`ovs-appctl`)."""
+        return ns.run("ovs-appctl", "-t", str(self.control_socket()), *arguments)
+
+    def control_socket(self) -> Path:
+        """Where the switches' process can be asked."""
+        return self.run_dir / f"ovs-vswitchd.{self._pid('ovs-vswitchd')}.ctl"
+
+    def plane(self, *, secret: bytes | None = None, grace: float = 1.0, audit: float = 1.0) -> OpenFlowDataPlane:
+        """A controller for this network; to be started on `controller_socket`."""
+        return OpenFlowDataPlane(
+            self.topology,
+            self.datapaths,
+            place=lambda host: (self.host_address(host), self.host_namespace(host)),
+            rounds=Rounds(self.control_socket),
+            secret=secret,
+            grace=grace,
+            audit=audit,
+        )
+
+    def controller_socket(self) -> socket.socket:
+        """Where the switches look for their controller; call after `prepare`."""
+        return ns.listening(self.network_namespace, "127.0.0.1", CONTROLLER_PORT)
+
+    def ofctl(self, command: str, switch: str, *arguments: str) -> str:
+        """Talk OpenFlow to a switch behind the controller's back (`ovs-ofctl`)."""
+        where = f"unix:{self.run_dir}/{self.bridges[switch]}.mgmt"
+        return ns.run("ovs-ofctl", "-O", "OpenFlow14", command, where, *arguments)
+
+    # -- taking down -----------------------------------------------------------------------------------
+
+    def _pid(self, program: str) -> int | None:
+        """The process of a program of ours, if it lives and is that program."""
+        try:
+            pid = int((self.run_dir / f"{program}.pid").read_text())
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+        except (OSError, ValueError):
+            return None
+        return pid if name == program[:15] else None
+
+    def _end(self, program: str, number: int) -> None:
+        pid = self._pid(program)
+        if pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if not _until(lambda: self._pid(program) is None):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            _until(lambda: self._pid(program) is None)
+
+    def down(self) -> None:
+        """Remove everything of this name, whatever state it is in."""
+        self._end("ovs-vswitchd", signal.SIGTERM)
+        self._end("ovsdb-server", signal.SIGTERM)
+        left = ns.listing(f"{self.name}-")
+        if left:
+            ns.delete(left)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+def _until(done: Callable[[], bool], wait: float = _WAIT) -> bool:
+    deadline = time.monotonic() + wait
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True

@@ -1,0 +1,344 @@
+"""OpenFlow switches as a `DataPlane`.
+
+Switches connect to us.  Each is known by its datapath number; when it has introduced itself, it is given the entries
+around content (`pipeline`), the groups of the clients that are attached there, and only then counts as up:
+
+    connected ──▶ ports, groups, limits read ──▶ entries and groups set right ──▶ up
+       ▲                                                                          │
+       └───────────── down, after a little grace ◀──── connection lost ◀──────────┘
+
+A connection that is lost and made again within the grace is not a failure: the switch went on forwarding.  Whoever
+listens is told `SwitchUp` alone, which means "look at its table again".  The same is told of a switch whose tables hold
+another number of entries than after our own last change: somebody has been at it.
+
+What a switch refuses is `Rejected`, with the change and the reason (`Refused`), and nothing was carried out; without
+bundles some of it may have been, and then the state is undefined, as after a timeout.  With `rounds`, a change counts
+as acknowledged when it is in effect (`settling`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from sievenet.dataplane.notices import Notices
+from sievenet.dataplane.openflow import messages as m
+from sievenet.dataplane.openflow import oxm
+from sievenet.dataplane.openflow.channel import Channel
+from sievenet.dataplane.openflow.handle import SwitchHandle
+from sievenet.dataplane.openflow.numbers import CONTROLLER
+from sievenet.dataplane.openflow.settling import Rounds
+from sievenet.dataplane.plane import Attached, LinkDown, LinkUp, Notice, SwitchCounters, SwitchDown, SwitchUp
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.network.flow import FlowChange
+from sievenet.network.link import Link
+from sievenet.network.table import FlowTable
+from sievenet.network.topology import CLIENT_PORTS, Topology
+
+__all__ = ["OpenFlowDataPlane", "Place"]
+
+log = logging.getLogger("sievenet.openflow")
+
+#: Clients' port numbers: UDP ports that need no privilege, and below those that content is sent to.
+_FIRST_PORT: Final = max(CLIENT_PORTS, 1024)
+_LAST_PORT: Final = 0x7FFF
+
+#: Where a host's clients open their sockets: its own address, and its namespace if it is on this machine.
+Place: TypeAlias = tuple[str, str]
+
+
+class OpenFlowDataPlane:
+    """Real switches."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        datapaths: Mapping[int, str],
+        *,
+        place: Callable[[str], Place] | None = None,
+        rounds: Rounds | None = None,
+        secret: bytes | None = None,
+        ack_timeout: float = 2.0,
+        grace: float = 1.0,
+        audit: float = 1.0,
+    ) -> None:
+        self._topology = topology
+        self._datapaths = dict(datapaths)
+        self._place = place
+        #: Clients' tokens follow from it, so that a controller with the same secret gives out the same.
+        self._secret = secret or secrets.token_bytes(32)
+        #: Seconds to wait for an acknowledgement.
+        self._ack_timeout = ack_timeout
+        #: Seconds without a connection after which a switch counts as down.
+        self._grace = grace
+        #: Seconds between looks at how many entries the switches hold.
+        self._audit_every = audit
+        self._loop = asyncio.get_running_loop()
+        self._switches = {name: _handle(topology, name, rounds) for name in topology.switches}
+        #: Switches that listeners believe to be down, and links.
+        self._down_switches: set[str] = set()
+        self._down_links: set[tuple[str, str]] = set()
+        self._notices = Notices()
+        self._clients: dict[str, Attached] = {}
+        self._servers: list[asyncio.Server] = []
+        self._runs: set[asyncio.Task[None]] = set()
+        self._graces: dict[str, asyncio.TimerHandle] = {}
+        self._auditor: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        #: Called with every packet that a switch gives us: switch, packet.
+        self.on_packet: Callable[[str, m.PacketIn], None] | None = None
+        #: Connections of switches that nobody knows.
+        self.strangers = 0
+        #: Times that somebody else was found to have changed a table.
+        self.tampered = 0
+
+    @property
+    def topology(self) -> Topology:
+        """The whole network, what is down included."""
+        return self._topology
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 6653,
+        *,
+        sock: socket.socket | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> tuple[str, int]:
+        """Listen for switches; returns where."""
+        try:
+            if sock is not None:
+                server = await asyncio.start_server(self._accept, sock=sock, ssl=tls)
+            else:
+                server = await asyncio.start_server(self._accept, host, port, ssl=tls)
+        except OSError as error:
+            raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
+        self._servers.append(server)
+        if self._auditor is None:
+            self._auditor = asyncio.create_task(self._audit(), name="openflow audit")
+        address = server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def connected(self, timeout: float = 10.0) -> None:
+        """Wait until every switch is up; `Unavailable`, naming those that are not, if that takes too long."""
+        missing: list[str] = []
+        try:
+            async with asyncio.timeout(timeout):
+                while missing := [s.name for s in self._switches.values() if s.channel is None]:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise Unavailable(f"Switches {', '.join(missing)} did not connect within {timeout:g} s") from None
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._runs.add(task)
+        try:
+            await Channel(reader, writer, self, self._ack_timeout).run()
+        finally:
+            self._runs.discard(task)
+
+    async def close(self) -> None:
+        """Stop listening; the switches go on with what they have."""
+        self._notices.close()
+        for server in self._servers:
+            server.close()
+        doomed = [*self._runs, *filter(None, [self._auditor])]
+        for task in doomed:
+            task.cancel()
+        await asyncio.gather(*doomed, return_exceptions=True)
+        for timer in self._graces.values():
+            timer.cancel()
+        for server in self._servers:
+            await server.wait_closed()
+
+    # -- what channels tell --------------------------------------------------------------------------
+
+    async def introduced(self, channel: Channel, features: m.Features) -> None:
+        """A switch has connected: set it right, and use it."""
+        name = self._datapaths.get(features.datapath)
+        if name is None:
+            self.strangers += 1
+            raise Rejected(f"Expected a switch of the topology, got datapath {features.datapath:#x}")
+        channel.name = name
+        switch = self._switches[name]
+        await switch.set_right(channel)
+        old, switch.channel = switch.channel, channel
+        if old is not None and old is not channel:
+            await old.close()
+        await switch.count()
+        timer = self._graces.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        self._down_switches.discard(name)
+        log.info("switch %s is up", name)
+        self._notices.tell(SwitchUp(name))
+        self._compare_links(name)
+        self._changed.set()
+
+    def port_changed(self, channel: Channel, status: m.PortStatus) -> None:
+        """A port came, went or changed."""
+        switch = self._switches.get(channel.name)
+        if switch is None or status.port.number not in switch.ports:
+            return
+        if status.reason != 1 and status.port.up:
+            switch.down_ports.discard(status.port.number)
+        else:
+            switch.down_ports.add(status.port.number)
+        if switch.channel is channel:
+            self._compare_links(channel.name)
+
+    def packet_came(self, channel: Channel, packet: m.PacketIn) -> None:
+        """A switch gives us a packet."""
+        if self.on_packet is not None and channel.name in self._switches:
+            self.on_packet(channel.name, packet)
+
+    def closed(self, channel: Channel, reason: str) -> None:
+        """A connection is gone."""
+        switch = self._switches.get(channel.name)
+        if switch is None or switch.channel is not channel:
+            return
+        log.info("switch %s: %s", channel.name, reason)
+        switch.channel = None
+        self._graces[channel.name] = self._loop.call_later(self._grace, self._given_up, channel.name)
+        self._changed.set()
+
+    def _given_up(self, name: str) -> None:
+        self._graces.pop(name, None)
+        if self._switches[name].channel is None and name not in self._down_switches:
+            self._down_switches.add(name)
+            self._notices.tell(SwitchDown(name))
+
+    def _compare_links(self, name: str) -> None:
+        """Tell of the links at a switch that are not as listeners believe."""
+        for port, peer in self._topology.ports(name).items():
+            link = self._topology.link(name, peer)
+            down = port in self._switches[name].down_ports or self._far_end_down(link, name)
+            if down and link.id not in self._down_links:
+                self._down_links.add(link.id)
+                self._notices.tell(LinkDown(*link.id))
+            elif not down and link.id in self._down_links:
+                self._down_links.discard(link.id)
+                self._notices.tell(LinkUp(*link.id))
+
+    def _far_end_down(self, link: Link, name: str) -> bool:
+        peer, port = (link.b, link.b_port) if link.a == name else (link.a, link.a_port)
+        far = self._switches.get(peer)
+        return far is not None and far.channel is not None and port in far.down_ports
+
+    async def _audit(self) -> None:
+        """Look for tables that somebody else has changed."""
+        while True:
+            await asyncio.sleep(self._audit_every)
+            for switch in list(self._switches.values()):
+                with contextlib.suppress(SievenetError):
+                    channel = switch.channel
+                    if channel is None or not await switch.touched():
+                        continue
+                    self.tampered += 1
+                    log.warning("switch %s: somebody has changed its tables", switch.name)
+                    await switch.set_right(channel)
+                    await switch.count()
+                    self._notices.tell(SwitchUp(switch.name))
+
+    # -- the data plane --------------------------------------------------------------------------------
+
+    def _at(self, switch: str) -> SwitchHandle:
+        try:
+            return self._switches[switch]
+        except KeyError:
+            raise InvalidInput(expected="a switch", got=switch, where="data plane") from None
+
+    async def apply(self, switch: str, changes: Sequence[FlowChange]) -> None:
+        """Carry out changes; returns when the switch has acknowledged them (see `DataPlane.apply`)."""
+        await self._at(switch).apply(changes)
+
+    async def table(self, switch: str) -> FlowTable:
+        """What the switch holds."""
+        return await self._at(switch).table()
+
+    async def counters(self, switch: str) -> SwitchCounters:
+        """What the switch has counted; Open vSwitch brings its counts up to date about twice a second."""
+        return await self._at(switch).counters()
+
+    def notices(self) -> AsyncIterator[Notice]:
+        """What fails and comes back, from the call on."""
+        return self._notices.listen()
+
+    def down(self) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+        """The switches and links that are down now."""
+        unknown = {s.name for s in self._switches.values() if s.channel is None and s.name not in self._graces}
+        return frozenset(self._down_switches | unknown), frozenset(self._down_links)
+
+    # -- clients ---------------------------------------------------------------------------------------
+
+    async def attach(self, host: str, client: str, port: int | None = None) -> Attached:
+        """Give a client a port number (see `DataPlane.attach`)."""
+        known = self._clients.get(client)
+        if known is not None:
+            if known.host != host:
+                raise Rejected(f"Client {client} is attached at {known.host}, not at {host}")
+            return known
+        place = self._topology.attachment(host)
+        switch = self._switches[place.switch]
+        if self._topology.link(host, place.switch).id in self._down_links:
+            raise Unavailable(f"Host {host} is cut off: its link is down")
+        switch.connected()
+        number = self._free_port(switch, client, port)
+        token = blake2b(client.encode(), key=self._secret, digest_size=8, person=b"sievenet-token").digest()
+        address, namespace = self._place(host) if self._place is not None else ("::", "")
+        attached = Attached(
+            client, host, place.switch, number, int.from_bytes(token, "big"), (address, number), "ipv6", namespace
+        )
+        self._clients[client] = attached
+        try:
+            await switch.attach(number, place.port)
+        except BaseException:
+            del self._clients[client]
+            raise
+        return attached
+
+    def _free_port(self, switch: SwitchHandle, client: str, wanted: int | None) -> int:
+        taken = {a.port for a in self._clients.values() if a.switch == switch.name}
+        if wanted is not None and _FIRST_PORT <= wanted <= _LAST_PORT and wanted not in taken:
+            return wanted
+        # From the name, so that a controller that comes back gives out the same numbers in any order.
+        count = _LAST_PORT - _FIRST_PORT + 1
+        start = int.from_bytes(blake2b(client.encode(), digest_size=4).digest(), "big") % count
+        for step in range(count):
+            number = _FIRST_PORT + (start + step) % count
+            if number not in taken:
+                return number
+        raise Rejected(f"Switch {switch.name} has no free port: {count} clients are attached")
+
+    async def detach(self, client: str) -> None:
+        """Take a client's port number away."""
+        attached = self._clients.pop(client, None)
+        if attached is not None:
+            with contextlib.suppress(SievenetError):
+                await self._switches[attached.switch].detach(attached.port)
+
+    def clients(self) -> dict[str, Attached]:
+        """Who is attached where."""
+        return dict(self._clients)
+
+    def send_packet(self, switch: str, port: int, data: bytes) -> None:
+        """Let a switch send a packet by one of its ports."""
+        channel = self._at(switch).channel
+        if channel is not None:
+            channel.send_packet(CONTROLLER, oxm.output(port), data)
+
+
+def _handle(topology: Topology, name: str, rounds: Rounds | None) -> SwitchHandle:
+    ports = topology.ports(name)
+    return SwitchHandle(name, (port for port, peer in ports.items() if topology.is_switch(peer)), ports, rounds)

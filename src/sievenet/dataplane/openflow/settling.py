@@ -1,0 +1,94 @@
+"""When a change is not only acknowledged but in effect.
+
+Open vSwitch forwards by a cache of decisions ("megaflows").  A change of a table is acknowledged when the table has
+changed; the cache is set right a little later, by threads that go through it in rounds.  For these few milliseconds
+packets still go the old way, which for a new subscription is: nowhere.  `subscribe` promises otherwise, so we wait:
+
+    change acknowledged ──▶ poke, acknowledged ──▶ a round ends ──▶ the next round ends
+                            the main thread has     may have begun    began after the threads
+                            told the threads        before            were told: in effect
+
+The switch's own `revalidator/wait` says when a round ends.  A *poke* (an entry replaced by itself) makes the next round
+begin at once instead of within half a second.  Changes that wait at the same time share the rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from sievenet.errors import Unavailable
+
+__all__ = ["Poke", "Rounds", "appctl"]
+
+Poke: TypeAlias = Callable[[], Awaitable[None]]
+
+#: The longest answer of a switch's process, and the longest wait for one.
+_LONGEST: Final = 1 << 24
+_PATIENCE: Final = 5.0
+
+
+async def appctl(path: Path, method: str, *arguments: str) -> str:
+    """Ask a process of Open vSwitch over its control socket, as `ovs-appctl` does."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            try:
+                writer.write(json.dumps({"id": 0, "method": method, "params": list(arguments)}).encode())
+                answer = await _answer(reader)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        raise Unavailable(f"Open vSwitch does not answer {method}: {str(error) or 'timeout'}") from None
+    if answer.get("error"):
+        raise Unavailable(f"Open vSwitch refuses {method}: {answer['error']}")
+    return str(answer.get("result") or "")
+
+
+async def _answer(reader: asyncio.StreamReader) -> dict[str, object]:
+    buffer = bytearray()
+    while len(buffer) <= _LONGEST:
+        data = await reader.read(1 << 16)
+        if not data:
+            break
+        buffer += data
+        if data.endswith(b"}"):
+            try:
+                found = json.loads(buffer)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                return found
+    raise OSError("no whole answer")
+
+
+class Rounds:
+    """Waits until changes are in effect; one for all switches of a process."""
+
+    def __init__(self, path: Callable[[], Path]) -> None:
+        self._path = path
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def settled(self, poke: Poke) -> None:
+        """Return when whatever was acknowledged before this call is in effect."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._round(self._running, poke))
+        await asyncio.shield(self._next)
+
+    async def _round(self, before: asyncio.Task[None] | None, poke: Poke) -> None:
+        if before is not None:
+            await asyncio.gather(before, return_exceptions=True)
+        # From here on newcomers may be later than what this round sees.
+        self._running, self._next = self._next, None
+        await poke()
+        for _ in range(2):
+            waiting = asyncio.create_task(appctl(self._path(), "revalidator/wait"))
+            try:
+                await poke()
+                await waiting
+            finally:
+                waiting.cancel()
