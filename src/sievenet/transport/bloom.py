@@ -80,9 +80,20 @@ def covers_any(bits: Bits, interests: Iterable[Bits]) -> bool:
 class _Attribute:
     """Tags of one attribute: the grid of its line, and the bits of what was asked for lately."""
 
-    def __init__(self, name: str, bit: Callable[[str], Bits], levels: tuple[int, ...], values: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        bit: Callable[[str], Bits],
+        levels: tuple[int, ...],
+        values: int | None,
+        *,
+        hashes: int = 1,
+        moved: int = _MAX_LEVELS,
+    ) -> None:
         self.name = name
         self._bit = bit
+        #: Bits per cell, and levels of the moved grid.
+        self._hashes, self._moved = hashes, moved
         #: Values of the line if they are countable, ``None`` for floats in [0, 1].
         self._values = values
         finest = levels[-1] if levels else 0
@@ -111,9 +122,11 @@ class _Attribute:
         bits = 0
         for level, third in self._levels:
             cell = 3 * third
-            for shift in (0, third):
-                if (first + shift) // cell == (last + shift) // cell:
-                    bits |= self._bit(f"{self.name}/{level}/{int(shift > 0)}/{(first + shift) // cell}")
+            if first // cell == last // cell:
+                for i in range(self._hashes):
+                    bits |= self._bit(f"{self.name}/{level}/{i}/{first // cell}")
+            if level <= self._moved and (first + third) // cell == (last + third) // cell:
+                bits |= self._bit(f"{self.name}/{level}/'/{(first + third) // cell}")
         return bits
 
     def exactly(self, value: Value) -> Bits:
@@ -155,7 +168,7 @@ class Tagger:
             raise InvalidInput(expected=f"a width of 8..{MAX_WIDTH} bits, in whole bytes", got=width)
         self.schema = schema
         self.width = width
-        self._levels = self._level_count(8 if schema is None else len(schema.attributes))
+        self._levels, self._hashes, self._moved = _shape(width, 8 if schema is None else len(schema.attributes))
         self._free: dict[str, _Attribute] = {}
         self._places: tuple[tuple[_Attribute, Attribute], ...] = ()
         self._root = 0
@@ -163,10 +176,6 @@ class Tagger:
             self._places = tuple((self._encoder(a), a) for a in schema.attributes)
             stem = f"{schema.name}@{schema.version}"
             self._root = self._bit(stem) | self._bit(f"{stem}'")
-
-    def _level_count(self, attributes: int) -> int:
-        tags = _LOAD * self.width / attributes
-        return max(1, min(_MAX_LEVELS, int((tags - _EXACT) / 2)))
 
     def _bit(self, tag: str) -> Bits:
         name = "" if self.schema is None else self.schema.name
@@ -186,7 +195,8 @@ class Tagger:
         useful = self._levels
         if values is not None and not (attribute.type == "str" and attribute.values is None):
             useful = min(useful, values.bit_length())
-        return _Attribute(attribute.name, self._bit, tuple(range(1, useful + 1)), values)
+        levels = tuple(range(1, useful + 1))
+        return _Attribute(attribute.name, self._bit, levels, values, hashes=self._hashes, moved=self._moved)
 
     # -- events ---------------------------------------------------------------------------
 
@@ -243,6 +253,15 @@ class Tagger:
             if not covers_any(bits, kept):
                 kept.append(bits)
         return tuple(kept)
+
+
+def _shape(width: int, attributes: int) -> tuple[int, int, int]:
+    """How many levels, bits per cell, and levels of the moved grid fill an event's bits to two fifths."""
+    room = int(_LOAD * width / attributes) - _EXACT
+    if room >= 16:  # pieces have cells of their own: the moved grid serves whole filters, for which few levels do
+        hashes = max(2, min(5, room // 10))
+        return min(_MAX_LEVELS, (room - 4) // hashes), hashes, 4
+    return max(1, room // 2), 1, _MAX_LEVELS
 
 
 def _pieces(wanted: Subscription, limit: int, levels: int) -> list[Filter]:

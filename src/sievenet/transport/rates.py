@@ -9,6 +9,10 @@ Every round trip (or `interval`, if longer) the receiver compares what TCP would
 and tells the publisher the quota of every filter that is to slow down or that it limits. The publisher names a flow's
 CLR in the header, so receivers know; others stay silent.
 
+A rate that follows T alone is so smooth that it keeps a drop-tail queue full, and TCP, which comes in bursts, never gets
+in. So a loss event also yields: for one step no more than 70 % of the rate, then up again as TCP grows, by a segment per
+round trip each round trip, while T remains the bound.
+
 Round trip: an echo at first, then the CLR needs none: the publisher says how long the CLR's last feedback travelled
 (δ_feedback), and adding the travel time of the message that says so makes a round trip in which the clocks cancel.
 Everybody else adds the change of the one-way delay since the last echo.
@@ -37,6 +41,8 @@ __all__ = ["FilterRate", "RateSession", "max_min"]
 #: Seconds after which an unanswered echo is repeated, and after which an answered one is.
 _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
+#: Share of the rate that is kept for a moment after a loss event.
+_YIELD: Final = 0.7
 #: A round trip is believed between these bounds, in seconds.
 _SHORTEST, _LONGEST = 1e-5, 30.0
 
@@ -92,6 +98,8 @@ class RateSession:
         self._last_step = 0.0
         #: Feedback that waits for its (suppressible) turn.
         self._pending: float | None = None
+        #: A loss event since the last step.
+        self._event = False
         self.feedbacks = self.suppressed = 0
 
     # -- what happens ---------------------------------------------------------------------
@@ -127,8 +135,9 @@ class RateSession:
         """A wanted message did not come."""
         first = 1.0
         if not self.intervals.lossy and self.rate > 0:
-            first = 1.0 / loss_rate_for(self._wished(self.rate), self.round_trip)
-        self.intervals.lost(loss.departure, self.round_trip, first)
+            first = 1.0 / loss_rate_for(self.rate / self._segments, self.round_trip)
+        if self.intervals.lost(loss.departure, self.round_trip, first):
+            self._event = True
 
     def echoed(self, echo: Echo, now: float) -> None:
         """The publisher answers an echo."""
@@ -171,14 +180,15 @@ class RateSession:
 
     @property
     def allowed(self) -> float:
-        """Messages per second that TCP would get."""
-        return tcp_rate(self.intervals.event_rate, self.round_trip) * self._options.segment / max(self._size, 1.0)
+        """Messages per second that TCP would get: as many bytes as it, in smaller packets (TFRC-SP, RFC 4828)."""
+        return tcp_rate(self.intervals.event_rate, self.round_trip) * self._segments
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _wished(self, messages: float) -> float:
-        """A rate of messages in segments, the unit of the response function."""
-        return messages * max(self._size, 1.0) / self._options.segment
+    @property
+    def _segments(self) -> float:
+        """Messages that are as large as a TCP segment."""
+        return self._options.segment / max(self._size, 1.0)
 
     def _pause(self) -> float:
         return max(self.round_trip, self._options.interval)
@@ -207,10 +217,13 @@ class RateSession:
         self.rate += weight * (self._count / elapsed - self.rate) if self.rate else self._count / elapsed
         self._count = 0
         allowed = self.allowed
+        if self._event:
+            allowed = min(allowed, _YIELD * self.rate)
+            self._event = False
         if allowed < self.rate:
             self._decrease(allowed)
         elif allowed > self.rate:
-            self._increase(allowed, now)
+            self._increase(allowed, elapsed, now)
         self._speak(now)
 
     def _limits(self, now: float) -> bool:
@@ -221,12 +234,14 @@ class RateSession:
         for entry, quota in zip(self.filters, max_min([e.rate for e in self.filters], allowed), strict=True):
             entry.quota = max(quota, slowest)
 
-    def _increase(self, allowed: float, now: float) -> None:
+    def _increase(self, allowed: float, elapsed: float, now: float) -> None:
         limited = [entry for entry in self.filters if entry.limiting > now]
         for entry in self.filters:
             entry.quota = max(entry.rate, self._options.slowest)
+        # As TCP grows: a segment more per round trip, every round trip.
+        growth = self._segments * elapsed / self.round_trip**2
+        more = min(allowed - self.rate, growth) / max(1, len(limited))
         for entry in limited:
-            more = (allowed - self.rate) / len(limited)
             entry.quota += max(min(self._options.alpha * entry.rate, more), 0.0)
 
     def _speak(self, now: float) -> None:

@@ -25,6 +25,7 @@ from sievenet.transport.actions import Action, Channel, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, covers_any
 from sievenet.transport.cache import Cache
 from sievenet.transport.control import Echo, Gone, Repair, Request, decode, encode
+from sievenet.transport.doubt import Doubt
 from sievenet.transport.latch import DelayModel
 from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.rates import RateSession
@@ -74,6 +75,7 @@ class Receiver:
         recover: Recover | None = None,
         rate: RateControl | None = None,
         width: int = 128,
+        flow_bits: tuple[Bits, ...] = (),
         decode_item: Decoder | None = None,
         rng: Random | None = None,
         sessions: int = _SESSIONS,
@@ -81,6 +83,8 @@ class Receiver:
     ) -> None:
         self.me = me
         self.interests = interests
+        #: Bits that name this subscription's flows to publishers, one per filter.
+        self._flow_bits = flow_bits or interests
         self._order, self._recover, self._rate = order, recover, rate
         self._width = width // 8
         self._decode: Decoder = decode_item or (lambda _header, body: body)
@@ -247,11 +251,12 @@ class Receiver:
             late=order.late if order else "deliver",
             hold_lost=order is not None and recover is not None and order.hold_for_repair,
             limits=order.limits if order else Limits(),
+            doubt=Doubt(self.interests) if self._rate is not None else None,
             counts=self.counts,
         )
         if self._rate is not None:
             self._rates[publisher] = RateSession(
-                self.me, publisher, self.interests, self._width, self._rate, self._rng
+                self.me, publisher, self._flow_bits, self._width, self._rate, self._rng
             )
         if len(self._sessions) > self._limit:
             oldest = min(self._sessions, key=lambda each: self._sessions[each].touched if each != publisher else now)
@@ -290,7 +295,7 @@ class Receiver:
         actions = self._deliver(released)
         rates = self._rates.get(publisher)
         for loss in losses:
-            if rates is not None:
+            if rates is not None and loss.believed:
                 rates.lost(loss)
             if self.requests is not None and not self.requests.lost(loss, now):
                 actions += self._given_up([loss], now)

@@ -88,6 +88,9 @@ class Repairs:
         if pending is not None:
             if len(pending.requesters) < 64:
                 pending.requesters.add(request.requester)
+            if self._last_resort and request.attempt > 0 and pending.due > now:
+                pending.due = now  # peers had their chance
+                heappush(self._due, (now, key))
             return
         done = self._done.get(key)
         if (done is not None and now < done[0]) or len(self._pending) >= _PENDING:

@@ -31,6 +31,9 @@ Key = tuple[int, int, int]
 
 #: Distances that are remembered.
 _PUBLISHERS: Final = 1024
+#: No distance is taken to be shorter, and no first repetition comes sooner than twice this, in seconds.
+_NEAREST: Final = 0.001
+_PATIENCE: Final = 0.01
 
 
 class RequestCounts(msgspec.Struct):
@@ -78,7 +81,7 @@ class Requests:
     def distance(self, publisher: int) -> float:
         """Seconds to those who answer for a publisher."""
         answer = self._answers.get(publisher)
-        return self._options.distance if answer is None else max(answer / 2, 1e-4)
+        return self._options.distance if answer is None else max(answer / 2, _NEAREST)
 
     def hint(self, publisher: int, round_trip: float) -> None:
         """A round trip to a publisher was measured otherwise."""
@@ -195,8 +198,9 @@ class Requests:
         loss = want.loss
         distance = self.distance(loss.publisher)
         wait = self.timer_parameters.draw(self._rng, distance, float(1 << min(want.attempt, 6)))
-        # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates.
-        wait = max(wait, 4.0 * distance)
+        # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates. And those who have
+        # the message may be farther away than those who sent it.
+        wait = max(wait, 4.0 * distance, _PATIENCE * (1 << min(want.attempt, 6)))
         want.due = now + wait
         want.deaf = now + wait / 2
         heappush(self._due, (want.due, (loss.publisher, loss.epoch, loss.sequence)))

@@ -45,7 +45,7 @@ def loss_rate_for(rate: float, round_trip: float) -> float:
 class LossIntervals:
     """The last loss intervals of one flow."""
 
-    __slots__ = ("_closed", "_current", "_event")
+    __slots__ = ("_closed", "_current", "_event", "_losses")
 
     def __init__(self) -> None:
         #: Closed intervals, newest first.
@@ -53,6 +53,8 @@ class LossIntervals:
         self._current = 0.0
         #: When the first message of the last loss event left, by the publisher's clock.
         self._event = -inf
+        #: Messages lost in it.
+        self._losses = 1
 
     @property
     def lossy(self) -> bool:
@@ -72,9 +74,13 @@ class LossIntervals:
         ``first`` is the interval to assume before the first loss ever: the one at which a TCP has the present rate.
         """
         if departure <= self._event + round_trip:
+            self._losses += 1
             return False
-        self._event = departure
-        self._closed.insert(0, max(self._current, 1.0) if self._closed else max(first, 1.0))
+        # Small messages meet several losses per event: in a short interval each counts (TFRC-SP, RFC 4828).
+        short = departure <= self._event + 2 * round_trip
+        length = self._current / self._losses if short else self._current
+        self._event, self._losses = departure, 1
+        self._closed.insert(0, max(length, 1.0) if self._closed else max(first, 1.0))
         del self._closed[len(_WEIGHTS) :]
         self._current = 1.0
         return True

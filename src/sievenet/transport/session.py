@@ -30,6 +30,7 @@ from typing import Any, Final
 import msgspec
 
 from sievenet.transport.bloom import Bits
+from sievenet.transport.doubt import Doubt
 from sievenet.transport.latch import Latch
 from sievenet.transport.wire import Header
 
@@ -66,6 +67,8 @@ class Loss(msgspec.Struct, frozen=True):
     age: float
     #: When it left, by the publisher's clock.
     departure: float
+    #: False if this is likely one of the false alarms that the record's bits are expected to raise.
+    believed: bool = True
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -121,6 +124,7 @@ class Session:
         late: str = "deliver",
         hold_lost: bool = False,
         limits: Limits | None = None,
+        doubt: Doubt | None = None,
         counts: SessionCounts | None = None,
     ) -> None:
         self.publisher = publisher
@@ -130,6 +134,7 @@ class Session:
         self.hold_lost = hold_lost
         self.counts = counts if counts is not None else SessionCounts()
         self._deliver_late = late == "deliver"
+        self._doubt = doubt
         self._limits = limits or Limits()
         self.epoch = -1
         #: Highest sequence number that is known to have been published.
@@ -276,7 +281,14 @@ class Session:
             self.counts.losses += 1
             losses.append(
                 Loss(
-                    self.publisher, self.epoch, sequence, missing.bits, missing.width, missing.age, missing.departure
+                    self.publisher,
+                    self.epoch,
+                    sequence,
+                    missing.bits,
+                    missing.width,
+                    missing.age,
+                    missing.departure,
+                    self._doubt is None or self._doubt.believe(),
                 )
             )
             if self.hold_lost:
@@ -386,6 +398,8 @@ class Session:
             if self._judged >> place & 1:
                 continue
             self._judged |= 1 << place
+            if self._doubt is not None:
+                self._doubt.judged(bits, record.width)
             for wanted in interests:
                 if wanted & bits == wanted:
                     break

@@ -9,6 +9,7 @@ so a packet costs one event however long it queues.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import pi, sin
 from random import Random
@@ -33,6 +34,7 @@ class Link:
         loss: float = 0.0,
         bandwidth: float | None = None,
         queue: int = 64_000,
+        packets: int | None = None,
         random_drop: bool = False,
     ) -> None:
         self._clock = clock
@@ -49,6 +51,9 @@ class Link:
         self._bandwidth = bandwidth
         #: Bytes that may wait.
         self.queue = queue
+        #: Packets that may wait, whatever their size (as in a pfifo); None: as many as the bytes allow.
+        self.packets = packets
+        self._waiting: deque[float] = deque()
         #: Drop early at random as the queue fills (RED), not only at its end.
         self.random_drop = random_drop
         self._free = 0.0
@@ -79,10 +84,12 @@ class Link:
         if self._bandwidth is not None:
             start = self._free if self._free > now else now
             backlog = (start - now) * self._bandwidth / 8
-            if backlog + size > self.queue or (self.random_drop and self._early(backlog)):
+            if backlog + size > self.queue or self._crowded(now) or (self.random_drop and self._early(backlog)):
                 self.dropped += 1
                 return False
             ready = self._free = start + size * 8 / self._bandwidth
+            if self.packets is not None:
+                self._waiting.append(ready)
         self.sent += 1
         self.bytes += size
         if self.loss and self._rng.random() < self.loss:
@@ -95,6 +102,13 @@ class Link:
             self._last = arrival = arrival if arrival > self._last else self._last
         self._clock.at(arrival, action, *arguments)
         return True
+
+    def _crowded(self, now: float) -> bool:
+        if self.packets is None:
+            return False
+        while self._waiting and self._waiting[0] <= now:
+            self._waiting.popleft()
+        return len(self._waiting) >= self.packets
 
     def _early(self, backlog: float) -> bool:
         share = backlog / self.queue
