@@ -43,10 +43,10 @@ class Sink:
         return self.room
 
 
-def receiving(*texts):
+def receiving(*texts, **settings):
     edge = Edge(SCHEMA)
     edge.adopt(lambda: PLAN, 8)
-    receiver = Receiver()
+    receiver = Receiver(**settings)
     receiver.enter(5, edge)
     sinks = []
     for key, text in enumerate(texts):
@@ -80,6 +80,26 @@ def test_what_no_cell_explains_is_said_so():
     receiver.take([packet(0, 255, 255)], now=2000)
     assert only.false_positives == 0
     assert receiver.statistics().unexplained == 1
+
+
+def test_blame_waits_until_it_can_be_answered_and_no_event_does():
+    ready = [False]
+    receiver, _, (near, far) = receiving("x in [0, 10] and y in [0, 10]", "x >= 128", ready=lambda: ready[0])
+    receiver.take([packet(0, 20, 20), packet(1, 200, 0)], now=2000)
+    assert (far.got, near.false_positives, receiver.statistics().false_positives) == ([200], 0, 1)
+    ready[0] = True
+    receiver.take([packet(2, 20, 5)], now=2000)
+    assert near.false_positives == 2
+
+
+def test_blame_that_waits_is_bounded_and_can_be_asked_for(monkeypatch):
+    monkeypatch.setattr("sievenet.client.receiver.PUZZLES", 3)
+    receiver, _, (near,) = receiving("x in [0, 10] and y in [0, 10]", ready=lambda: False)
+    receiver.take([packet(i, 20, 20) for i in range(5)], now=2000)
+    receiver.explain()
+    assert near.false_positives == 3
+    counts = receiver.statistics()
+    assert (counts.false_positives, counts.unexplained) == (5, 2)
 
 
 def test_malformed_bodies_and_strange_categories_are_counted_and_left_out():
@@ -156,6 +176,9 @@ class Owner:
 
     def room(self):
         self.rooms += 1
+
+    def explain(self):
+        pass
 
 
 def feed_of(owner=None, **settings):

@@ -9,10 +9,11 @@ import threading
 import sievenet
 from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
-from sievenet.daemon.daemon import Daemon, warm_up
+from sievenet.daemon.daemon import Daemon
+from sievenet.index.cover import loading
 
 # Leases in tests are shorter than loading compiled code takes.
-warm_up()
+loading.load()
 
 SCHEMA = Schema(
     "reading",

@@ -14,8 +14,9 @@ import sys
 
 from sievenet.config import load_config
 from sievenet.daemon import daemon as daemon_module
-from sievenet.daemon.daemon import Daemon, warm_up
+from sievenet.daemon.daemon import Daemon
 from sievenet.daemon.server import Server
+from sievenet.index.cover import loading
 
 
 def live(settings: dict[str, object], report: int) -> None:
@@ -43,7 +44,7 @@ def live(settings: dict[str, object], report: int) -> None:
 
 
 def main() -> None:
-    warm_up()
+    loading.load()
     say({})
     born = None
     for line in sys.stdin:

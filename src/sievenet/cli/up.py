@@ -92,7 +92,8 @@ async def _up(
     every: float,
     as_json: bool,
 ) -> None:
-    from sievenet.daemon.daemon import Daemon, warm_up
+    from sievenet.daemon.daemon import Daemon
+    from sievenet.index.cover import loading
     from sievenet.workload.samples import load_schema
 
     stop = asyncio.Event()
@@ -112,7 +113,7 @@ async def _up(
             await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts))
         else:
             # In a thread: the first subscriber should not wait for it, nor the first look.
-            stack.push_async_callback(asyncio.wait, [asyncio.create_task(asyncio.to_thread(warm_up))])
+            stack.push_async_callback(asyncio.wait, [asyncio.create_task(asyncio.to_thread(loading.load))])
         await _watch(daemon, stop, seconds, every, as_json)
 
 

@@ -76,6 +76,9 @@ class Owner(Protocol):
     def room(self) -> None:
         """There is room again in a queue that was full."""
 
+    def explain(self) -> None:
+        """Settle whose false positives they were."""
+
 
 class Feed:
     """The application's end of one subscription."""
@@ -199,6 +202,7 @@ class Feed:
 
     def statistics(self) -> FeedStatistics:
         """Counts since the subscription began."""
+        self._owner.explain()
         p50, p99 = self.latency.quantiles((0.5, 0.99))
         inbox = self._inbox
         return FeedStatistics(self._delivered, self.false_positives, inbox.dropped, inbox.waits, len(inbox), p50, p99)

@@ -39,6 +39,7 @@ from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet, publisher_of
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
+from sievenet.index.cover import loading
 
 __all__ = ["Node", "Wanted"]
 
@@ -63,7 +64,7 @@ class Node:
         self._catalog = Catalog()
         self._ledger = Ledger()
         self._outbox = Outbox(self._catalog)
-        self._receiver = Receiver()
+        self._receiver = Receiver(ready=loading.done)
         self._edges: dict[str, Edge] = {}
         self._feeds: dict[int, Feed] = {}
         self._reported = p.Report()
@@ -236,6 +237,7 @@ class Node:
         (`sievenet.client.inbox`), and `on_overflow` is told.
         """
         category, wanted = await self._wanted(what)
+        loading.begin()
         entry = self._entered("subscription", category, wanted)
         feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow)
         # Before the request: the first event may come before the answer.
@@ -270,12 +272,17 @@ class Node:
 
     def _drop(self, feed: Feed) -> None:
         entry = feed.registration
+        self.explain()
         self._feeds.pop(entry.id, None)
         self._receiver.disconnect(entry.id)
         edge = self._edges.get(entry.category)
         if edge is not None:
             edge.remove(entry.id)
         self.room()
+
+    def explain(self) -> None:
+        """Settle whose false positives they were, before somebody reads the counts."""
+        self._receiver.explain()
 
     def room(self) -> None:
         """There is room again in a queue that was full: read on."""

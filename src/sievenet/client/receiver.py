@@ -6,6 +6,9 @@
 
 Each stage counts what it takes out. When a feed must wait, the receiver holds the rest of what it was given and asks
 for no more (`blocked`); `resume` goes on where it stopped, so that nothing is lost or delivered twice.
+
+Whose cells drew a false positive in is a question for compiled code that takes a second to load. While ``ready`` says
+that it is not there yet, the question waits: no event does.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edge
@@ -25,6 +28,9 @@ from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 
 __all__ = ["Receiver", "ReceiverStatistics", "Sink"]
+
+#: False positives that wait to be explained; of more, the oldest stay unexplained.
+PUZZLES: Final = 1 << 16
 
 
 class Arrival(Protocol):
@@ -83,9 +89,17 @@ class ReceiverStatistics:
 class Receiver:
     """Everything between the data port and the feeds of one node."""
 
-    def __init__(self, decode: Callable[[Schema, bytes], Event] = decode_event, window: Window | None = None) -> None:
+    def __init__(
+        self,
+        decode: Callable[[Schema, bytes], Event] = decode_event,
+        window: Window | None = None,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._decode = decode
         self._window = window or Window()
+        self._ready = ready
+        #: False positives that are counted but not explained yet, as edges and codes.
+        self._puzzles: deque[tuple[Edge, int]] = deque()
         self._edges: dict[int, Edge] = {}
         self._sinks: dict[int, Sink] = {}
         self._held: deque[Arrival] = deque()
@@ -174,12 +188,23 @@ class Receiver:
 
     def _blame(self, edge: Edge, code: int) -> None:
         self.false_positives += 1
-        keys = edge.blame(code)
-        if not keys:
+        if len(self._puzzles) == PUZZLES:
+            self._puzzles.popleft()
             self.unexplained += 1
-        for key in keys:
-            if (sink := self._sinks.get(key)) is not None:
-                sink.false_positives += 1
+        self._puzzles.append((edge, code))
+        if self._ready():
+            self.explain()
+
+    def explain(self) -> None:
+        """Say of every false positive that waits whose cells drew it in."""
+        while self._puzzles:
+            edge, code = self._puzzles.popleft()
+            keys = edge.blame(code)
+            if not keys:
+                self.unexplained += 1
+            for key in keys:
+                if (sink := self._sinks.get(key)) is not None:
+                    sink.false_positives += 1
 
     def statistics(self) -> ReceiverStatistics:
         """Counts since the node began."""

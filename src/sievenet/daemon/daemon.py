@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from sievenet.config import Config
-from sievenet.content.filter import Filter
-from sievenet.content.schema import Attribute, Schema
+from sievenet.content.schema import Schema
 from sievenet.control.journal import Journal, MemoryJournal, SqliteJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.answers import Answers
@@ -30,11 +29,10 @@ from sievenet.daemon.service import Service
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.errors import SchemaError
-from sievenet.index.plan import Plan
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
 
-__all__ = ["Daemon", "warm_up"]
+__all__ = ["Daemon"]
 
 log = logging.getLogger("sievenet.daemon")
 
@@ -107,12 +105,6 @@ class Daemon:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def warm_up() -> None:
-    """Load the compiled parts that the first subscription needs, which takes a second; may run in a thread."""
-    schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
-    Plan.regular(schema, 4).cover(Filter(schema))
 
 
 def load_schema(path: str) -> Schema:

@@ -1,0 +1,41 @@
+"""Loading the compiled parts of covering, which takes a second or two, without keeping anybody waiting.
+
+`begin` starts a thread that loads them, once per process; `done` says whether that has ended. Code on an event loop
+asks first, and puts off what needs them.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from sievenet.content import Attribute, Filter, Schema
+
+__all__ = ["begin", "done", "load"]
+
+_loaded = threading.Event()
+_starting = threading.Lock()
+_started = False
+
+
+def load() -> None:
+    """Load them now, in this thread."""
+    from sievenet.index.plan import Plan
+
+    schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
+    Plan.regular(schema, 4).cover(Filter(schema))
+    _loaded.set()
+
+
+def begin() -> None:
+    """Load them in a thread of their own, if nobody has asked for it before."""
+    global _started
+    with _starting:
+        if _started:
+            return
+        _started = True
+    threading.Thread(target=load, name="sievenet-loading", daemon=True).start()
+
+
+def done() -> bool:
+    """Whether they are there."""
+    return _loaded.is_set()
