@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from benchmarks.__main__ import main
 from benchmarks.harness.registry import discover
 
-
 NEEDS_SPARK = {"pipeline"}
 
 
