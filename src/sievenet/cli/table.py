@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "flows": Entry("sievenet.cli.flows:flows", "Show the flow table of a switch."),
     "trace": Entry("sievenet.cli.trace:trace", "Follow an event through the network."),
     "plan": Entry("sievenet.cli.plan:plan", "Show and change index plans of a running fabric."),
+    "router": Entry("sievenet.cli.router:router", "Run a content router, or ask a running one."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check and show schemas."),

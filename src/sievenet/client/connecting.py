@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from sievenet.client.node import Node
+from sievenet.client.url import ENVIRONMENT
 
 __all__ = ["Connecting", "connect"]
 
@@ -43,5 +45,14 @@ def connect(
     Without a URL the environment's ``SIEVENET_URL`` counts, then ``sievenet://127.0.0.1:7400``. `name` must be free in
     the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
     longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe.
+
+    With ``sievenet+router://host:port`` (``sievenet+routers`` for TLS) the node is at a content router, which chooses
+    neither host nor plan; the calls are the same, and schemaless records are welcome too.
     """
+    address = url or os.environ.get(ENVIRONMENT) or ""
+    if address.startswith("sievenet+router"):
+        from sievenet.client.overlay import OverlayNode
+
+        # Not a subclass, but the same calls: what is behind them is another network.
+        return Connecting(cast("Node", OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect)))
     return Connecting(Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer))

@@ -20,7 +20,7 @@ router has told before it is in place everywhere. That is what lets ``await subs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from sievenet.content.codec import encode_filter
@@ -41,64 +41,18 @@ from sievenet.routers.messages import (
     Settle,
     Settled,
 )
+from sievenet.routers.outputs import Counts, Deliver, Output, Send, WaveDone
 from sievenet.routers.overlay import LinkStates, Record
 from sievenet.routers.routing import Catalogue, Context, Interface, Routing, Settings
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.tree import TreeRouting
+from sievenet.routers.waves import Echo, Waves
 
-__all__ = ["Deliver", "Output", "Router", "Send", "WaveDone"]
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A message for a neighbour."""
-
-    neighbour: str
-    message: FromRouter
+__all__ = ["Router"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Deliver:
-    """Events for a client."""
-
-    client: str
-    shipment: Shipment
-
-
-@dataclass(frozen=True, slots=True)
-class WaveDone:
-    """The wave of this number has come back: what was told before it is in place."""
-
-    number: int
-
-
-Output = Send | Deliver | WaveDone
-
-
-@dataclass(slots=True)
-class _Wave:
-    by: str | None
-    waiting: set[str]
-    until: float
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What a router counts."""
-
-    events: int = 0
-    delivered: int = 0
-    forwarded: int = 0
-    #: Events that came from a neighbour though neither a client here nor another neighbour wants them.
-    false_positives: int = 0
-    expired_hops: int = 0
-    malformed: int = 0
-    strangers: int = 0
-
-
-@dataclass(slots=True)
-class _Client:
-    registrations: dict[tuple[Kind, int], Registration] = field(default_factory=dict)
+#: What a client has registered.
+_Client = dict[tuple[Kind, int], Registration]
 
 
 class Router:
@@ -119,9 +73,9 @@ class Router:
         self._number = incarnation << 16
         self._version = -1
         self._beaten = self._stated = now
-        self._waves: dict[tuple[str, int], _Wave] = {}
+        self._waves = Waves()
         self._outputs: list[Output] = []
-        self.counts = _Counts()
+        self.counts = Counts()
         self._state()
 
     # -- clients --------------------------------------------------------------------------
@@ -130,14 +84,13 @@ class Router:
         """A client is there."""
         if client in self._clients:
             raise Rejected(f"The name {client} is taken")
-        self._clients[client] = _Client()
+        self._clients[client] = {}
 
     def detach(self, client: str, now: float) -> list[Output]:
         """A client is gone, with all it had registered."""
         self._context.now = now
-        known = self._clients.pop(client, None)
-        for (kind, number), _ in list(known.registrations.items()) if known else ():
-            assert known is not None
+        known = self._clients.pop(client, {})
+        for kind, number in list(known):
             self._withdraw(client, known, kind, number)
         return self._flush()
 
@@ -158,13 +111,13 @@ class Router:
     ) -> list[Output]:
         self._context.now = now
         known = self._clients[client]
-        found = known.registrations.get((kind, number))
+        found = known.get((kind, number))
         entry = Registration(kind, category, wanted)
         if found is not None:
             if found != entry:
                 raise Rejected(f"The {kind} {number} of {client} has other content already")
             return []
-        known.registrations[kind, number] = entry
+        known[kind, number] = entry
         self._table(kind, category).add(wanted, f"{self.name}/{client}/{number}")
         if kind == "subscription" and wanted.filters:
             self._context.forwarding(category).add(("client", client), wanted)
@@ -181,12 +134,12 @@ class Router:
     def _leave(self, kind: Kind, client: str, number: int, now: float) -> list[Output]:
         self._context.now = now
         known = self._clients[client]
-        if (kind, number) in known.registrations:
+        if (kind, number) in known:
             self._withdraw(client, known, kind, number)
         return self._flush()
 
     def _withdraw(self, client: str, known: _Client, kind: Kind, number: int) -> None:
-        entry = known.registrations.pop((kind, number))
+        entry = known.pop((kind, number))
         self._table(kind, entry.category).remove(entry.wanted, f"{self.name}/{client}/{number}")
         if kind == "subscription" and entry.wanted.filters:
             self._context.forwarding(entry.category).remove(("client", client), entry.wanted)
@@ -247,11 +200,6 @@ class Router:
 
     # -- neighbours -----------------------------------------------------------------------
 
-    @property
-    def neighbours(self) -> list[str]:
-        """Neighbours that are heard."""
-        return sorted(self._heard)
-
     def connected(self, neighbour: str, now: float) -> list[Output]:
         """There is a link to a neighbour: greet it, and tell it of the graph."""
         self._context.now = now
@@ -291,7 +239,7 @@ class Router:
             case Settle():
                 self._wave(message.issuer, message.number, neighbour)
             case Settled():
-                self._echo((message.issuer, message.number), neighbour)
+                self._echo(self._waves.answered(message.issuer, message.number, neighbour))
             case _:
                 self.routing.receive(neighbour, message)
 
@@ -308,9 +256,7 @@ class Router:
             return
         self.routing.lost(neighbour)
         self._state()
-        for key in list(self._waves):
-            if key in self._waves:
-                self._echo(key, neighbour)
+        self._echo(self._waves.lost(neighbour))
 
     def _greet(self, neighbour: str) -> None:
         self._context.send(neighbour, Greeting(self.states.digest(), *self.routing.greet(neighbour)))
@@ -359,24 +305,16 @@ class Router:
     def _wave(self, issuer: str, number: int, by: str | None) -> None:
         near = [n for n in self.routing.settle_to(issuer, by) if n in self._heard]
         self._flush_routing()
-        self._waves[issuer, number] = _Wave(by, set(near), self._context.now + self.settings.lease)
         for neighbour in near:
             self._context.send(neighbour, Settle(issuer, number))
-        self._echo((issuer, number), None)
+        self._echo(self._waves.start(issuer, number, by, near, self._context.now + self.settings.lease))
 
-    def _echo(self, key: tuple[str, int], neighbour: str | None) -> None:
-        wave = self._waves.get(key)
-        if wave is None:
-            return
-        if neighbour is not None:
-            wave.waiting.discard(neighbour)
-        if wave.waiting and wave.until > self._context.now:
-            return
-        del self._waves[key]
-        if wave.by is None:
-            self._outputs.append(WaveDone(key[1]))
-        else:
-            self._context.send(wave.by, Settled(*key))
+    def _echo(self, echoes: list[Echo]) -> None:
+        for issuer, number, by in echoes:
+            if by is None:
+                self._outputs.append(WaveDone(number))
+            else:
+                self._context.send(by, Settled(issuer, number))
 
     # -- time -----------------------------------------------------------------------------
 
@@ -396,8 +334,7 @@ class Router:
             self._flush_routing()
             for neighbour in self._heard:
                 self._greet(neighbour)
-        for key in list(self._waves):
-            self._echo(key, None)
+        self._echo(self._waves.expire(now))
         return self._flush()
 
     def _follow_graph(self) -> None:
@@ -423,39 +360,37 @@ class Router:
 
     def explain(self, category: int, wanted: Filter) -> dict[str, Any]:
         """Where a filter sits in the tables, and why it was or was not forwarded."""
-        found = self.routing.explain(category, wanted)
         clients = sorted(
             name
             for name, client in self._clients.items()
             if any(
                 r.kind == "subscription" and r.category == category and any(f == wanted for f in r.wanted)
-                for r in client.registrations.values()
+                for r in client.values()
             )
         )
-        return {"filter": str(wanted), "bytes": len(encode_filter(wanted)), "clients": clients, **found}
+        return {
+            "filter": str(wanted),
+            "bytes": len(encode_filter(wanted)),
+            "clients": clients,
+            **self.routing.explain(category, wanted),
+        }
 
     def statistics(self) -> dict[str, Any]:
         """Sizes and counts, as plain data."""
-        counts = self.counts
+        tests = self.routing.tests() + sum(table.tests for table in self._local.values())
+        sizes = {"clients": len(self._clients), "local": sum(map(len, self._local.values())), "covering_tests": tests}
+        overlay = self.states.overlay
         return {
             "router": self.name,
             "scheme": self.settings.scheme,
-            "neighbours": self.neighbours,
-            "routers": sorted(self.states.overlay.links),
-            "tree": list(self.states.overlay.tree_neighbours(self.name)),
-            "clients": len(self._clients),
+            "neighbours": sorted(self._heard),
+            "routers": sorted(overlay.links),
+            "tree": list(overlay.tree_neighbours(self.name)),
             "table": self.routing.size(),
-            "local": sum(len(t) for t in self._local.values()),
-            "covering_tests": self.routing.tests() + sum(t.tests for t in self._local.values()),
-            "messages": dict(sorted(self._context.counts.items())),
-            "events": counts.events,
-            "delivered": counts.delivered,
-            "forwarded": counts.forwarded,
-            "false_positives": counts.false_positives,
+            **sizes,
+            **asdict(self.counts),
             "repeated": self._seen.repeated,
-            "expired_hops": counts.expired_hops,
-            "malformed": counts.malformed,
-            "strangers": counts.strangers,
+            "messages": dict(sorted(self._context.counts.items())),
         }
 
 

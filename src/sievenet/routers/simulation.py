@@ -18,8 +18,9 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.event import Record
 from sievenet.content.filter import Subscription
 from sievenet.errors import Unavailable
-from sievenet.routers.core import Deliver, Output, Router, Send, WaveDone
+from sievenet.routers.core import Router
 from sievenet.routers.messages import FromRouter
+from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import Shipment
 

@@ -12,10 +12,11 @@ from collections.abc import Hashable
 from typing import Any
 
 from sievenet.content.filter import Filter
+from sievenet.routers.advertised import Advertised
 from sievenet.routers.channel import Holder, Teller
 from sievenet.routers.messages import ADVERTISEMENT, SUBSCRIPTION, AskWhole, Delta, Item, Whole
 from sievenet.routers.routing import Context, Interface, Rows, Settings
-from sievenet.routers.schemes import LOCAL, Advertised, Covering, Flat, Merging, Scheme, Want
+from sievenet.routers.schemes import LOCAL, Covering, Flat, Merging, Scheme, Want
 from sievenet.routers.shipment import Shipment
 
 __all__ = ["TreeRouting"]

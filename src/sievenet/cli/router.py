@@ -1,0 +1,158 @@
+"""`sievenet router`: run a content router, or ask a running one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sievenet.cli.fabric import asked, duration, run
+from sievenet.cli.output import json_option, show_json
+
+if TYPE_CHECKING:
+    from sievenet.routers.routing import Settings
+
+__all__ = ["router"]
+
+_SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp")
+
+
+@click.command()
+@click.option("--name", metavar="NAME", help="The router's name in the overlay. Default: from where it listens.")
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:7500", show_default=True, help="Where to listen.")
+@click.option("--neighbours", metavar="HOST:PORT,…", default="", help="Routers to keep a connection to.")
+@click.option("--scheme", type=click.Choice(_SCHEMES), default="covering", show_default=True, help="How to route.")
+@click.option("--advertisements", is_flag=True, help="Send subscriptions only towards overlapping advertisements.")
+@click.option("--bound", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="How imperfect mergers may be.")
+@click.option(
+    "--lease", metavar="TIME", callback=duration, default="15s", show_default=True, help="Life of soft state."
+)
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate (PEM): speak TLS.")
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
+@click.option("--tls-ca", type=click.Path(exists=True, dir_okay=False), help="Whom to trust (PEM).")
+@click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
+@click.option("--explain", "wanted", metavar="FILTER", help="Ask the router at --url where this filter sits, and why.")
+@click.option("--status", is_flag=True, help="Ask the router at --url what it does.")
+@click.option("--url", envvar="SIEVENET_URL", metavar="URL", help="A running router. Default: the one at --listen.")
+@json_option
+def router(
+    name: str | None,
+    listen: str,
+    neighbours: str,
+    scheme: str,
+    advertisements: bool,
+    bound: float,
+    lease: float,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+    seconds: float | None,
+    wanted: str | None,
+    status: bool,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Run a content router, or ask a running one.
+
+    Routers form an overlay of any shape; all of them must have the same scheme. Clients connect with
+    sievenet+router://HOST:PORT.
+
+    \b
+    Examples:
+      $ sievenet router --listen 127.0.0.1:0 --for 300ms
+      $ sievenet router --name b --listen :7501 --neighbours 127.0.0.1:7500  # needs Ctrl-C to end
+      $ sievenet router --explain 'stock: price > 420'  # needs a running router
+      $ sievenet router --status --url sievenet+router://127.0.0.1:7501  # needs a running router
+    """
+    host, port = _address(listen)
+    if wanted is not None or status:
+        where = url or f"sievenet+router://{host or '127.0.0.1'}:{port}"
+        _ask(where, wanted, as_json)
+        return
+    from sievenet.routers.routing import Settings
+
+    settings = Settings(scheme, advertisements, bound, lease)  # type: ignore[arg-type]
+    peers = [_address(each) for each in neighbours.split(",") if each.strip()]
+    run(_serve(name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), seconds))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"Expected HOST:PORT, got {text!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _contexts(
+    cert: str | None, key: str | None, authority: str | None
+) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """What to speak when called and when calling."""
+    if cert is None:
+        return None, None
+    called = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    called.load_cert_chain(cert, key)
+    calling = ssl.create_default_context(cafile=authority)
+    calling.load_cert_chain(cert, key)
+    return called, calling
+
+
+async def _serve(
+    name: str | None,
+    host: str,
+    port: int,
+    peers: list[tuple[str, int]],
+    settings: Settings,
+    tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None],
+    seconds: float | None,
+) -> None:
+    from sievenet.routers.server import RouterServer
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(number, stop.set)
+    own = name or f"router-{port}" if port else name or "router"
+    server = RouterServer(own, settings, host=host, port=port, neighbours=peers, tls=tls[0], dial_tls=tls[1])
+    async with server:
+        click.echo(f"router {own} ({settings.scheme}) is up: {server.url}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), seconds)
+        if server.dropped:
+            click.echo(f"{server.dropped} events were dropped: a connection was too slow", err=True)
+
+
+def _ask(url: str, wanted: str | None, as_json: bool) -> None:
+    found = asked(url, "status") if wanted is None else asked(url, "explain", wanted)
+    if as_json:
+        show_json(found)
+    elif wanted is None:
+        for key, value in found.items():
+            click.echo(f"{key:16} {_plain(value)}")
+    else:
+        for each in found:
+            click.echo("\n".join(_explained(each)))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def _explained(found: dict[str, Any]) -> list[str]:
+    lines = [f"{found['filter']}  ({found['scheme']}, {found['bytes']} bytes)"]
+    place = "in the table" if found.get("present") else "not in the table"
+    if "level" in found:
+        place += f", level {found['level']}" + (", a root filter" if found["root"] else "")
+    lines.append(f"  {place}; local subscribers: {_plain(found['clients'])}")
+    names = ("interfaces", "predecessors", "successors")
+    lines += [f"  {name}: {'; '.join(found[name])}" for name in names if found.get(name)]
+    lines += [f"  to {neighbour}: {verdict}" for neighbour, verdict in found["neighbours"].items()]
+    return lines

@@ -1,0 +1,270 @@
+"""A node's lasting connection to its router: connect, ask, read, and connect again after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sievenet.client.reconnect import Reconnect
+from sievenet.control.framing import Malformed, raised
+from sievenet.errors import InvalidInput, SievenetError, Unavailable
+from sievenet.routers import protocol as p
+from sievenet.routers.messages import Carried
+
+__all__ = ["DEFAULT_PORT", "Making", "OverlayLink", "is_overlay", "parse_router_url"]
+
+DEFAULT_PORT: Final = 7500
+_SCHEMES: Final = ("sievenet+router", "sievenet+routers")
+
+#: Makes the message once its number is known.
+Making = Callable[[int], msgspec.Struct]
+
+
+def is_overlay(url: str | None) -> bool:
+    """Whether a URL names a router."""
+    return url is not None and url.split("://")[0] in _SCHEMES
+
+
+def parse_router_url(url: str) -> tuple[str, int, bool]:
+    """Host, port and whether TLS is spoken.
+
+    >>> parse_router_url("sievenet+router://localhost:7501")
+    ('localhost', 7501, False)
+    """
+    try:
+        parts = urlsplit(url)
+        port = DEFAULT_PORT if parts.port is None else parts.port
+        good = parts.scheme in _SCHEMES and parts.hostname and not (parts.path.strip("/") or parts.query)
+    except ValueError:
+        good = False
+    if not good or not parts.hostname:
+        raise InvalidInput(expected="a URL such as sievenet+router://127.0.0.1:7500", got=url, where="url")
+    return parts.hostname, port, parts.scheme == "sievenet+routers"
+
+
+class OverlayLink:
+    """Keeps one connection; ``restore`` registers everything anew, ``arrived`` takes events."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str | None,
+        timeout: float,
+        reconnect: bool,
+        tls: ssl.SSLContext | None,
+        restore: Callable[[], Awaitable[None]],
+        arrived: Callable[[Carried], Awaitable[None]],
+    ) -> None:
+        self._host, self._port, secure = parse_router_url(url)
+        self._tls = tls or (ssl.create_default_context() if secure else None)
+        self.name = name
+        #: The router's name.
+        self.router = ""
+        #: Number of the next event; each connection counts from 0.
+        self.sequence = 0
+        self.timeout = timeout
+        self._again = reconnect
+        self._restore, self._arrived = restore, arrived
+        self._machine = Reconnect()
+        self._requests = count(1)
+        self._open: dict[int, asyncio.Future[Any]] = {}
+        self._reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._error: SievenetError = Unavailable("not connected")
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands and everything is registered."""
+        return self._ready.is_set()
+
+    @property
+    def losses(self) -> int:
+        """Times that the connection was lost."""
+        return self._machine.losses
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """The first connection; raises if there is none."""
+        now = asyncio.get_running_loop().time
+        self._machine.handle("begin", now())
+        await self._connect()
+        self._machine.handle("connected", now())
+        self._task = asyncio.create_task(self._supervise(), name=f"overlay link {self.name}")
+        await self.ready()
+
+    async def close(self) -> None:
+        """Say goodbye and disconnect."""
+        self._machine.handle("closed", 0.0)
+        self._ready.clear()
+        self._error = Unavailable("The node is closed")
+        if self.writer is not None and not self.writer.is_closing():
+            self.writer.write(p.frame(p.Goodbye("done")))
+            self.writer.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._fail_open()
+
+    async def _supervise(self) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            await self._hold()
+            wait = self._machine.handle("lost", now())
+            while self._again:
+                await asyncio.sleep(wait)
+                self._machine.handle("due", now())
+                try:
+                    await self._connect()
+                except SievenetError as error:
+                    self._error = error
+                    wait = self._machine.handle("failed", now())
+                else:
+                    self._machine.handle("connected", now())
+                    break
+            else:
+                return
+
+    async def _hold(self) -> None:
+        """Register everything, then read until the connection ends."""
+        reading = asyncio.create_task(self._read())
+        try:
+            try:
+                await self._restore()
+                self._ready.set()
+            except SievenetError:
+                assert self.writer is not None
+                self.writer.close()
+            self._error = await reading
+        finally:
+            reading.cancel()
+            self._ready.clear()
+            self._fail_open()
+            if self.writer is not None:
+                self.writer.close()
+
+    async def _connect(self) -> None:
+        where = f"{self._host}:{self._port}"
+        try:
+            async with asyncio.timeout(min(5.0, self.timeout)):
+                reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+                raw = writer.get_extra_info("socket")
+                if raw is not None:
+                    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                writer.write(p.frame(p.Hello(p.PROTOCOL, "client", self.name)))
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                if not 0 < size <= p.MAX_FRAME:
+                    raise Unavailable(f"No router at {where}: it speaks something else")
+                answer = msgspec.msgpack.decode(await reader.readexactly(size), type=p.Welcome | p.Failure | p.Goodbye)
+        except TimeoutError:
+            raise Unavailable(f"No router answers at {where}") from None
+        except (OSError, EOFError, msgspec.DecodeError) as error:
+            raise Unavailable(f"No router at {where}: {error}") from None
+        if not isinstance(answer, p.Welcome):
+            writer.close()
+            raise raised(answer) if isinstance(answer, p.Failure) else Unavailable(answer.reason)
+        self.name, self.router = answer.name, answer.router
+        self.sequence = 0
+        self._reader, self.writer = reader, writer
+
+    # -- requests -------------------------------------------------------------------------
+
+    async def request(self, make: Making) -> Any:
+        """Ask on the connection of now."""
+        number = next(self._requests) % (1 << 32)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._open[number] = future
+        try:
+            if self.writer is None or self.writer.is_closing():
+                raise Unavailable(f"No connection to the router: {self._error}")
+            self.writer.write(p.frame(make(number)))
+            async with asyncio.timeout(self.timeout):
+                return await future
+        except TimeoutError:
+            raise Unavailable(f"No answer from the router within {self.timeout:g} s") from None
+        finally:
+            del self._open[number]
+
+    async def call(self, make: Making) -> Any:
+        """Ask, now or as soon as the router is there again."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.timeout
+        while True:
+            await self.ready(end - loop.time())
+            try:
+                return await self.request(make)
+            except Unavailable:
+                if not self._again or loop.time() >= end or self._ready.is_set():
+                    raise
+
+    async def ready(self, timeout: float | None = None) -> None:
+        """Wait until connected; `Unavailable`, with the last reason, if that takes too long."""
+        if self._ready.is_set():
+            return
+        try:
+            if self._task is None or self._task.done():
+                raise TimeoutError
+            async with asyncio.timeout(self.timeout if timeout is None else max(0.0, timeout)):
+                await self._ready.wait()
+        except TimeoutError:
+            raise Unavailable(f"No connection to {self._host}:{self._port}: {self._error}") from None
+
+    def _fail_open(self) -> None:
+        for future in self._open.values():
+            if not future.done():
+                future.set_exception(Unavailable(str(self._error)))
+                future.exception()
+
+    # -- reading --------------------------------------------------------------------------
+
+    async def _read(self) -> SievenetError:
+        """Take messages until the connection ends; why it did."""
+        assert self._reader is not None
+        framer = p.client_framer()
+        try:
+            while data := await self._reader.read(1 << 18):
+                for message in framer.feed(data):
+                    ended = await self._take(message)
+                    if ended is not None:
+                        return ended
+        except OSError as error:
+            return Unavailable(f"Connection lost: {error}")
+        except SievenetError as error:
+            return error
+        return Unavailable("The router closed the connection")
+
+    async def _take(self, message: Any) -> SievenetError | None:
+        match message:
+            case Carried():
+                await self._arrived(message)
+            case p.Done(request, answer):
+                self._answered(request, answer)
+            case p.CategoryIs(request):
+                self._answered(request, message)
+            case p.Failure(request):
+                if request == 0:
+                    return raised(message)
+                self._answered(request, raised(message))
+            case p.Goodbye(reason):
+                return Unavailable(f"The router closed the connection: {reason}")
+            case Malformed(error=error):
+                return error
+        return None
+
+    def _answered(self, request: int, answer: Any) -> None:
+        future = self._open.get(request)
+        if future is not None and not future.done():
+            if isinstance(answer, SievenetError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

@@ -1,0 +1,399 @@
+"""The router process: connections around a `Router`.
+
+One task per connection reads frames and hands them to the core; what the core returns is written at once. Writing never
+waits: a connection has a buffer, and
+
+* while a neighbour's buffer is long, clients are not read, so TCP slows publishers down;
+* a buffer that is full takes no more events (they are counted as dropped), control messages always pass;
+* neighbours are never held back for each other, which on a cycle could stop them all.
+
+Routers dial their neighbours and are dialled by them; if both happen, the connection that the router with the smaller
+name opened stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Self
+
+from sievenet.content.batch_codec import decode_batch
+from sievenet.content.codec import decode_record, decode_schema, decode_subscription, encode_schema
+from sievenet.control.framing import Malformed, failure
+from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, SievenetError
+from sievenet.routers import protocol as p
+from sievenet.routers.core import Router
+from sievenet.routers.explaining import explain
+from sievenet.routers.messages import Carried
+from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
+from sievenet.routers.routing import Settings
+from sievenet.routers.shipment import MAX_ROWS, Shipment
+
+__all__ = ["RouterServer"]
+
+log = logging.getLogger("sievenet.routers")
+
+_CHUNK = 1 << 18
+#: Bytes in a neighbour's buffer from which on clients are not read.
+_HIGH = 1 << 22
+#: Bytes in a buffer from which on events are dropped.
+_FULL = 1 << 26
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    """One connection."""
+
+    writer: asyncio.StreamWriter
+    dialled: bool
+    role: str = ""
+    name: str = ""
+    publisher: int = 0
+    dropped: int = 0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, data: bytes, droppable: bool = False) -> bool:
+        """Write; False if the buffer is full and the data can be done without."""
+        transport = self.writer.transport
+        if transport.is_closing():
+            return False
+        if droppable and transport.get_write_buffer_size() > _FULL:
+            return False
+        self.writer.write(data)
+        return True
+
+
+class RouterServer:
+    """A router that listens. ``async with RouterServer(...)`` runs it."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        neighbours: Iterable[tuple[str, int]] = (),
+        tls: ssl.SSLContext | None = None,
+        dial_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.router = Router(name, settings, time.monotonic(), incarnation=int(time.time() * 1000))
+        self._host, self._port = host, port
+        self._dial = list(neighbours)
+        self._tls, self._dial_tls = tls, dial_tls
+        self._peers: set[_Peer] = set()
+        self._routers: dict[str, _Peer] = {}
+        self._clients: dict[str, _Peer] = {}
+        #: Names of neighbours by the address they were dialled at.
+        self._names: dict[tuple[str, int], str] = {}
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Requests that wait for the wave under way, and for the next one.
+        self._wave: int | None = None
+        self._settling: list[tuple[_Peer, int]] = []
+        self._next: list[tuple[_Peer, int]] = []
+        self._calm = asyncio.Event()
+        self._calm.set()
+        self._secret = secrets.token_bytes(16)
+        self.dropped = 0
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, self._host, self._port, ssl=self._tls)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._start(self._beat())
+        for address in self._dial:
+            self._start(self._keep(address))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        for peer in list(self._peers):
+            peer.send(p.frame(p.Goodbye("the router stops")))
+            peer.writer.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._host, self._port
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        scheme = "sievenet+router" if self._tls is None else "sievenet+routers"
+        return f"{scheme}://{self._host}:{self._port}"
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.router.settings.beat / 2)
+            self._do(self.router.tick(time.monotonic()))
+            self._calmer()
+
+    # -- connections ----------------------------------------------------------------------
+
+    async def _keep(self, address: tuple[str, int]) -> None:
+        """Dial a neighbour whenever there is no connection to it."""
+        wait = 0.05
+        while True:
+            known = self._names.get(address)
+            if known is None or known not in self._routers:
+                try:
+                    async with asyncio.timeout(5.0):
+                        reader, writer = await asyncio.open_connection(*address, ssl=self._dial_tls)
+                except (OSError, TimeoutError) as error:
+                    log.debug("%s: no neighbour at %s: %s", self.router.name, address, error)
+                else:
+                    wait = 0.05
+                    peer = self._enter(writer, dialled=True)
+                    peer.send(p.frame(p.Hello(p.PROTOCOL, "router", self.router.name)))
+                    await self._serve(reader, peer, address)
+            await asyncio.sleep(wait)
+            wait = min(1.0, 2 * wait)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._serve(reader, self._enter(writer, dialled=False), None)
+
+    def _enter(self, writer: asyncio.StreamWriter, dialled: bool) -> _Peer:
+        raw = writer.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = _Peer(writer, dialled)
+        self._peers.add(peer)
+        return peer
+
+    async def _serve(self, reader: asyncio.StreamReader, peer: _Peer, address: tuple[str, int] | None) -> None:
+        framer = p.PeerFramer()
+        try:
+            while data := await reader.read(_CHUNK):
+                for message in framer.feed(data):
+                    if peer.role:
+                        self._message(peer, message)
+                    elif self._greeted(peer, message, address) == "router":
+                        framer.widen()
+                if peer.writer.is_closing():
+                    break
+                if peer.role == "client" and not self._calm.is_set():
+                    await self._calm.wait()
+        except (CodecError, Rejected) as error:
+            peer.send(p.frame(failure(0, error)))
+        except (OSError, ConnectionError) as error:
+            log.debug("%s: connection of %s: %s", self.router.name, peer.name, error)
+        finally:
+            self._leave(peer)
+
+    def _leave(self, peer: _Peer) -> None:
+        self._peers.discard(peer)
+        peer.writer.close()
+        if self._routers.get(peer.name) is peer and peer.role == "router":
+            del self._routers[peer.name]
+            self._do(self.router.lost(peer.name, time.monotonic()))
+        if self._clients.get(peer.name) is peer and peer.role == "client":
+            del self._clients[peer.name]
+            self._do(self.router.detach(peer.name, time.monotonic()))
+        self._calmer()
+
+    def _greeted(self, peer: _Peer, message: Any, address: tuple[str, int] | None) -> str:
+        """The first message of a connection; the role that it gives the other side."""
+        match message:
+            case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
+                raise Rejected(f"Expected version {p.PROTOCOL} of the router protocol, got {protocol}")
+            case p.Hello(role="client", name=name):
+                name = name or f"client-{secrets.token_hex(4)}"
+                self.router.attach(name)
+                peer.role, peer.name = "client", name
+                unique = f"{self.router.name}/{name}/{secrets.token_hex(8)}".encode()
+                peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
+                self._clients[name] = peer
+                self._write(peer, p.Welcome(p.PROTOCOL, self.router.name, name, peer.publisher))
+            case p.Hello(role="router", name=str(name)) if not peer.dialled:
+                self._linked(peer, name, preferred=name < self.router.name)
+                self._write(peer, p.Welcome(p.PROTOCOL, self.router.name, self.router.name))
+                self._do(self.router.connected(name, time.monotonic()))
+            case p.Welcome(router=name) if peer.dialled:
+                if address is not None:
+                    self._names[address] = name
+                self._linked(peer, name, preferred=self.router.name < name)
+                self._do(self.router.connected(name, time.monotonic()))
+            case Malformed(error=error):
+                raise CodecError(str(error))
+            case p.Goodbye() | p.Failure():
+                peer.writer.close()
+            case _:
+                raise CodecError(expected="Hello", got=type(message).__name__, where="connection")
+        return peer.role
+
+    def _linked(self, peer: _Peer, name: str, preferred: bool) -> None:
+        if name == self.router.name:
+            raise Rejected(f"A router named {name} cannot be its own neighbour")
+        before = self._routers.get(name)
+        if before is not None:
+            if not preferred:
+                raise Rejected(f"There is a connection between {name} and {self.router.name} already")
+            before.role = "replaced"
+            before.writer.close()
+        peer.role, peer.name = "router", name
+        self._routers[name] = peer
+
+    # -- messages -------------------------------------------------------------------------
+
+    def _message(self, peer: _Peer, message: Any) -> None:
+        if isinstance(message, Malformed):
+            self._write(peer, failure(message.request, message.error))
+            return
+        if peer.role == "router":
+            if isinstance(message, p.Goodbye):
+                peer.writer.close()
+            else:
+                self._do(self.router.receive(peer.name, message, time.monotonic()))
+            return
+        try:
+            self._request(peer, message)
+        except SievenetError as error:
+            self._write(peer, failure(message.request, error))
+
+    def _request(self, peer: _Peer, message: Any) -> None:
+        router, now = self.router, time.monotonic()
+        match message:
+            case p.Publish():
+                self._do(router.publish(peer.name, self._shipment(peer, message), now))
+            case p.Register(request, data):
+                schema = decode_schema(data)
+                self._write(peer, p.CategoryIs(request, router.register(schema), data))
+            case p.LookUp(request, name):
+                category, schema = router.catalogue.named(name)
+                self._write(peer, p.CategoryIs(request, category, encode_schema(schema)))
+            case p.Subscribe(request, number, category, content):
+                wanted = decode_subscription(self._schema(category), content)
+                self._do(router.subscribe(peer.name, number, category, wanted, now))
+                self._settle(peer, request)
+            case p.Advertise(request, number, category, content):
+                wanted = decode_subscription(self._schema(category), content)
+                self._do(router.advertise(peer.name, number, category, wanted, now))
+                self._settle(peer, request)
+            case p.Unsubscribe(request, number):
+                self._do(router.unsubscribe(peer.name, number, now))
+                self._write(peer, p.Done(request))
+            case p.Unadvertise(request, number):
+                self._do(router.unadvertise(peer.name, number, now))
+                self._write(peer, p.Done(request))
+            case p.Ask(request, about, of):
+                self._write(peer, p.Done(request, self._answer(about, of)))
+            case p.Goodbye():
+                peer.writer.close()
+            case _:
+                raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
+
+    def _schema(self, category: int) -> Any:
+        schemas = self.router.catalogue.schemas
+        if category not in schemas:
+            raise SchemaError(expected="a registered category", got=category)
+        return schemas[category]
+
+    def _answer(self, about: str, of: str) -> Any:
+        if about == "status":
+            return {**self.router.statistics(), "dropped": self.dropped, "peers": len(self._peers)}
+        if about == "explain":
+            return explain(self.router, of)
+        raise InvalidInput(expected="status or explain", got=about, where="ask")
+
+    def _shipment(self, peer: _Peer, message: p.Publish) -> Shipment:
+        schema = self._schema(message.category)
+        events: Any
+        if schema is None:
+            events = tuple(map(decode_record, message.records))
+        else:
+            events = decode_batch(schema, message.batch)
+        if not 0 < len(events) <= MAX_ROWS:
+            raise CodecError(expected=f"1 to {MAX_ROWS} events", got=len(events), where="publish")
+        return Shipment.publish(
+            self.router.name, peer.publisher, message.category, message.first, message.departure, events
+        )
+
+    # -- settling -------------------------------------------------------------------------
+
+    def _settle(self, peer: _Peer, request: int) -> None:
+        """Answer a request when the overlay knows of it; requests share waves."""
+        self._next.append((peer, request))
+        if self._wave is None:
+            self._start_wave()
+
+    def _start_wave(self) -> None:
+        self._settling, self._next = self._next, []
+        # The number is known before its wave can be done, even where there are no neighbours.
+        self._wave, outputs = self.router.settle(time.monotonic())
+        self._do(outputs)
+
+    def _wave_done(self, number: int) -> None:
+        if number != self._wave:
+            return
+        self._wave = None
+        for peer, request in self._settling:
+            self._write(peer, p.Done(request))
+        self._settling = []
+        if self._next:
+            self._start_wave()
+
+    # -- outputs --------------------------------------------------------------------------
+
+    def _write(self, peer: _Peer, message: Any) -> None:
+        peer.send(p.frame(message))
+
+    def _do(self, outputs: Sequence[Output]) -> None:
+        encoded: dict[int, bytes] = {}
+        for output in outputs:
+            match output:
+                case Deliver(client, shipment):
+                    data = encoded.get(id(shipment))
+                    if data is None:
+                        data = encoded[id(shipment)] = p.frame(shipment.message())
+                    peer = self._clients.get(client)
+                    if peer is not None and not peer.send(data, droppable=True):
+                        peer.dropped += len(shipment)
+                        self.dropped += len(shipment)
+                case Send(neighbour, message):
+                    near = self._routers.get(neighbour)
+                    if near is not None:
+                        self._to_router(near, message)
+                case WaveDone(number):
+                    self._wave_done(number)
+
+    def _to_router(self, peer: _Peer, message: Any) -> None:
+        carried = isinstance(message, Carried)
+        if not peer.send(p.frame(message), droppable=carried) and carried:
+            self.dropped += len(message.sequences) // 8
+        if peer.writer.transport.get_write_buffer_size() > _HIGH:
+            self._calm.clear()
+            asyncio.get_running_loop().call_later(0.002, self._calmer)
+
+    def _calmer(self) -> None:
+        """Read clients again once no neighbour's buffer is long."""
+        if self._calm.is_set():
+            return
+        sizes = [peer.writer.transport.get_write_buffer_size() for peer in self._routers.values()]
+        if max(sizes, default=0) <= _HIGH // 2:
+            self._calm.set()
+        else:
+            asyncio.get_running_loop().call_later(0.002, self._calmer)

@@ -1,0 +1,296 @@
+"""Routers and clients over real sockets on loopback."""
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+import sievenet
+from sievenet.cli import main as command
+from sievenet.client.overlay import OverlayNode
+from sievenet.client.overlay_link import parse_router_url
+from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
+from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, Unavailable
+from sievenet.routers import protocol as p
+from sievenet.routers.routing import Settings
+from sievenet.routers.server import RouterServer
+from tests.fabric.harness import eventually
+
+STOCK = Schema(
+    "ticks",
+    (
+        Attribute("symbol", "str"),
+        Attribute("price", "float", lo=0.0, hi=1e6),
+        Attribute("volume", "int", lo=0, hi=10**9),
+    ),
+)
+
+
+def tick(symbol="IBM", price=1.0, volume=1, payload=b""):
+    return Event(STOCK, (symbol, price, volume), payload)
+
+
+@contextlib.asynccontextmanager
+async def chain(count, settings=None, **options):
+    """Routers in a row; each dials the one before."""
+    async with contextlib.AsyncExitStack() as stack:
+        routers = []
+        for i in range(count):
+            near = [routers[-1].address] if routers else []
+            server = RouterServer(f"r{i}", settings or Settings(lease=4.0), neighbours=near, **options)
+            routers.append(await stack.enter_async_context(server))
+        await eventually(lambda: all(len(r.router.states.overlay.links) == count for r in routers))
+        await eventually(
+            lambda: all(r.router.states.overlay.tree_neighbours(r.router.name) or count == 1 for r in routers)
+        )
+        yield routers
+
+
+@pytest.mark.parametrize("scheme", ["covering", "cbcb", "bdrp"])
+def test_events_cross_a_chain(scheme):
+    async def main():
+        async with (
+            chain(3, Settings(scheme, lease=4.0)) as routers,
+            sievenet.connect(routers[0].url, name="pub") as pub,
+            sievenet.connect(routers[2].url) as sub,
+        ):
+            await pub.schema(STOCK)
+            await pub.advertise("ticks")
+            await sub.schema(STOCK)
+            feed = await sub.subscribe('ticks: price > 10 and symbol = "IBM"')
+            other = await sub.subscribe(Filter(STOCK, {"volume": ValueSet.interval(5, None)}))
+            events = [tick(price=5.0 + i, volume=i, payload=b"x" * i) for i in range(10)]
+            await pub.publish(events[0])
+            assert await pub.publish_many(events[1:]) == 9
+            got = [await feed.__anext__() for _ in range(4)]
+            assert got == events[6:]
+            assert [await other.__anext__() for _ in range(5)] == events[5:]
+            assert other.statistics().delivered == 5
+            assert pub.name == "pub"
+            assert pub.host == "r0"
+            assert sub.connected
+            assert sub.statistics()["delivered"] == 9
+            assert pub.statistics()["published"] == 10
+            await feed.close()
+            status = await sub.ask("status")
+            assert status["routers"] == ["r0", "r1", "r2"]
+
+    asyncio.run(main())
+
+
+def test_schemaless_records_and_callbacks():
+    async def main():
+        async with chain(2) as routers:
+            got = []
+            async with sievenet.connect(routers[1].url) as sub, sievenet.connect(routers[0].url) as pub:
+                feed = await sub.subscribe("price > 3 and name exists", got.append)
+                advertisement = await pub.advertise(Filter(None))
+                records = [Record({"price": 4}), Record({"price": 5, "name": "x"}), Record({"price": 1, "name": "y"})]
+                await pub.publish_many(records)
+                await pub.publish(Record({"price": 9.5, "name": "z"}))
+                await eventually(lambda: len(got) == 2)
+                assert got == [records[1], Record({"price": 9.5, "name": "z"})]
+                await advertisement.close()
+                with pytest.raises(Rejected, match="advertised"):
+                    await pub.publish(records[0])
+                await sub.unsubscribe(feed)
+
+    asyncio.run(main())
+
+
+def test_bad_requests_are_answered_and_disturb_nobody():
+    async def main():
+        async with chain(1) as (router,), sievenet.connect(router.url, name="a") as node:
+            with pytest.raises(Rejected, match="taken"):
+                await sievenet.connect(router.url, name="a", reconnect=False)
+            with pytest.raises(SchemaError, match="nosuch"):
+                await node.subscribe("nosuch: x > 1")
+            with pytest.raises(InvalidInput, match="status or explain"):
+                await node.ask("nonsense")
+            with pytest.raises(SchemaError):
+                await node.publish_many([tick()])
+            with pytest.raises(InvalidInput):
+                await node.subscribe(17)
+            assert await node.publish_many([]) == 0
+            link = node._link
+            with pytest.raises(CodecError):
+                await link.request(lambda number: p.Register(number, b"\xff\xff"))
+            with pytest.raises(SchemaError, match="category"):
+                await link.request(lambda number: p.Subscribe(number, 1, 12345, b""))
+            with pytest.raises(CodecError, match="request of a client"):
+                await link.request(lambda number: p.Hello(1, "client", "b", number))
+            assert node.connected
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\2\xc1\xc1",
+        p.frame(p.Done(1)),
+        p.frame(p.Hello(99, "client")),
+        p.frame(p.Ask(1, "status")),
+    ],
+    ids=["length", "garbage", "not-hello", "version", "early"],
+)
+def test_strangers_are_turned_away(data):
+    async def main():
+        async with chain(1) as (router,):
+            reader, writer = await asyncio.open_connection(*router.address)
+            writer.write(data)
+            async with asyncio.timeout(5):
+                answer = await reader.read()
+            assert b"Failure" in answer
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_clients_come_back_to_a_router_that_was_restarted():
+    async def main():
+        first = RouterServer("r", Settings(lease=4.0))
+        await first.__aenter__()
+        _, port = first.address
+        async with sievenet.connect(first.url) as node:
+            await node.schema(STOCK)
+            await node.advertise("ticks")
+            feed = await node.subscribe("ticks: price > 1")
+            await first.__aexit__()
+            await eventually(lambda: not node.connected)
+            async with RouterServer("r", Settings(lease=4.0), port=port):
+                await eventually(lambda: node.connected)
+                await node.publish(tick(price=2.0))
+                assert (await feed.next()).event == tick(price=2.0)
+                assert node.statistics()["losses"] == 1
+        with pytest.raises(Unavailable, match="No router"):
+            await sievenet.connect(first.url, reconnect=False)
+
+    asyncio.run(main())
+
+
+def test_neighbours_that_vanish_are_routed_around():
+    """A ring of four: when one router stops, events take the other way."""
+
+    async def main():
+        settings = Settings(lease=2.0)
+        async with contextlib.AsyncExitStack() as stack:
+            routers = []
+            for i in range(4):
+                near = [routers[-1].address] if routers else []
+                if i == 3:
+                    near.append(routers[0].address)
+                routers.append(await stack.enter_async_context(RouterServer(f"r{i}", settings, neighbours=near)))
+            await eventually(lambda: all(len(r.router.states.overlay.links.get("r0", ())) == 2 for r in routers))
+            pub = await stack.enter_async_context(sievenet.connect(routers[0].url))
+            sub = await stack.enter_async_context(sievenet.connect(routers[2].url))
+            await pub.schema(STOCK)
+            await pub.advertise("ticks")
+            feed = await sub.subscribe(STOCK)
+            await pub.publish(tick(price=1.0))
+            assert (await feed.next()).event == tick(price=1.0)
+            path = routers[0].router.states.overlay
+            middle = next(
+                r for r in routers if r.router.name in ("r1", "r3") and r.router.name in path.tree_neighbours("r0")
+            )
+            await middle.__aexit__()
+            left = [r for r in routers if r is not middle]
+            await eventually(
+                lambda: all(
+                    middle.router.name not in r.router.states.overlay.tree_neighbours(r.router.name) for r in left
+                )
+            )
+            await sub.unsubscribe(await sub.subscribe("ticks: price > 5"))  # a wave: everybody is up to date
+            await asyncio.sleep(0)
+            await pub.publish(tick(price=2.0))
+            assert (await feed.next()).event == tick(price=2.0)
+
+    asyncio.run(main())
+
+
+def test_a_full_queue_that_waits_holds_the_publisher():
+    async def main():
+        async with (
+            chain(2) as routers,
+            sievenet.connect(routers[0].url) as pub,
+            sievenet.connect(routers[1].url) as sub,
+        ):
+            await pub.schema(STOCK)
+            await pub.advertise(STOCK)
+            feed = await sub.subscribe(STOCK, queue=10, when_full="wait")
+            await pub.publish_many(EventBatch.from_events(STOCK, [tick(volume=i) for i in range(500)]))
+            got = [(await feed.next()).event.values[2] for _ in range(500)]
+            assert got == list(range(500))
+
+    asyncio.run(main())
+
+
+def test_explain_and_status_from_the_shell():
+    async def main():
+        async with (
+            chain(3) as routers,
+            sievenet.connect(routers[0].url) as one,
+            sievenet.connect(routers[0].url) as two,
+        ):
+            await one.schema(STOCK)
+            await one.subscribe("ticks: price > 10")
+            await two.subscribe("ticks: price > 20")
+
+            def shell(*words):
+                return CliRunner().invoke(command, ["router", *words])
+
+            wide = await asyncio.to_thread(shell, "--url", routers[0].url, "--explain", "ticks: price > 10")
+            narrow = await asyncio.to_thread(shell, "--url", routers[0].url, "--explain", "ticks: price > 20")
+            status = await asyncio.to_thread(shell, "--url", routers[1].url, "--status", "--json")
+            return wide, narrow, status
+
+    wide, narrow, status = asyncio.run(main())
+    assert wide.exit_code == narrow.exit_code == status.exit_code == 0, wide.output
+    assert "to r1: forwarded" in wide.output
+    assert "a root filter" in wide.output
+    assert "price > 10" in narrow.output
+    assert "and covers it" in narrow.output
+    assert '"r0"' in status.output
+
+
+def test_commands_refuse_bad_addresses():
+    result = CliRunner().invoke(command, ["router", "--listen", "nowhere"])
+    assert result.exit_code != 0
+    assert "HOST:PORT" in result.output
+    for url in ("sievenet+router://", "sievenet+router://h:99999", "http://h", "sievenet+router://h/x"):
+        with pytest.raises(InvalidInput, match="a URL such as"):
+            parse_router_url(url)
+
+
+def test_tls(tmp_path):
+    """Routers and clients speak TLS with a certificate of their own."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    making += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    try:
+        subprocess.run(making, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs openssl")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(cert, key)
+    client = ssl.create_default_context(cafile=str(cert))
+
+    async def main():
+        async with chain(2, tls=server, dial_tls=client) as routers:
+            assert routers[0].url.startswith("sievenet+routers://")
+            sub = await OverlayNode(routers[0].url, tls=client).start()
+            pub = await OverlayNode(routers[1].url, tls=client).start()
+            await pub.advertise(STOCK)
+            feed = await sub.subscribe(STOCK)
+            await pub.publish(tick())
+            assert await feed.__anext__() == tick()
+            await pub.close()
+            await sub.close()
+            with pytest.raises(Unavailable):
+                await OverlayNode(routers[0].url, reconnect=False, timeout=5).start()
+
+    asyncio.run(main())
