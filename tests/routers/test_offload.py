@@ -1,6 +1,9 @@
 """Offloading: with clients that are good, slow, silent, dead or lying, the table is as brute force has it."""
 
 import random
+import subprocess
+import sys
+import time
 
 import msgspec
 import pytest
@@ -8,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Filter, Record, Schema, ValueSet, encode_filter
+from sievenet.routers.messages import category_of
 from sievenet.routers.offload.choosing import Chooser
 from sievenet.routers.offload.fixed import Assign, Claim, FixedSet, Placer
 from sievenet.routers.offload.hiding import Disguise
 from sievenet.routers.offload.messages import Answer, Compute, Computed, Relations, VectorUpdate, encode_answer
 from sievenet.routers.offload.rto import Ask, Offloader, RtoSettings
+from sievenet.routers.offload.shell import Joined, Workers
 from sievenet.routers.offload.tables import ForestTable, PosetTable
 from sievenet.routers.offload.vectors import Vectors
 from sievenet.routers.offload.voting import STRIKES, Standing, majority
@@ -79,11 +84,9 @@ class Pool:
 
 
 def fill(filters, kinds, *, forest=False, eliminate=False, interfaces=3, **options):
-    def make(on_level):
-        return (ForestTable if forest else PosetTable)(eliminate=eliminate, on_level=on_level)
-
+    table = (ForestTable if forest else PosetTable)(eliminate=eliminate)
     ticks = iter(range(10**9))
-    offloader = Offloader(make, 1, RtoSettings(**{"mode": "always", **options}), cpu=lambda: next(ticks) * 1e-6)
+    offloader = Offloader(table, 1, RtoSettings(**{"mode": "always", **options}), cpu=lambda: next(ticks) * 1e-6)
     pool = Pool(offloader, kinds)
     wanted = {}
     for i, box in enumerate(filters):
@@ -170,7 +173,7 @@ def test_nobody_there_means_searching():
 
 
 def test_clients_that_leave_in_the_middle_are_not_waited_for():
-    offloader = Offloader(lambda on: PosetTable(on_level=on), 1, RtoSettings(batch=2, mode="always"), cpu=lambda: 0.0)
+    offloader = Offloader(PosetTable(), 1, RtoSettings(batch=2, mode="always"), cpu=lambda: 0.0)
     for box in boxes(6, 7):
         offloader.submit(box, 0, 0.0)
     for name in ("a", "b"):
@@ -188,7 +191,7 @@ def test_clients_that_leave_in_the_middle_are_not_waited_for():
 
 def test_removals_while_a_batch_is_under_way():
     """Answers that speak of filters which are gone meanwhile are still of use."""
-    offloader = Offloader(lambda on: PosetTable(on_level=on), 1, RtoSettings(batch=8, mode="always"), cpu=lambda: 0.0)
+    offloader = Offloader(PosetTable(), 1, RtoSettings(batch=8, mode="always"), cpu=lambda: 0.0)
     before = list(dict.fromkeys(boxes(40, 9)))
     for box in before:
         offloader.submit(box, 0, 0.0)
@@ -211,14 +214,14 @@ def test_vectors_are_sent_once_and_then_as_changes():
     for i, box in enumerate(filters[300:340]):
         pool.serve(offloader.submit(box, i, 400.0), 400.0)
     later = (pool.bytes - before) / 4
-    whole = 2 * sum(len(d) for v in offloader.vectors for d in v.members.values())
+    whole = 2 * sum(len(d or b"") for v in offloader.vectors for d in v.members.values())
     assert later < whole
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.booleans()), max_size=60), st.integers(1, 5))
 def test_vectors_follow_the_levels(moves, size):
-    vectors = Vectors(size, lambda number: b"%d" % number)
+    vectors = Vectors(size)
     levels = {}
     mirror = {}
     for number, level, gone in moves:
@@ -238,12 +241,12 @@ def test_vectors_follow_the_levels(moves, size):
             assert {levels[n] for n in vector.members} == {vector.level}
             # A client that follows the updates has the same members, from whatever version it starts.
             version, members = mirror.get(vector.id, (0, {}))
-            update = vector.update(version)
+            update = vector.update(version, lambda number: b"%d" % number)
             members = dict(members) if update.base else {}
             for each in update.removed:
                 del members[each]
             members.update(update.added)
-            assert members == vector.members
+            assert members == {n: b"%d" % n for n in vector.members}
             if number % 3:
                 mirror[vector.id] = (update.version, members)
     assert sorted(n for v in vectors for n in v.members) == sorted(levels)
@@ -270,7 +273,7 @@ def test_chooser_takes_the_cheaper_way_and_looks_again():
     assert chooser.choose(5) == "plain"
     costs = {"plain": 1.0, "offload": 3.0}
     ways = []
-    for step in range(400):
+    for step in range(600):
         if step == 200:
             costs["plain"] = 50.0
         way = chooser.choose(100)
@@ -278,6 +281,9 @@ def test_chooser_takes_the_cheaper_way_and_looks_again():
         chooser.cost(way, 10 * costs[way], 10)
     assert ways[:200].count("offload") < 12
     assert ways[300:].count("plain") < 8
+    quick = Chooser(least=10, floor=1.0)
+    quick.cost(quick.choose(100), 0.5, 1)
+    assert quick.choose(100) == "plain"
     assert chooser.best == "offload"
     assert set(chooser.costs()) == {"plain", "offload"}
 
@@ -289,7 +295,7 @@ def test_auto_mode_avoids_what_does_not_pay():
         clock[0] += 1.0
         return clock[0]
 
-    offloader = Offloader(lambda on: PosetTable(on_level=on), 1, RtoSettings(batch=5), cpu=cpu)
+    offloader = Offloader(PosetTable(), 1, RtoSettings(batch=5), cpu=cpu)
     pool = Pool(offloader, GOOD)
     for i, box in enumerate(boxes(2000, 12)):
         # Each look at the clock costs a second: offloading looks more often, so it never pays here.
@@ -337,7 +343,7 @@ def test_offloading_in_disguise():
     check_poset(offloader.table.poset, wanted)
     assert offloader.counts.offloaded > 50
     long = Filter(None, {"s": ValueSet.of("x" * 4000)})
-    hidden = Offloader(lambda on: PosetTable(on_level=on), 0, RtoSettings(batch=1, secret=b"k"), cpu=lambda: 0.0)
+    hidden = Offloader(PosetTable(), 0, RtoSettings(batch=1, secret=b"k"), cpu=lambda: 0.0)
     hidden.join("a")
     assert hidden.submit(Filter(None, {"s": ValueSet.of("y")}), 0, 0.0) == []
     with pytest.raises(ValueError, match="disguise"):
@@ -406,3 +412,44 @@ def test_worker_forgets_what_it_did_not_use():
 
 def encoded(i):
     return encode_filter(Filter(PLANE, {"x": ValueSet.of(i)}))
+
+
+def test_worker_processes():
+    """Real processes, one of them lying and one silent: the table is right, and bytes and messages are counted."""
+    workers = Workers([WIDE])
+    command = [sys.executable, "-m", "sievenet.routers.offload.shell", *map(str, workers.address)]
+    options = ([], [], [], ["--lying"], ["--silent"], ["--slow", "0.01"])
+    started = [subprocess.Popen([*command, f"w{i}", *each]) for i, each in enumerate(options)]
+    try:
+        settings = RtoSettings(batch=5, vector=20, mode="always", timeout=0.3, copies=3)
+        offloader = Offloader(PosetTable(), category_of(WIDE), settings, cpu=time.process_time)
+        wanted = {}
+        joined = 0
+        while joined < len(options):
+            for name, message in workers.poll(5.0):
+                assert isinstance(message, Joined)
+                offloader.join(name)
+                joined += 1
+        for i, box in enumerate(boxes(60, 16)):
+            wanted.setdefault(box, set()).add(i)
+            workers.ask(offloader.submit(box, i, time.monotonic()))
+            if i == 40:
+                started[0].kill()
+        workers.ask(offloader.flush(time.monotonic()))
+        end = time.monotonic() + 30
+        while offloader.waiting:
+            assert time.monotonic() < end
+            for name, message in workers.poll(0.05):
+                if isinstance(message, Computed):
+                    workers.ask(offloader.answered(name, message, time.monotonic()))
+                else:
+                    workers.ask(offloader.leave(name, time.monotonic()))
+            workers.ask(offloader.tick(time.monotonic()))
+        check_poset(offloader.table.poset, wanted)
+        assert offloader.counts.offloaded > 20
+        assert workers.sent_bytes > 1000
+        assert workers.received_messages > 10
+    finally:
+        workers.close()
+        for each in started:
+            each.wait(timeout=10)

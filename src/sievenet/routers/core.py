@@ -27,8 +27,6 @@ from sievenet.content.codec import encode_filter
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Rejected, SievenetError
-from sievenet.routers.bdrp import BdrpRouting
-from sievenet.routers.cbcb import CbcbRouting
 from sievenet.routers.forwarding import Seen
 from sievenet.routers.local import Kind, LocalTable, Registration
 from sievenet.routers.messages import (
@@ -45,7 +43,7 @@ from sievenet.routers.outputs import Counts, Deliver, Output, Send, WaveDone
 from sievenet.routers.overlay import LinkStates, Record
 from sievenet.routers.routing import Catalogue, Context, Interface, Routing, Settings
 from sievenet.routers.shipment import Shipment
-from sievenet.routers.tree import TreeRouting
+from sievenet.routers.strategies import make_routing
 from sievenet.routers.waves import Echo, Waves
 
 __all__ = ["Router"]
@@ -64,7 +62,7 @@ class Router:
         self.states = LinkStates(name, self.settings.lease)
         self.catalogue = Catalogue()
         self._context = Context(name, self.settings, self.states, self.catalogue, incarnation, now=now)
-        self.routing: Routing = _routing(self._context)
+        self.routing: Routing = make_routing(self._context)
         self._local: dict[tuple[int, int], LocalTable] = {}
         self._clients: dict[str, _Client] = {}
         #: Neighbours and when they were heard last.
@@ -392,13 +390,3 @@ class Router:
             "repeated": self._seen.repeated,
             "messages": dict(sorted(self._context.counts.items())),
         }
-
-
-def _routing(context: Context) -> Routing:
-    match context.settings.scheme:
-        case "cbcb":
-            return CbcbRouting(context)
-        case "bdrp":
-            return BdrpRouting(context)
-        case _:
-            return TreeRouting(context)

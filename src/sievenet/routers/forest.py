@@ -78,6 +78,13 @@ class Forest:
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes.values())
 
+    def watch(self, on_level: OnLevel | None) -> None:
+        """Tell of every change of a level, beginning with what is there."""
+        self._on_level = on_level
+        if on_level is not None:
+            for each in self.nodes.values():
+                on_level(each.id, None, each.level)
+
     def get(self, wanted: Filter) -> Node | None:
         """The node of an equal filter."""
         number = self._numbers.get(wanted)

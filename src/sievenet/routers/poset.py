@@ -78,6 +78,13 @@ class Poset:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
 
+    def watch(self, on_level: OnLevel | None) -> None:
+        """Tell of every change of a level, beginning with what is there."""
+        self._on_level = on_level
+        if on_level is not None:
+            for each in self.entries.values():
+                on_level(each.id, None, each.level)
+
     def get(self, wanted: Filter) -> Entry | None:
         """The entry of an equal filter."""
         number = self._numbers.get(wanted)

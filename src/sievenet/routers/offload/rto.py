@@ -35,7 +35,7 @@ from sievenet.routers.offload.messages import (
     decode_answer,
     decode_pairs,
 )
-from sievenet.routers.offload.tables import OnLevel, Table
+from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.vectors import Vectors
 from sievenet.routers.offload.voting import Standing, majority
 from sievenet.routers.offload.worker import input_pairs, related
@@ -99,7 +99,7 @@ class Offloader:
 
     def __init__(
         self,
-        make_table: Callable[[OnLevel], Table],
+        table: Table,
         category: int,
         settings: RtoSettings | None = None,
         *,
@@ -108,10 +108,12 @@ class Offloader:
         self.settings = settings or RtoSettings()
         self._category = 0 if self.settings.secret else category
         self._disguise = Disguise(self.settings.secret) if self.settings.secret else None
-        self.vectors = Vectors(self.settings.vector, self._encoded)
         #: Bytes of filters that are on their way into the table.
         self._bytes: dict[Filter, bytes] = {}
-        self.table = make_table(self.vectors.moved)
+        self.table = table
+        self.vectors = Vectors(self.settings.vector)
+        #: Whether the vectors follow the table: from the first batch that is offloaded on.
+        self._watching = False
         self.standing = Standing()
         self.chooser = Chooser()
         self._cpu = cpu
@@ -204,9 +206,7 @@ class Offloader:
         return self.chooser.choose(len(self.table))
 
     def _search(self, wanted: Filter, interface: Hashable) -> None:
-        self._bytes.setdefault(wanted, b"")
         self.table.insert(wanted, interface)
-        self._bytes.pop(wanted, None)
         self.counts.searched += 1
 
     def _encoded(self, number: int) -> bytes:
@@ -220,14 +220,17 @@ class Offloader:
 
     def _launch(self, inputs: list[tuple[Filter, Hashable]], now: float) -> tuple[_Job, list[Ask]] | None:
         """Questions about some inputs; ``None`` if there is nothing to ask, or a filter that cannot be hidden."""
+        if not self._watching:
+            self._watching = True
+            self.table.watch(self.vectors.moved)
         if not len(self.vectors):
             return None
         try:
             encoded = [self._encode(wanted) for wanted, _ in inputs]
         except FilterError:
             return None
-        for (wanted, _), data in zip(inputs, encoded, strict=True):
-            self._bytes[wanted] = data
+        # Clients are sent the same filters again when they are in the table.
+        self._bytes = {wanted: data for (wanted, _), data in zip(inputs, encoded, strict=True)}
         self._numbers += 1
         updates: dict[str, list[VectorUpdate]] = {}
         asked: dict[int, tuple[str, ...]] = {}
@@ -236,7 +239,7 @@ class Offloader:
             clients = asked[number] = self._clients(number, len(vector.members), trusted)
             sent = self._sent.setdefault(number, {})
             for client in clients:
-                updates.setdefault(client, []).append(vector.update(sent.get(client, 0)))
+                updates.setdefault(client, []).append(vector.update(sent.get(client, 0), self._encoded))
                 sent[client] = vector.version
         self._tidy()
         job = _Job(self._numbers, inputs, now + self.settings.timeout, asked, set(updates))
@@ -303,8 +306,6 @@ class Offloader:
         begin = self._cpu()
         above, below = self._relations(job)
         self._insert(job, above, below)
-        for wanted, _ in job.inputs:
-            self._bytes.pop(wanted, None)
         self._job = None
         self.chooser.cost("offload", job.spent + self._cpu() - begin, len(job.inputs))
         return self._next(now)

@@ -37,6 +37,9 @@ class Table(Protocol):
         made is tested first; False, and nothing done, if one is wrong.
         """
 
+    def watch(self, on_level: OnLevel | None) -> None:
+        """Tell of every filter that comes, goes or moves, beginning with those that are there."""
+
     @property
     def tests(self) -> int:
         """Covering tests so far."""
@@ -45,8 +48,8 @@ class Table(Protocol):
 class PosetTable:
     """Over a filters poset."""
 
-    def __init__(self, *, eliminate: bool = False, prune: bool = True, on_level: OnLevel | None = None) -> None:
-        self.poset = Poset(prune=prune, on_level=on_level)
+    def __init__(self, *, eliminate: bool = False, prune: bool = True) -> None:
+        self.poset = Poset(prune=prune)
         self._eliminate = eliminate
 
     def __len__(self) -> int:
@@ -88,6 +91,10 @@ class PosetTable:
                     poset.unsubscribe(lower.filter, interface)
         return True
 
+    def watch(self, on_level: OnLevel | None) -> None:
+        """Tell of every filter that comes, goes or moves."""
+        self.poset.watch(on_level)
+
     @property
     def tests(self) -> int:
         """Covering tests so far."""
@@ -97,8 +104,8 @@ class PosetTable:
 class ForestTable:
     """Over a poset-derived forest."""
 
-    def __init__(self, *, eliminate: bool = False, balanced: bool = False, on_level: OnLevel | None = None) -> None:
-        self.forest = Forest(eliminate="path" if eliminate else "none", balanced=balanced, on_level=on_level)
+    def __init__(self, *, eliminate: bool = False, balanced: bool = False) -> None:
+        self.forest = Forest(eliminate="path" if eliminate else "none", balanced=balanced)
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -136,6 +143,10 @@ class ForestTable:
                 return False
         forest.attach(wanted, interface, above, below)
         return True
+
+    def watch(self, on_level: OnLevel | None) -> None:
+        """Tell of every filter that comes, goes or moves."""
+        self.forest.watch(on_level)
 
     @property
     def tests(self) -> int:

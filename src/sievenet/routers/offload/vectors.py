@@ -9,7 +9,7 @@ vector counts versions and remembers its last changes, so that a client which ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sievenet.routers.offload.messages import VectorUpdate
@@ -23,64 +23,70 @@ class Vector:
 
     id: int
     level: int
-    members: dict[int, bytes] = field(default_factory=dict)
+    #: Members, and their bytes once somebody needed them.
+    members: dict[int, bytes | None] = field(default_factory=dict)
     version: int = 0
     #: The last changes: the n-th from the end led to version ``version - n + 1``.
-    log: list[tuple[int, bytes | None]] = field(default_factory=list)
+    log: list[tuple[int, bool]] = field(default_factory=list)
 
-    def note(self, number: int, data: bytes | None, keep: int) -> None:
-        """A member came (its bytes) or went."""
-        if data is None:
-            del self.members[number]
+    def note(self, number: int, is_new: bool, keep: int) -> None:
+        """A member came or went."""
+        if is_new:
+            self.members[number] = None
         else:
-            self.members[number] = data
+            del self.members[number]
         self.version += 1
-        self.log.append((number, data))
+        self.log.append((number, is_new))
         if len(self.log) > keep:
             del self.log[: len(self.log) - keep // 2]
 
-    def update(self, base: int) -> VectorUpdate:
+    def update(self, base: int, data: Callable[[int], bytes]) -> VectorUpdate:
         """What a client with version ``base`` needs; all of it if that is too old."""
         changes = self.version - base
         if not base or changes > len(self.log):
-            return VectorUpdate(self.id, 0, self.version, dict(self.members))
-        added: dict[int, bytes] = {}
+            return VectorUpdate(self.id, 0, self.version, self._encoded(self.members, data))
+        added: dict[int, None] = {}
         removed: dict[int, None] = {}
-        for number, data in self.log[len(self.log) - changes :]:
-            if data is not None:
-                added[number] = data
+        for number, is_new in self.log[len(self.log) - changes :]:
+            if is_new:
+                added[number] = None
                 removed.pop(number, None)
-            else:
-                if added.pop(number, None) is None:
-                    removed[number] = None
-        return VectorUpdate(self.id, base, self.version, added, tuple(removed))
+            elif added.pop(number, 0) == 0:
+                removed[number] = None
+        return VectorUpdate(self.id, base, self.version, self._encoded(added, data), tuple(removed))
+
+    def _encoded(self, numbers: Iterable[int], data: Callable[[int], bytes]) -> dict[int, bytes]:
+        members = self.members
+        found: dict[int, bytes] = {}
+        for number in numbers:
+            encoded = members[number]
+            if encoded is None:
+                encoded = members[number] = data(number)
+            found[number] = encoded
+        return found
 
 
 class Vectors:
-    """All vectors of a table."""
+    """All vectors of a table; ``first`` is the number of the first one."""
 
-    def __init__(self, size: int, data: Callable[[int], bytes]) -> None:
+    def __init__(self, size: int, first: int = 1) -> None:
         self._size = size
-        self._data = data
         self.vectors: dict[int, Vector] = {}
         self._home: dict[int, Vector] = {}
         #: Vectors of each level with room.
         self._open: dict[int, list[Vector]] = {}
-        self._next = 1
+        self._next = first
 
     def moved(self, number: int, was: int | None, level: int | None) -> None:
         """A filter came, went, or is on another level."""
         if was is not None:
             old = self._home.pop(number)
-            data: bytes | None = old.members[number]
             if len(old.members) == self._size:
                 self._open.setdefault(old.level, []).append(old)
-            old.note(number, None, 4 * self._size)
+            old.note(number, False, 4 * self._size)
             if not old.members:
                 self._open[old.level].remove(old)
                 del self.vectors[old.id]
-        else:
-            data = self._data(number)
         if level is not None:
             near = self._open.setdefault(level, [])
             if not near:
@@ -88,7 +94,7 @@ class Vectors:
                 self._next += 1
                 near.append(vector)
             home = self._home[number] = near[-1]
-            home.note(number, data, 4 * self._size)
+            home.note(number, True, 4 * self._size)
             if len(home.members) == self._size:
                 near.pop()
 
