@@ -24,15 +24,26 @@ because P can change only where somebody registered.
      └ 10   W={h2}     A={h1}    P = {s1→s2, s2→h2}    s1: 10 → s2      s2: 10 → h2
         └ 101  W={h2,h3} A={h1}  P = {…, s2→h3}        s1: no new wire  s2: 101 → h2,h3
 
-A dz that is already wanted over the same wires changes nothing: one descent, one
-subset test.  A dz that changes something costs what it changes: the prefix tree below is
-walked only as far as masks differ, and flow changes are made only for switches
-whose bits differ.  There is no case analysis of covering and being covered.
+A registration that those above cover already changes nothing: one climb, a few subset tests.
+Of the others the node remembers what was (`Node.was`), and nothing else happens until
+`changes` is asked, so any number of requests become one difference, and what one adds
+and another removes never shows.
 
-**Changes.**  `changes` gives what happened since it was last asked, so any number of
-requests become one difference, in two steps that never lose an event, whatever order the
-switches carry them out in.  With P before and P' after, every dz that has a flow
-before or after has ports P | P' between the steps (less the wires that are dead).
+**The walk.**  `changes` goes down from the root once, carrying the ways to those who want, from those who offer,
+before and after (T, F, T', F').  It goes where a node remembers something, and into other
+subtrees only if something may change there.  That can be told from above, by the ways
+registered anywhere in the subtree (t, f):
+
+    N  = (T|t)&(F|f) less T&F  or  (T'|t)&(F'|f) less T'&F'    the wires that flows are there for, at most
+    X  = ((T^T')|(F^F')) & (T|T'|t) & (F|F'|f)                 the wires whose use may have changed
+
+If no switch has wires of both, then no switch with a flow there sees any change, and the subtree
+is left alone, however large.  A new subscriber of a broad dz concerns the many narrow
+ones below only at switches where that subscriber's port and theirs meet: few.
+
+**Two steps.**  `changes` gives two, and they never lose an event, whatever order the switches
+carry them out in.  With P before and P' after, every dz that has a flow before or
+after has ports P | P' between the steps (less the wires that are dead).
 
 Departure from PLEROMA: it looks at the flows of each switch on each path and tells five
 cases apart when adding, and more when removing; the tables are the same.
@@ -40,17 +51,20 @@ cases apart when adding, and more when removing; the tables are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
 from functools import reduce
 from operator import or_
 
 import msgspec
 
-from sievenet.control.node import Node, dz_of
+from sievenet.control.node import Node, Tree, dz_of
 from sievenet.control.wires import Routes, Wires
 from sievenet.network import Add, Delete, Flow, FlowChange, Match, Modify
 
 __all__ = ["Changes", "Registrations"]
+
+#: A node, then T, F, T', F' and P, P' of what is above it.
+_Visit = tuple[Node, int, int, int, int, int, int]
 
 
 class Changes(msgspec.Struct):
@@ -76,12 +90,9 @@ class Registrations:
         self.category = category
         self.routes = routes
         self._wires = wires
-        self._root = Node(1, 0, None)
-        self._nodes: dict[int, Node] = {1: self._root}
-        #: P and new wires, as they were at the last `changes`, of every node where they may differ now.
-        self._was: dict[Node, tuple[int, int]] = {}
+        self._tree = Tree()
         #: Nodes that nobody may be registered at any more.  They stay until the next `changes`,
-        #: because a dz below that is new by then was served by them.
+        #: because their flows have to be taken away.
         self._idle: list[Node] = []
         #: Wires that must not be used even in between.
         self._dead = 0
@@ -92,189 +103,87 @@ class Registrations:
 
     def want(self, wire: int, key: int) -> Node:
         """Somebody behind the wire wants a dz; give the node back to `unwant`."""
-        node = self._node(key)
-        wants = node.wants
+        node = self._tree.node(key)
         self.count += 1
-        held = wants.get(wire)
-        if held is not None:
-            wants[wire] = held + 1
+        wants = node.wants
+        if wants is None:
+            node.wants = {wire: 1}
+        elif wire in wants:
+            wants[wire] += 1
             return node
-        wants[wire] = 1
+        else:
+            wants[wire] = 1
         to = self.routes.to[wire]
+        if not _wanted_above(node, to & ~node.to):
+            node.touch()
         node.to |= to
-        if to & ~node.all_to:
-            self._settle(node)
+        node.widen()
         return node
 
     def unwant(self, wire: int, node: Node) -> None:
         """The opposite of `want`."""
         wants = node.wants
+        assert wants is not None
         self.count -= 1
-        held = wants[wire]
-        if held > 1:
-            wants[wire] = held - 1
+        if wants[wire] > 1:
+            wants[wire] -= 1
             return
         del wants[wire]
         rest = reduce(or_, map(self.routes.to.__getitem__, wants), 0)
-        if rest != node.to:
-            node.to = rest
-            self._settle(node)
-        if not wants and not node.offers:
-            self._idle.append(node)
+        if not _wanted_above(node, node.to & ~rest):
+            node.touch()
+        node.to = rest
+        node.narrow()
+        if not wants:
+            node.wants = None
+            if not node.offers:
+                self._idle.append(node)
 
     def offer(self, wire: int, key: int) -> Node:
         """Somebody behind the wire will publish in a dz; give the node back to `withdraw`."""
-        node = self._node(key)
-        offers = node.offers
+        node = self._tree.node(key)
         self.count += 1
-        held = offers.get(wire)
-        if held is not None:
-            offers[wire] = held + 1
+        offers = node.offers
+        if offers is None:
+            node.offers = {wire: 1}
+        elif wire in offers:
+            offers[wire] += 1
             return node
-        offers[wire] = 1
-        frm = self.routes.frm[wire]
-        node.frm |= frm
-        if frm & ~node.all_frm:
-            self._settle(node)
+        else:
+            offers[wire] = 1
+        node.touch()
+        node.frm |= self.routes.frm[wire]
+        node.widen()
         return node
 
     def withdraw(self, wire: int, node: Node) -> None:
         """The opposite of `offer`."""
         offers = node.offers
+        assert offers is not None
         self.count -= 1
-        held = offers[wire]
-        if held > 1:
-            offers[wire] = held - 1
+        if offers[wire] > 1:
+            offers[wire] -= 1
             return
         del offers[wire]
-        rest = reduce(or_, map(self.routes.frm.__getitem__, offers), 0)
-        if rest != node.frm:
-            node.frm = rest
-            self._settle(node)
-        if not offers and not node.wants:
-            self._idle.append(node)
+        node.touch()
+        node.frm = reduce(or_, map(self.routes.frm.__getitem__, offers), 0)
+        node.narrow()
+        if not offers:
+            node.offers = None
+            if not node.wants:
+                self._idle.append(node)
 
     def reroute(self, routes: Routes, dead: int = 0) -> None:
         """Use another tree.  `dead` are wires that carry nothing any more."""
         self.routes = routes
         self._dead |= dead
-        for node in self._walk():  # parents first, so each finds its parent's old state noted
-            self._note(node)
-        for node in self._walk():
-            node.to = reduce(or_, map(routes.to.__getitem__, node.wants), 0)
-            node.frm = reduce(or_, map(routes.frm.__getitem__, node.offers), 0)
-            above = node.parent
-            node.all_to = node.to if above is None else node.to | above.all_to
-            node.all_frm = node.frm if above is None else node.frm | above.all_frm
-
-    # -- the prefix tree -------------------------------------------------------------------
-
-    def _node(self, key: int) -> Node:
-        """The node of a dz, made if there is none."""
-        known = self._nodes.get(key)
-        if known is not None:
-            return known
-        length = key.bit_length() - 1
-        node = self._root
-        while True:
-            child = node.one if key >> (length - node.length - 1) & 1 else node.zero
-            if child is None:
-                return self._hang(node, key, length)
-            gap = length - child.length
-            if gap >= 0 and key >> gap == child.key:
-                node = child
-                continue
-            shared = child.length if gap > 0 else length
-            mine, theirs = key >> (length - shared), child.key >> (child.length - shared)
-            differing = (mine ^ theirs).bit_length()
-            fork = self._hang(node, mine >> differing, shared - differing)
-            child.parent = fork
-            if child.key >> (child.length - fork.length - 1) & 1:
-                fork.one = child
-            else:
-                fork.zero = child
-            return fork if fork.length == length else self._hang(fork, key, length)
-
-    def _hang(self, above: Node, key: int, length: int) -> Node:
-        """A new node on the proper side of `above`; what it has is what `above` has."""
-        node = self._nodes[key] = Node(key, length, above)
-        if key >> (length - above.length - 1) & 1:
-            above.one = node
-        else:
-            above.zero = node
-        was = self._was.get(above)
-        if was is not None:
-            self._was[node] = was[0], 0
-        return node
-
-    def _prune(self, node: Node) -> None:
-        """Take out a node that nobody registered at, if nothing parts there."""
-        while not node.wants and not node.offers:
-            above = node.parent
-            child = node.zero or node.one
-            if above is None or (node.zero is not None and node.one is not None):
-                return
-            if self._nodes.pop(node.key, None) is None:
-                return  # out already
-            if above.one is node:
-                above.one = child
-            else:
-                above.zero = child
-            if child is not None:
-                child.parent = above
-                return
-            node = above
-
-    def _settle(self, node: Node) -> None:
-        """The masks of a node changed: bring those below in line, noting what was."""
-        was = self._was
-        stack = [node]
-        while stack:
-            node = stack.pop()
-            above = node.parent
-            all_to, all_frm = node.all_to, node.all_frm
-            if above is None:
-                to, frm = node.to, node.frm
-                if node not in was:
-                    here = all_to & all_frm
-                    was[node] = here, here
-            else:
-                to, frm = node.to | above.all_to, node.frm | above.all_frm
-                if node not in was:  # as `_note`, here for speed
-                    here = all_to & all_frm
-                    before = was.get(above)
-                    was[node] = here, here & ~(above.all_to & above.all_frm if before is None else before[0])
-            if to != all_to or frm != all_frm:
-                node.all_to, node.all_frm = to, frm
-                # Children are noted even if their own masks turn out to be the same: the wires new
-                # at a child depend on its parent's.  Nothing further below does then.
-                if node.zero is not None:
-                    stack.append(node.zero)
-                if node.one is not None:
-                    stack.append(node.one)
-
-    def _note(self, node: Node) -> None:
-        """Remember a node's ports before they change for the first time."""
-        was = self._was
-        if node in was:
-            return
-        here = node.all_to & node.all_frm
-        above = node.parent
-        if above is None:
-            was[node] = here, here
-        else:
-            before = was.get(above)
-            was[node] = here, here & ~(above.all_to & above.all_frm if before is None else before[0])
-
-    def _walk(self) -> Iterator[Node]:
-        stack = [self._root]
-        while stack:
-            node = stack.pop()
-            yield node
-            if node.zero is not None:
-                stack.append(node.zero)
-            if node.one is not None:
-                stack.append(node.one)
+        nodes = list(self._tree)
+        for node in nodes:
+            node.touch()
+            node.to = reduce(or_, map(routes.to.__getitem__, node.wants or ()), 0)
+            node.frm = reduce(or_, map(routes.frm.__getitem__, node.offers or ()), 0)
+        for node in reversed(nodes):  # children before their parents
+            node.sum_up()
 
     # -- tables ----------------------------------------------------------------------------
 
@@ -283,91 +192,172 @@ class Registrations:
         out = self._wires.out[switch]
         ports = self._wires.ports
         flows: list[Flow] = []
-        for node in self._walk():
-            here = node.all_to & node.all_frm & out
-            above = node.parent
-            if here and (above is None or here & ~(above.all_to & above.all_frm)):
-                flows.append(Flow(Match(self.category, dz_of(node.key)), ports(here), node.length))
+        stack = [(self._tree.root, 0, 0, 0)]
+        while stack:
+            node, to, frm, above = stack.pop()
+            to |= node.to & out
+            frm |= node.frm & out
+            here = to & frm
+            if here != above:
+                flows.append(Flow(self._match(node), ports(here), node.length))
+            for child in (node.zero, node.one):
+                if child is not None and (to | child.sub_to & out) & (frm | child.sub_frm) != here:
+                    stack.append((child, to, frm, here))
         return flows
 
     def used(self) -> int:
         """Every wire that some flow uses."""
-        return reduce(or_, (node.all_to & node.all_frm for node in self._walk()), 0)
+        used = 0
+        stack = [(self._tree.root, 0, 0)]
+        while stack:
+            node, to, frm = stack.pop()
+            to |= node.to
+            frm |= node.frm
+            used |= to & frm
+            for child in (node.zero, node.one):
+                if child is not None and (to | child.sub_to) & (frm | child.sub_frm) & ~used:
+                    stack.append((child, to, frm))
+        return used
 
     def nodes(self) -> int:
         """How many dz the prefix tree holds."""
-        return len(self._nodes)
+        return len(self._tree)
+
+    def _match(self, node: Node) -> Match:
+        match = node.match
+        if match is None:
+            match = node.match = Match(self.category, dz_of(node.key))
+        return match
+
+    # -- changes ---------------------------------------------------------------------------
 
     def changes(self) -> Changes:
         """What the switches must be told since the last time, in two steps."""
-        was, self._was = self._was, {}
-        dead, self._dead = self._dead, 0
-        result = Changes()
-        out, ports, switches = self._wires.out, self._wires.ports, self._wires.switches
-        for node in sorted(was, key=_length):
-            old, old_new = was[node]
-            above = node.parent
-            now = now_new = node.all_to & node.all_frm
-            if above is not None:
-                now_new &= ~(above.all_to & above.all_frm)
-            # A switch is concerned if it has a flow here before or after and anything differs.
-            either = old_new | now_new
-            if not either:
-                continue
-            differing = old ^ now | old_new ^ now_new
-            if not differing:
-                continue
-            result.used |= now
-            match: Match | None = None
-            length = node.length
-            fewer, other = (either, differing) if either.bit_count() < differing.bit_count() else (differing, either)
-            for switch in switches(fewer):
-                mask = out[switch]
-                if not other & mask:
+        difference = _Difference(self._wires, self._dead)
+        self._dead = 0
+        sphere = _Spheres(self._wires)
+        root = self._tree.root
+        stack: list[_Visit] = [(root, 0, 0, 0, 0, 0, 0)] if root.stale else []
+        while stack:
+            node, to, frm, to2, frm2, above, above2 = stack.pop()
+            was = node.was
+            node.stale = False
+            if was is None:
+                if to is to2 and frm is frm2:  # nothing changed so far: on to where something does
+                    to |= node.to
+                    frm |= node.frm
+                    here = to & frm
+                    for child in (node.zero, node.one):
+                        if child is not None and child.stale:
+                            stack.append((child, to, frm, to, frm, here, here))
                     continue
-                before, after = old & mask, now & mask
-                had, has = bool(old_new & mask), bool(now_new & mask)
-                if had and has and before == after:
+                to |= node.to
+                frm |= node.frm
+            else:
+                node.was = None
+                to |= was[0]
+                frm |= was[1]
+            to2 |= node.to
+            frm2 |= node.frm
+            here, here2 = to & frm, to2 & frm2
+            new, new2 = here & ~above, here2 & ~above2
+            if (new or new2) and (here != here2 or new != new2):
+                difference.add(self._match(node), node.length, here, here2, new, new2)
+            if to == to2 and frm == frm2:
+                for child in (node.zero, node.one):
+                    if child is not None and child.stale:
+                        stack.append((child, to, frm, to, frm, here, here))
+                continue
+            changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
+            for child in (node.zero, node.one):
+                if child is None:
                     continue
-                if match is None:
-                    match = Match(self.category, dz_of(node.key))
-                between = before & ~dead | after
-                if has:
-                    if not had:
-                        _put(result.first, switch, Add(Flow(match, ports(between), length)))
-                    elif between != before:
-                        _put(result.first, switch, Modify(Flow(match, ports(between), length)))
-                    if between != after:
-                        _put(result.second, switch, Modify(Flow(match, ports(after), length)))
-                        result.between.setdefault(switch, []).append(Flow(match, ports(between), length))
-                elif between == after:
-                    # What takes over sends to at least as many: deleting adds delivery.
-                    _put(result.first, switch, Delete(Flow(match, ports(before), length)))
-                else:
-                    if between != before:
-                        _put(result.first, switch, Modify(Flow(match, ports(between), length)))
-                    _put(result.second, switch, Delete(Flow(match, ports(between), length)))
-                    result.between.setdefault(switch, []).append(Flow(match, ports(between), length))
-        for changes in result.first.values():
-            changes.sort(key=_order)
+                if not child.stale:
+                    sub_to, sub_frm = child.sub_to, child.sub_frm
+                    flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
+                    if not flows or not flows & sphere[changed]:
+                        continue
+                stack.append((child, to, frm, to2, frm2, here, here2))
         for node in self._idle:
-            self._prune(node)
+            self._tree.prune(node)
         self._idle.clear()
-        return result
+        return difference.changes()
 
 
-def _length(node: Node) -> int:
-    return node.length
+class _Spheres(dict[int, int]):
+    """For some wires, all wires of the switches they leave from."""
+
+    def __init__(self, wires: Wires) -> None:
+        super().__init__()
+        self._wires = wires
+
+    def __missing__(self, mask: int) -> int:
+        out = self._wires.out
+        sphere = self[mask] = sum(map(out.__getitem__, self._wires.switches(mask)))
+        return sphere
 
 
-def _put(changes: dict[str, list[FlowChange]], switch: str, change: FlowChange) -> None:
-    of = changes.get(switch)
-    if of is None:
-        changes[switch] = [change]
-    else:
-        of.append(change)
+class _Difference:
+    """Collects the changes of nodes that are added parents first."""
+
+    def __init__(self, wires: Wires, dead: int) -> None:
+        self._wires = wires
+        self._alive = ~dead
+        self._added: defaultdict[str, list[FlowChange]] = defaultdict(list)
+        self._grown: defaultdict[str, list[FlowChange]] = defaultdict(list)
+        self._covered: defaultdict[str, list[FlowChange]] = defaultdict(list)
+        self._second: defaultdict[str, list[FlowChange]] = defaultdict(list)
+        self._between: defaultdict[str, list[Flow]] = defaultdict(list)
+        self._used = 0
+
+    def add(self, match: Match, length: int, old: int, now: int, old_new: int, now_new: int) -> None:
+        """A node with P and the wires new at it, before and after."""
+        self._used |= now
+        out, ports, alive = self._wires.out, self._wires.ports, self._alive
+        # A switch is concerned if it has a flow here before or after and anything differs.
+        either, differing = old_new | now_new, old ^ now | old_new ^ now_new
+        fewer, other = (either, differing) if either.bit_count() < differing.bit_count() else (differing, either)
+        for switch in self._wires.switches(fewer):
+            mask = out[switch]
+            if not other & mask:
+                continue
+            before, after = old & mask, now & mask
+            had, has = old_new & mask, now_new & mask
+            if before == after and had and has:
+                continue
+            between = before & alive | after
+            flow = Flow(match, ports(between), length)
+            if has:
+                if not had:
+                    self._added[switch].append(Add(flow))
+                elif between != before:
+                    self._grown[switch].append(Modify(flow))
+                if between != after:
+                    self._second[switch].append(Modify(Flow(match, ports(after), length)))
+                    self._between[switch].append(flow)
+            elif between == after:
+                # What takes over sends to at least as many: deleting adds delivery.
+                self._covered[switch].append(Delete(flow))
+            else:
+                if between != before:
+                    self._grown[switch].append(Modify(flow))
+                self._second[switch].append(Delete(flow))
+                self._between[switch].append(flow)
+
+    def changes(self) -> Changes:
+        """Additions first, then modifications, then deletions with the shorter dz before the longer."""
+        first = self._added
+        for more in (self._grown, self._covered):
+            for switch, changes in more.items():
+                first[switch] += changes
+        return Changes(dict(first), dict(self._second), dict(self._between), self._used)
 
 
-def _order(change: FlowChange) -> int:
-    """Additions first, then modifications, then deletions with the shorter dz before the longer (a stable sort)."""
-    return 0 if isinstance(change, Add) else 1 if isinstance(change, Modify) else 2
+def _wanted_above(node: Node, mask: int) -> bool:
+    """Whether those above want all of it, and did when `changes` was last asked."""
+    above = node.parent
+    while mask and above is not None:
+        if above.to:
+            mask &= ~(above.to if above.was is None else above.to & above.was[0])
+        above = above.parent
+    return not mask
