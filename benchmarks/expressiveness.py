@@ -19,6 +19,7 @@ from sievenet.content import EventBatch, Schema
 from sievenet.index import Plan, dimensions
 from sievenet.index.arrays import bounds, domains, points
 from sievenet.index.plan import Kind
+from sievenet.pipeline.bits import greedy_bits
 from sievenet.pipeline.clusters import local_clustering
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interest, Interests
@@ -45,7 +46,7 @@ class Setting:
         self.sample = batch.take(events)
         self.judge = LocalJudge(self.sample, self.interests.take(rows.tolist()), None)
         self.profile: Profile = profile_batches([self.sample], schema, self.judge.interests.wanted)
-        self.clusters = local_clustering(schema, self.interests.wanted)
+        self.clusters = local_clustering(schema, self.interests.wanted, sample=self.sample)
 
     def rate(self, plan: Plan, budget: int | None = None) -> float:
         """The true false-positive rate of a plan over all events and subscriptions."""
@@ -102,15 +103,34 @@ def _combined(bench: Bench, report: Report) -> None:
     with bench.step("combinations"):
         factor = selective(2, (0.01, 0.025), seed=1)
         setting = hotspots(bench, spread=0.05, selectivity=factor, seed=1)
-        found = setting.search(("EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "SI+ASI", "GB"), bench.size(90.0, 3.0))
-    names = ("RI", "EVS", "EMCS", "CS", "GS", "BRS", "CS+SI", "CS+ASI", "GS+SI", "GS+ASI", "GS+SI+ASI", "GB+SI")
+        found = setting.search(("EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "SI+ASI", "GB"), bench.size(100.0, 3.0))
+    names = (
+        "RI",
+        "EVS",
+        "EMCS",
+        "CS",
+        "GS",
+        "BRS",
+        "CS+SI",
+        "CS+ASI",
+        "GS+SI",
+        "GS+ASI",
+        "GS+SI+ASI",
+        "GB+SI",
+        "GB+SI+ASI",
+    )
     source = {"RI": "80", "GS+SI": "2", "GS+ASI": "3.33"}
     rates: dict[str, float] = {}
     rows = []
     with bench.step("true rates of the combinations"):
         extra = _more(setting, found)
-        for name in names:
-            best = found.of(name) or extra.get(name)
+        # Greedy bits see more than the sample: what is left to keep away is rare.
+        base = found.of("GS+SI") or extra.get("GS+SI") or found.best
+        some = slice(0, bench.size(50_000, 2_000))
+        finer = greedy_bits(base.plan, setting.batch.take(some), setting.interests)
+        ours = Tried("GB on GS+SI", found.best.fpr, finer.dimensions, base.rectangles, finer, found.seconds)
+        for name in (*names, ours.name):
+            best = ours if name == ours.name else found.of(name) or extra.get(name)
             if best is not None:
                 rates[name] = setting.rate(best.plan)
                 dims = ", ".join(best.dimensions)
@@ -123,8 +143,7 @@ def _combined(bench: Bench, report: Report) -> None:
     report.goal("gs_si_percent", 100 * rates.get("GS+SI", float("nan")), "<= 2 %")
     report.goal("gs_asi_percent", 100 * rates.get("GS+ASI", float("nan")), "<= 3.3 %")
     both = min(rates.get("GS+SI", 1.0), rates.get("GS+ASI", 1.0))
-    ours = min((rates[n] for n in rates if n not in ("GS+SI", "GS+ASI")), default=float("nan"))
-    report.goal("best_over_gs_si_and_gs_asi", ours / both if both else float("nan"), "< 1")
+    report.goal("best_over_gs_si_and_gs_asi", rates[overall] / both if both else float("nan"), "< 1")
     report.goal("regular_near_80_percent", abs(100 * rates["RI"] - 80), "<= 5")
     _budgets(bench, report, setting, found)
     _numbers(bench, report, setting, found)
@@ -298,7 +317,7 @@ def _stocks(bench: Bench, report: Report) -> None:
         regular = setting.rate(found.tried[0].plan)
     rows = [["RI", _percent(regular), "", "", 1]]
     best = regular
-    for name in ("EVS+SI", "CS+SI", "GS+SI", "GS+ASI", "GB+RI", "GB+SI"):
+    for name in ("EVS+SI", "CS+SI", "GS+SI", "GS+ASI", "GB+RI", "GB+RI+ASI", "GB+SI", "GB+SI+ASI"):
         tried = found.of(name) or _more(setting, found).get(name)
         if tried is not None:
             rate = setting.rate(tried.plan)

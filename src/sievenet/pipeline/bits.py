@@ -4,8 +4,9 @@ Dimension selection gives every chosen dimension an equal share of the bits.  He
 `_AHEAD` at once) to the axis that keeps away most of the false positives that are left, separately in every region: a
 dimension may get eight bits in one rectangle and none in the next.
 
-The false positives are pairs (event, filter) of a sample.  With no bits, every pair of a region that does not match is
-one; each bit sorts some of them out:
+The false positives are pairs (event, filter).  With no bits, every pair of a region that does not match is one; each
+bit sorts some of them out.  Most are sorted out by any sensible bits, so those that come through when the plan of
+before loses a few bits are looked at closely, and of the others a few, weighted:
 
     pairs left   ████████████████████████████████
     x3, 1 bit    ████████████████                    half of them differ from their filter in the first bit of x3
@@ -16,7 +17,8 @@ Greed alone may spend bits on what later bits make superfluous; so single bits a
 long as that helps, once from there and once from how the bits were before, and the better end is taken.
 
 An axis may be split where the workload is (adaptive) or evenly; coordinates with fewer bits are those with more,
-shifted, so every axis is mapped once.  Cost: `_PAIRS` times some hundred comparisons per region.
+shifted, so every axis is mapped once.  Cost: per region one look at
+each pair (`_LOOKED_AT` at most), then some hundred comparisons of each that is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ import numpy.typing as npt
 from sievenet.content import EventBatch
 from sievenet.index import MAX_BITS, Axis, Plan, Region
 from sievenet.index.axis import useful_bits
-from sievenet.matcher import Matcher
 from sievenet.pipeline.covers import Covers, Interests
 
 __all__ = ["greedy_bits"]
@@ -42,7 +43,13 @@ _Bools = npt.NDArray[np.bool_]
 #: Bits that a step may give to an axis at once.
 _AHEAD: Final = 3
 #: Pairs looked at per region at most.
-_PAIRS: Final = 500_000
+_PAIRS: Final = 100_000
+#: Pairs drawn from all, for what the bits of before keep away easily.
+_EASY: Final = 20_000
+#: Pairs of events and filters gone through per region.
+_LOOKED_AT: Final = 10_000_000
+#: A pair is hard if fewer bits by so many per axis would let it through.
+_COARSER: Final = 2
 #: Exchanges of single bits at most.
 _EXCHANGES: Final = 20
 #: Bits per axis at most; more never pay with few in all.
@@ -52,12 +59,14 @@ Splits = Mapping[str, Sequence[int | float]]
 
 
 class _Pairs:
-    """False positives of a region: per pair its event's coordinates and its filter's ends, by axis."""
+    """False positives of a region: per pair its event's coordinates, its filter's ends by axis, and a weight."""
 
-    def __init__(self, event: list[_I64], first: list[_I64], last: list[_I64], finest: list[int]) -> None:
+    def __init__(
+        self, event: list[_I64], first: list[_I64], last: list[_I64], weight: npt.NDArray[np.float64], finest: list[int]
+    ) -> None:
         self._ends = list(zip(event, first, last, strict=True))
         self.finest = finest
-        self.count = len(event[0]) if event else 0
+        self.weight = weight
         self._masks: dict[tuple[int, int], _Bools] = {}
 
     def surviving(self, axis: int, bits: int) -> _Bools:
@@ -71,13 +80,13 @@ class _Pairs:
             self._masks[axis, bits] = found
         return found
 
-    def left(self, given: Sequence[int]) -> _Bools:
-        """Which pairs are left when the axes have these bits."""
-        kept = np.ones(self.count, np.bool_)
+    def left(self, given: Sequence[int]) -> float:
+        """How many pairs are left when the axes have these bits."""
+        kept = np.ones(len(self.weight), np.bool_)
         for axis, bits in enumerate(given):
             if bits:
                 kept &= self.surviving(axis, bits)
-        return kept
+        return float(self.weight[kept].sum())
 
 
 def greedy_bits(
@@ -86,23 +95,21 @@ def greedy_bits(
     """The same regions with axes and bits chosen anew; ``splits`` per region makes axes adaptive."""
     fine = _fine(plan, splits)
     covers = Covers.of(fine, interests)
-    matcher = Matcher(plan.schema)
-    matcher.add_many(range(len(interests)), interests.wanted)
     rng = np.random.default_rng(seed)
     regions = []
     for number, (encoder, events) in enumerate(_members(fine, batch)):
         here = np.flatnonzero(covers.region == number)
         # As many pairs as we may look at, events and filters thinned alike.
-        part = math.sqrt(min(1.0, _PAIRS / max(1, len(events) * len(here))))
-        events = _some(rng, events, part)
+        part = math.sqrt(min(1.0, _LOOKED_AT / max(1, len(events) * len(here))))
+        sample = batch.take(_some(rng, events, part))
         here = _some(rng, here, part)
-        sample = batch.take(events)
         grids = [encoder.coordinates(i, sample.columns[c]).astype(np.int64) for i, c in enumerate(encoder.columns)]
         finest = [a.bits for a in encoder.region.axes]
-        pairs = _false_pairs(matcher, sample, grids, covers, here, finest)
+        had = {a.attribute: a.bits for a in plan.regions[number].axes}
+        before = [min(had.get(a.attribute, 0), a.bits) for a in encoder.region.axes]
+        pairs = _false_pairs(np.stack(grids), covers.first[here], covers.behind[here] - 1, before, finest, rng)
         room = plan.bits - len(encoder.region.prefix)
-        before = {a.attribute: a.bits for a in plan.regions[number].axes}
-        order = _steps(pairs, _best(pairs, [before.get(a.attribute, 0) for a in encoder.region.axes], room))
+        order = _steps(pairs, _best(pairs, before, room))
         regions.append(_with_order(encoder.region, order))
     return Plan(plan.schema, plan.bits, tuple(regions), plan.kind, plan.gray, plan.version)
 
@@ -143,19 +150,31 @@ def _some(rng: np.random.Generator, rows: _I64, part: float) -> _I64:
 
 
 def _false_pairs(
-    matcher: Matcher, sample: EventBatch, grids: list[_I64], covers: Covers, boxes: _I64, finest: list[int]
+    grids: _I64, first: _I64, last: _I64, before: list[int], finest: list[int], rng: np.random.Generator
 ) -> _Pairs:
-    """Every event of a sample with every box whose owner does not want it."""
-    wanted = np.zeros((len(sample), len(matcher)), np.bool_)
-    found = matcher.match_batch(sample)
-    wanted[found.events, found.keys] = True
-    event, box = np.nonzero(~wanted[:, covers.owner[boxes]])
-    axes = range(len(grids))
+    """False positives that the bits of before hardly keep away or not at all, and some of all the others.
+
+    Pairs that even the finest grid cannot tell apart are no concern: most of them match.
+    """
+    from sievenet.pipeline.kernels import hard_pairs
+
+    coarse = np.array([f - max(0, b - _COARSER) for b, f in zip(before, finest, strict=True)], np.int64)
+    event, box = np.zeros(_PAIRS, np.int64), np.zeros(_PAIRS, np.int64)
+    kept, hard = hard_pairs(grids, first, last, coarse, _PAIRS, 1, event, box)
+    event, box = event[:kept], box[:kept]
+    weight = np.full(kept, hard / max(kept, 1))
+    total = grids.shape[1] * len(first)
+    if total:
+        some, other = rng.integers(grids.shape[1], size=_EASY), rng.integers(len(first), size=_EASY)
+        far = ((grids[:, some].T >> coarse) < (first[other] >> coarse)) | (
+            (grids[:, some].T >> coarse) > (last[other] >> coarse)
+        )
+        easy = far.any(axis=1)
+        event, box = np.concatenate([event, some[easy]]), np.concatenate([box, other[easy]])
+        weight = np.concatenate([weight, np.full(int(easy.sum()), total / _EASY)])
+    axes = range(len(finest))
     return _Pairs(
-        [grids[d][event] for d in axes],
-        [covers.first[boxes[box], d] for d in axes],
-        [covers.behind[boxes[box], d] - 1 for d in axes],
-        finest,
+        [grids[d][event] for d in axes], [first[box, d] for d in axes], [last[box, d] for d in axes], weight, finest
     )
 
 
@@ -163,14 +182,14 @@ def _best(pairs: _Pairs, before: list[int], bits: int) -> list[int]:
     """How many bits each axis gets: greedily, or as it was before, whichever leads further by exchanging bits."""
     order = _steps(pairs, pairs.finest, bits)
     greedy = [order.count(axis) for axis in range(len(pairs.finest))]
-    starts = [greedy, [min(b, f) for b, f in zip(before, pairs.finest, strict=True)]]
-    return min((_exchanged(pairs, start) for start in starts), key=lambda given: int(pairs.left(given).sum()))
+    starts = [greedy, before] if sum(before) == sum(greedy) else [greedy]
+    return min((_exchanged(pairs, start) for start in starts), key=pairs.left)
 
 
 def _exchanged(pairs: _Pairs, given: list[int]) -> list[int]:
     """Move single bits from one axis to another for as long as that helps."""
     axes = range(len(given))
-    best = int(pairs.left(given).sum())
+    best = pairs.left(given)
     for _ in range(_EXCHANGES):
         found = None
         for source in axes:
@@ -180,7 +199,7 @@ def _exchanged(pairs: _Pairs, given: list[int]) -> list[int]:
                 if target == source or given[target] >= pairs.finest[target]:
                     continue
                 moved = [g - (a == source) + (a == target) for a, g in enumerate(given)]
-                count = int(pairs.left(moved).sum())
+                count = pairs.left(moved)
                 if count < best:
                     best, found = count, moved
         if found is None:
@@ -195,13 +214,14 @@ def _steps(pairs: _Pairs, room: Sequence[int], bits: int | None = None) -> list[
     total = sum(room) if bits is None else min(bits, sum(room))
     given = [0] * len(room)
     order: list[int] = []
-    current = np.ones(pairs.count, np.bool_)
+    current = np.ones(len(pairs.weight), np.bool_)
     while len(order) < total:
-        left = int(current.sum())
+        left = float(pairs.weight[current].sum())
         best, axis, more = 1e-12, -1, 1
         for candidate in range(len(room)):
             for ahead in range(1, min(_AHEAD, room[candidate] - given[candidate], total - len(order)) + 1):
-                survives = int((current & pairs.surviving(candidate, given[candidate] + ahead)).sum())
+                kept = current & pairs.surviving(candidate, given[candidate] + ahead)
+                survives = float(pairs.weight[kept].sum())
                 # What a bit takes away, as a power: 1 is half of the pairs.
                 score = (math.log2(left + 1) - math.log2(survives + 1)) / ahead
                 if score > best:

@@ -84,3 +84,43 @@ def mark_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, place: _I64, reach
             if (hi[i] & rows[r, 2]) == rows[r, 0] and (lo[i] & rows[r, 3]) == rows[r, 1]:
                 at = place[owners[r]]
                 reached[i, at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+
+
+@njit(cache=True, nogil=True)
+def hard_pairs(
+    grids: _I64, first: _I64, last: _I64, coarse: _I64, most: int, seed: int, event: _I64, box: _I64
+) -> tuple[int, int]:
+    """Pairs of a point and a box that differ, but not when every axis loses ``coarse`` bits.
+
+    Puts a uniform sample of at most ``most`` of them into ``event`` and ``box`` (a reservoir); returns how many are
+    there, and how many there are in all.
+    """
+    state = np.uint64(seed)
+    axes, events = grids.shape
+    found = 0
+    for e in range(events):
+        for b in range(first.shape[0]):
+            near = True
+            same = True
+            for d in range(axes):
+                x = grids[d, e]
+                shift = coarse[d]
+                if (x >> shift) < (first[b, d] >> shift) or (x >> shift) > (last[b, d] >> shift):
+                    near = False
+                    break
+                if x < first[b, d] or x > last[b, d]:
+                    same = False
+            if not near or same:
+                continue
+            if found < most:
+                event[found] = e
+                box[found] = b
+            else:
+                # Knuth's linear congruential generator; its upper bits are good enough to thin a sample.
+                state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+                at = int((state >> np.uint64(33)) % np.uint64(found + 1))
+                if at < most:
+                    event[at] = e
+                    box[at] = b
+            found += 1
+    return min(found, most), found

@@ -101,11 +101,12 @@ def plan_for(
     if budget is not None and len(interests) > COVERED:
         rows = np.sort(np.random.default_rng(seed).choice(len(interests), COVERED, replace=False))
         looked_at = interests.take(rows.tolist())
-    judge = SparkJudge(spark, sample_of(events, schema, sample, known.events, seed), looked_at, budget)
+    some = sample_of(events, schema, sample, known.events, seed)
+    judge = SparkJudge(spark, some, looked_at, budget)
     found = search(
         judge,
         known,
-        spark_clustering(spark, schema, wanted, seed),
+        spark_clustering(spark, schema, wanted, seed, sample=some),
         bits,
         kind=kind,
         rest=rest,

@@ -7,7 +7,7 @@
     + SI                 the best sets of dimensions, inside 2 … 64 rectangles around clusters of subscriptions
     + ASI                the best sets of dimensions, split where the workload is
     + SI+ASI             both
-    + GB                 greedy bits in the best of all (see `bits`)
+    + GB                 greedy bits in the best of all, with and without split points (see `bits`)
 
 Every candidate is judged by its true false-positive rate on a sample (`judging`).  Stages run from cheap to dear, each
 starts from the best of those before, and when time is up the best so far is the answer.  Nothing is random but the
@@ -18,18 +18,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from sievenet.content import EventBatch
 from sievenet.index import Plan
+from sievenet.index.arrays import points
 from sievenet.index.dimensions import ranked
 from sievenet.index.plan import Kind
-from sievenet.index.splitting import split_points
+from sievenet.index.splitting import edges, histogram, splits
 from sievenet.pipeline.bits import greedy_bits
 from sievenet.pipeline.clusters import Clustering, Rectangle
+from sievenet.pipeline.counting import Wants
 from sievenet.pipeline.judging import Judge
 from sievenet.pipeline.profile import Profile
 
@@ -42,6 +46,8 @@ RECTANGLES: Final = (2, 4, 8, 16, 32, 64)
 _MAX_BRS: Final = 8
 #: Bits of split points on an adaptive axis.
 _SPLIT_BITS: Final = 8
+#: Bins of the histograms that they come from.
+_BINS: Final = 4096
 
 Clock = Callable[[], float]
 Say = Callable[[str], None]
@@ -105,6 +111,7 @@ class Search:
     say: Say = lambda text: None
     tried: list[Tried] = field(default_factory=list)
     _start: float = 0.0
+    _matching: npt.NDArray[np.int64] | None = None
     _areas: dict[tuple[int, tuple[str, ...]], list[Rectangle]] = field(default_factory=dict)
 
     def run(self) -> Found:
@@ -183,9 +190,13 @@ class Search:
         for each in sorted(self.tried, key=lambda t: t.fpr):
             different.setdefault(each.rectangles, each)
         for each in list(different.values())[:3]:
-            plan = greedy_bits(each.plan, self.judge.batch, self.judge.interests)
-            base = "SI" if each.rectangles > 1 else "RI"
-            self._judged([(f"GB+{base}", plan, each.rectangles)])
+            base = "GB+SI" if each.rectangles > 1 else "GB+RI"
+            judge = self.judge
+            self._judged([(base, greedy_bits(each.plan, judge.batch, judge.interests), each.rectangles)])
+            yield
+            splits = self._splits([{b.attribute: (b.lo, b.hi) for b in r.bounds} for r in each.plan.regions])
+            plan = greedy_bits(each.plan, judge.batch, judge.interests, splits)
+            self._judged([(f"{base}+ASI", plan, each.rectangles)])
             yield
 
     # -- plans ----------------------------------------------------------------------------------
@@ -211,11 +222,15 @@ class Search:
 
     def _both(self, tried: Tried) -> Plan:
         areas = [{b.attribute: (b.lo, b.hi) for b in r.bounds} for r in tried.plan.regions if not r.rest]
-        judge = self.judge
-        splits = [
-            split_points(judge.batch, judge.interests.wanted, _SPLIT_BITS, tried.dimensions, area) for area in areas
-        ]
+        splits = [{n: s for n, s in each.items() if n in tried.dimensions} for each in self._splits(areas)]
         return self._combined(areas, tried.dimensions, splits)
+
+    def _splits(self, areas: Sequence[Mapping[str, tuple[float, float]]]) -> list[dict[str, tuple[int | float, ...]]]:
+        """Split points that balance the workload of the sample inside each area."""
+        if self._matching is None:
+            wants = Wants(self.profile.schema, self.judge.interests.wanted)
+            self._matching = wants.per_event(self.judge.batch)
+        return [area_splits(self.judge.batch, self._matching, area, _SPLIT_BITS) for area in areas]
 
     def _combined(self, areas: Sequence[Any], names: Sequence[str], splits: Any) -> Plan:
         whole = any(not area for area in areas)
@@ -277,6 +292,27 @@ class Search:
 def search(judge: Judge, profile: Profile, clusters: Clustering, bits: int, **settings: Any) -> Found:
     """The best plan of so many bits; settings are the fields of `Search`."""
     return Search(judge, profile, clusters, bits, **settings).run()
+
+
+def area_splits(
+    batch: EventBatch, matching: npt.NDArray[np.int64], area: Mapping[str, tuple[float, float]], bits: int
+) -> dict[str, tuple[int | float, ...]]:
+    """Split points inside an area, given how many subscriptions want each event; free strings get none."""
+    schema = batch.schema
+    places = points(batch)
+    weights = matching
+    for name, (least, most) in area.items():
+        column = places[:, schema.positions[name]]
+        weights = np.where((column >= least) & (column <= most), weights, 0)
+    found: dict[str, tuple[int | float, ...]] = {}
+    for name in schema.positions:
+        attribute = schema[name]
+        if attribute.type != "str" or attribute.values is not None:
+            lo, hi = area.get(name, (None, None))
+            borders = edges(attribute, lo, hi, _BINS)
+            mass = histogram(places[:, schema.positions[name]], weights, borders)
+            found[name] = splits(mass, borders, bits, attribute.type != "float")
+    return found
 
 
 def random_sets(names: Sequence[str], seed: int = 0) -> list[tuple[str, ...]]:

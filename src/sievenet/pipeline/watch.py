@@ -1,0 +1,353 @@
+"""Watch: Structured Streaming over the live tap, and a new plan when a better one is worth it.
+
+    tap segments ──stream──▶ micro-batch: per window events, deliveries, wanted, histogram
+                                 │
+                                 ├─▶ windows/BATCH.json       FPR and drift per window
+                                 └─(rate or drift too high)─▶ search on the batch's events
+                                                                  │ gain ≥ threshold
+                                                                  ├─▶ signals/BATCH.json, plan.json
+                                                                  └─▶ apply(plan)
+
+*Drift* of a window is the largest change of an attribute's distribution since the plan in use began: the total
+variation distance of histograms, 0 for the same, 1 for disjoint.
+
+Restart-safe: Spark's checkpoint says which segments a batch has, results are files named by batch, and what a batch
+writes a second time is what it wrote the first time.  The plan in use is `plan.json`; a signal is written before its
+plan is applied, and a batch that is done again applies it again, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
+from sievenet.errors import PlanError
+from sievenet.index import Plan
+from sievenet.index.arrays import points
+from sievenet.index.splitting import edges
+from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.checking import REASON
+from sievenet.pipeline.clusters import local_clustering
+from sievenet.pipeline.counting import Deliveries, Wants, fpr
+from sievenet.pipeline.covers import Covers, Interest, Interests
+from sievenet.pipeline.evaluate import as_subscription, covers_of
+from sievenet.pipeline.files import Files
+from sievenet.pipeline.judging import LocalJudge
+from sievenet.pipeline.planning import sample_of
+from sievenet.pipeline.profile import profile_batches
+from sievenet.pipeline.search import Found, search
+from sievenet.pipeline.sources import tap_rows
+from sievenet.pipeline.tables import TIME, batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Settings", "Signal", "Watcher", "Window"]
+
+_BINS: Final = 32
+_BINARY: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_DDL: Final = "window bigint, events bigint, packets bigint, delivered bigint, wanted bigint, histogram array<bigint>"
+_FIELDS: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("window", "events", "packets", "delivered", "wanted")),
+        ("histogram", pa.list_(pa.int64())),
+    ]
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a watcher behaves."""
+
+    #: Seconds per window.
+    window: float = 60.0
+    #: Entries per subscription.
+    budget: int = 8
+    #: A new plan must lower the false-positive rate by so much.
+    threshold: float = 0.05
+    #: A window's drift beyond which a search is worth its time, whatever the rate.
+    drift: float = 0.2
+    #: Events of a batch below which nothing is concluded.
+    least: int = 500
+    #: Seconds of a search, and events that it looks at.
+    seconds: float = 20.0
+    sample: int = 10_000
+    #: Methods of the search.
+    methods: tuple[str, ...] = ("RI", "EVS", "EMCS", "CS", "GS", "SI", "GB")
+    #: Segments per micro-batch.
+    files: int = 100
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What a batch saw of one window: start in seconds since 1970, sums, and drift."""
+
+    start: float
+    events: int
+    packets: int
+    delivered: int
+    wanted: int
+    drift: float
+
+    @property
+    def fpr(self) -> float:
+        """Unnecessary deliveries over all deliveries."""
+        return fpr(self.delivered, self.wanted)
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """A plan that is better by enough: rates on the same events."""
+
+    batch: int
+    before: float
+    after: float
+    name: str
+    why: str
+    plan: str
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What the watcher knows of the plan in use."""
+
+    plan: str
+    #: Histograms when the plan began, attributes × bins; empty until events came.
+    baseline: list[list[int]] = []
+
+
+class Watcher:
+    """Watches one category's tap; its state is a folder."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: str,
+        plan: Plan,
+        wanted: Callable[[], Sequence[Interest]],
+        settings: Settings | None = None,
+        *,
+        apply: Callable[[Plan], None] | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.spark = spark
+        self.folder = folder.rstrip("/")
+        self.files = Files(spark)
+        self.schema = plan.schema
+        self.settings = settings or Settings()
+        self._wanted = wanted
+        self._apply = apply
+        self._say = say
+        if not self.files.exists(f"{self.folder}/plan.json"):
+            self._keep(_State(plan.to_json().decode()))
+        elif self.plan.schema != plan.schema:
+            raise PlanError("The watcher's folder belongs to another schema; name another folder", where=folder)
+
+    # -- the state --------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in use."""
+        return Plan.from_json(self._state().plan)
+
+    def _state(self) -> _State:
+        return msgspec.json.decode(self.files.read(f"{self.folder}/plan.json"), type=_State)
+
+    def _keep(self, state: _State) -> None:
+        self.files.write(f"{self.folder}/plan.json", msgspec.json.encode(state))
+
+    def windows(self) -> list[Window]:
+        """All windows seen so far; parts of one window from several batches are added up."""
+        found: dict[float, Window] = {}
+        for file in self.files.find(f"{self.folder}/windows"):
+            for part in msgspec.json.decode(self.files.read(file.path), type=list[Window]):
+                old = found.get(part.start, Window(part.start, 0, 0, 0, 0, 0.0))
+                found[part.start] = Window(
+                    part.start,
+                    old.events + part.events,
+                    old.packets + part.packets,
+                    old.delivered + part.delivered,
+                    old.wanted + part.wanted,
+                    max(old.drift, part.drift),
+                )
+        return [found[start] for start in sorted(found)]
+
+    def signals(self) -> list[Signal]:
+        """All signals so far, in order."""
+        files = self.files.find(f"{self.folder}/signals")
+        found = [msgspec.json.decode(self.files.read(file.path), type=Signal) for file in files]
+        return sorted(found, key=lambda signal: signal.batch)
+
+    # -- the stream -------------------------------------------------------------------------------
+
+    def start(self, tap: str, *, every: float | None = None) -> StreamingQuery:
+        """Start the stream: to the end of what is there now, or, with ``every``, each so many seconds for ever."""
+        stream = (
+            self.spark.readStream.format("binaryFile")
+            .schema(_BINARY)
+            .option("pathGlobFilter", "*.tap")
+            .option("maxFilesPerTrigger", self.settings.files)
+            .load(tap)
+        )
+        writer: Any = tap_rows(stream, self.schema).writeStream.foreachBatch(self.batch)
+        writer = writer.option("checkpointLocation", f"{self.folder}/checkpoint").queryName("sievenet-watch")
+        writer = (
+            writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
+        )
+        query: StreamingQuery = writer.start()
+        return query
+
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Take in one micro-batch."""
+        from pyspark.sql import functions as f
+
+        rows = rows.persist()
+        try:
+            bad = rows.where(f.col(REASON).isNotNull()).count()
+            if bad:
+                self._say(f"batch {number}: {bad} segments were none")
+            self._good(rows.where(f.col(REASON).isNull()), number)
+        finally:
+            rows.unpersist()
+
+    def _good(self, events: DataFrame, number: int) -> None:
+        done = f"{self.folder}/signals/{number:08}.json"
+        if self.files.exists(done):
+            # This batch signalled before it was interrupted: the same again.
+            self._use(msgspec.json.decode(self.files.read(done), type=Signal), [])
+            return
+        wanted = list(self._wanted())
+        state = self._state()
+        plan = Plan.from_json(state.plan)
+        interests = Interests.of(self.schema, wanted)
+        parts = window_counts(events, plan, interests, self.settings)
+        if not parts:
+            return
+        seen = np.sum([histogram for _, histogram in parts], axis=0)
+        baseline = np.array(state.baseline, np.int64) if state.baseline else seen
+        if not state.baseline:
+            self._keep(_State(state.plan, seen.tolist()))
+        windows = [msgspec.structs.replace(window, drift=drift_of(baseline, h)) for window, h in parts]
+        self.files.write(f"{self.folder}/windows/{number:08}.json", msgspec.json.encode(windows))
+        count = sum(w.events for w in windows)
+        rate = fpr(sum(w.delivered for w in windows), sum(w.wanted for w in windows))
+        drift = drift_of(baseline, seen)
+        self._say(f"batch {number}: {count} events, FPR {rate:.2%}, drift {drift:.2f}")
+        worth = rate >= self.settings.threshold and (drift >= self.settings.drift or not self._searched_for(plan))
+        if count >= self.settings.least and wanted and worth:
+            self._search(events, count, plan, interests, number, seen)
+
+    def _searched_for(self, plan: Plan) -> bool:
+        """Whether the plan in use comes from a search of ours."""
+        return any(signal.plan == plan.to_json().decode() for signal in self.signals())
+
+    def _search(
+        self, events: DataFrame, count: int, plan: Plan, interests: Interests, number: int, seen: npt.NDArray[np.int64]
+    ) -> None:
+        settings = self.settings
+        sample = sample_of(events, self.schema, settings.sample, count, seed=number)
+        found = replan(plan, sample, interests, settings)
+        (before,) = LocalJudge(sample, interests, settings.budget).rates([plan])
+        self._say(f"batch {number}: {found.best.name} would give {found.best.fpr:.2%} instead of {before:.2%}")
+        if before - found.best.fpr < settings.threshold:
+            return
+        better = found.best.plan.to_json().decode()
+        signal = Signal(number, before, found.best.fpr, found.best.name, found.why, better)
+        self.files.write(f"{self.folder}/signals/{number:08}.json", msgspec.json.encode(signal))
+        self._use(signal, seen.tolist())
+
+    def _use(self, signal: Signal, baseline: list[list[int]]) -> None:
+        plan = Plan.from_json(signal.plan)
+        if self._apply is not None:
+            self._apply(plan)
+        if self.plan != plan:
+            self._keep(_State(signal.plan, baseline))
+
+
+def replan(plan: Plan, sample: EventBatch, interests: Interests, settings: Settings) -> Found:
+    """The best plan for a sample, of the same bits and kind, one version later."""
+    return search(
+        LocalJudge(sample, interests, settings.budget),
+        profile_batches([sample], plan.schema, interests.wanted),
+        local_clustering(plan.schema, interests.wanted, sample=sample),
+        plan.bits,
+        kind=plan.kind,
+        rest=True,
+        seconds=settings.seconds,
+        methods=settings.methods,
+        version=plan.version + 1,
+    )
+
+
+# -- counting per window ----------------------------------------------------------------------------
+
+
+def window_counts(
+    events: DataFrame, plan: Plan, interests: Interests, settings: Settings
+) -> list[tuple[Window, npt.NDArray[np.int64]]]:
+    """Sums and histograms (attributes × bins) per window."""
+    (covers,) = covers_of(events.sparkSession, [plan], interests, settings.budget)
+    encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
+    shared = Shared(events.sparkSession, _counting, plan.to_json(), covers, encoded)
+    columns = [f"`{name}`" for name in plan.schema.positions]
+    micros = round(settings.window * 1e6)
+    rows = events.select(*columns, TIME).mapInArrow(lambda parts: _counted(shared.get(), parts, micros), _DDL)
+    sums: dict[int, list[Any]] = {}
+    for row in rows.collect():
+        old = sums.setdefault(row["window"], [0, 0, 0, 0, np.zeros(len(row["histogram"]), np.int64)])
+        for i, name in enumerate(("events", "packets", "delivered", "wanted")):
+            old[i] += row[name]
+        old[4] += np.array(row["histogram"], np.int64)
+    attributes = len(plan.schema.attributes)
+    return [
+        (
+            Window(window * settings.window, found[0], found[1], found[2], found[3], 0.0),
+            found[4].reshape(attributes, _BINS),
+        )
+        for window, found in sorted(sums.items())
+    ]
+
+
+class _Counting:
+    def __init__(self, schema: Schema, deliveries: Deliveries, wants: Wants) -> None:
+        self.schema, self.deliveries, self.wants = schema, deliveries, wants
+        self.borders = [_borders(schema, i) for i in range(len(schema.attributes))]
+
+    def histogram(self, batch: EventBatch) -> npt.NDArray[np.int64]:
+        places = points(batch)
+        return np.stack([np.histogram(places[:, i], b)[0] for i, b in enumerate(self.borders)]).astype(np.int64)
+
+
+def _borders(schema: Schema, i: int) -> npt.NDArray[np.float64]:
+    attribute = schema.attributes[i]
+    ends = edges(attribute, bins=_BINS)
+    return np.linspace(ends[0], ends[-1], _BINS + 1)
+
+
+def _counting(plan: bytes, covers: Covers, encoded: list[bytes]) -> _Counting:
+    known = Plan.from_json(plan)
+    wanted = [decode_subscription(known.schema, each) for each in encoded]
+    return _Counting(known.schema, Deliveries(known, covers, len(wanted)), Wants(known.schema, wanted))
+
+
+def _counted(counting: _Counting, parts: Iterable[pa.RecordBatch], micros: int) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        batch = batch_of(counting.schema, part)
+        windows = np.asarray(part.column(TIME).to_numpy(), np.int64) // micros
+        for window in np.unique(windows).tolist():
+            inside = batch.take(np.flatnonzero(windows == window))
+            packets, delivered = counting.deliveries.total(inside)
+            wanted = int(counting.wants.per_event(inside).sum())
+            histogram = counting.histogram(inside).ravel().tolist()
+            values = (window, len(inside), packets, delivered, wanted)
+            arrays = [*(pa.array([v], pa.int64()) for v in values), pa.array([histogram], pa.list_(pa.int64()))]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_FIELDS)
+
+
+def drift_of(before: npt.NDArray[np.int64], now: npt.NDArray[np.int64]) -> float:
+    """The largest total variation distance of an attribute's two histograms."""
+    shares = [h / np.maximum(h.sum(axis=1, keepdims=True), 1) for h in (before, now)]
+    return float((np.abs(shares[0] - shares[1]).sum(axis=1) / 2).max())
