@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 COMMANDS: Final[dict[str, Entry]] = {
     "tour": Entry("sievenet.cli.tour:tour", "Take a short guided tour."),
     "up": Entry("sievenet.cli.up:up", "Run a fabric."),
+    "host": Entry("sievenet.cli.host:host", "Run a command in the network of a host."),
     "pub": Entry("sievenet.cli.pub:pub", "Publish events."),
     "sub": Entry("sievenet.cli.sub:sub", "Subscribe and print events as they come."),
     "status": Entry("sievenet.cli.status:status", "Show what a running fabric does."),
@@ -30,6 +31,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "trace": Entry("sievenet.cli.trace:trace", "Follow an event through the network."),
     "plan": Entry("sievenet.cli.plan:plan", "Show and change index plans of a running fabric."),
     "router": Entry("sievenet.cli.router:router", "Run a content router, or ask a running one."),
+    "pipeline": Entry("sievenet.cli.pipeline:pipeline", "Learn index plans from traffic, with Spark."),
+    "watch": Entry("sievenet.cli.watch:watch", "Watch the tap of a fabric and signal when another plan is better."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check and show schemas."),

@@ -1,0 +1,317 @@
+"""`sievenet pipeline`: Spark jobs from traces to index plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sievenet.cli.app import LazyGroup
+from sievenet.cli.output import json_option
+from sievenet.cli.pipeline_options import (
+    budget_of,
+    budget_option,
+    finish,
+    interests_option,
+    load_plan,
+    master_option,
+    opened,
+    report_option,
+    say,
+    store_argument,
+)
+from sievenet.cli.table import Entry
+
+if TYPE_CHECKING:
+    from sievenet.content import Schema
+
+__all__ = ["evaluate", "ingest", "pipeline", "plan", "profile", "report"]
+
+_HERE = "sievenet.cli.pipeline"
+
+
+@click.group(
+    cls=LazyGroup,
+    table={
+        "ingest": Entry(f"{_HERE}:ingest", "Read traces into a store: checked events, and a quarantine for the rest."),
+        "profile": Entry(f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."),
+        "plan": Entry(f"{_HERE}:plan", "Search for the best index plan for a workload."),
+        "evaluate": Entry(f"{_HERE}:evaluate", "Count what a plan delivers, and what of it is wanted."),
+        "traffic": Entry(
+            "sievenet.cli.pipeline_traffic:traffic", "Count packets per part of the event space, per link and per host."
+        ),
+        "watch": Entry(
+            "sievenet.cli.watch:pipeline_watch", "Watch the tap of a fabric and signal when another plan is better."
+        ),
+        "report": Entry(f"{_HERE}:report", "Say what a store holds."),
+    },
+)
+def pipeline() -> None:
+    """Learn index plans from traffic, with Spark."""
+
+
+# -- the commands ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("store")
+@click.argument("inputs", nargs=-1, required=True)
+@click.option("--schema", "schema_name", required=True, metavar="NAME|FILE", help="A built-in schema or a JSON file.")
+@click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet", "tap"]), help="Default: by file name.")
+@click.option("--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …")
+@click.option("--by", type=click.Choice(["hour", "day", "month", "year"]), default="hour", show_default=True)
+@master_option
+@report_option
+@json_option
+def ingest(
+    store: str,
+    inputs: tuple[str, ...],
+    schema_name: str,
+    kind: str | None,
+    time_column: str | None,
+    by: str,
+    master: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Read traces into a store: checked events, and a quarantine for the rest.
+
+    INPUTS are files, folders or wildcards of CSV, JSON lines, Parquet or tap segments. What an earlier run has read is
+    not read again. Bad rows go to a quarantine with their reasons; a file that cannot be read is set aside.
+
+    \b
+    Examples:
+      $ sievenet pipeline ingest store quotes/*.csv --schema stock  # needs Spark
+      $ sievenet pipeline ingest store /var/tap --schema stock.json --report report  # needs Spark
+    """
+    import msgspec
+
+    from sievenet.pipeline.ingest import ingest as run
+    from sievenet.pipeline.reporting import Report
+    from sievenet.workload.samples import load_schema
+
+    schema = load_schema(schema_name)
+    with opened(store, master) as where:
+        done = run(where, schema, inputs, kind=kind, time=time_column, by=by, say=say)
+    report = Report(f"Ingest of {schema.name}")
+    report.figures = msgspec.to_builtins(done)
+    report.text(f"{done.events} events, {done.quarantined} bad rows, {len(done.bad_files)} unreadable files.")
+    report.table("Reasons", ["reason", "rows"], list(done.reasons.items()))
+    report.table("Files set aside", ["file", "reason"], [(b.path, b.reason) for b in done.bad_files])
+    lines = [f"{done.events} events from {len(done.files)} files; {done.quarantined} bad rows in quarantine"]
+    lines += [f"  {count}  {reason}" for reason, count in done.reasons.items()]
+    lines += [f"  set aside: {bad.path}: {bad.reason}" for bad in done.bad_files]
+    finish(report, folder, as_json, "\n".join(lines))
+
+
+@click.command()
+@store_argument
+@interests_option
+@master_option
+@report_option
+@json_option
+def profile(store: str, category: str, interests: str, master: str | None, folder: str | None, as_json: bool) -> None:
+    """Measure a workload: variance, matches and similarity of its dimensions.
+
+    \b
+    Examples:
+      $ sievenet pipeline profile store stock --subscriptions wanted.txt  # needs Spark
+    """
+    from sievenet.pipeline.interests import load_wanted
+    from sievenet.pipeline.profile import profile as run
+    from sievenet.pipeline.reporting import Report
+
+    with opened(store, master) as where:
+        schema = where.schema(category)
+        found = run(where.events(category), schema, load_wanted(interests, schema).subscriptions)
+    report = Report(f"Profile of {category}")
+    report.figures = found.report()
+    names = list(schema.positions)
+    ranks = {"EVS": found.evs, "EMCS": found.emcs, "CS": found.cs}
+    rows = [(name, *(float(column[i]) for column in ranks.values())) for i, name in enumerate(names)]
+    report.text(f"{found.events} events, {found.filters} filters, {found.wanted} matches.")
+    report.table("Selectivity of dimensions", ["dimension", *ranks], rows)
+    report.bars("selectivity", names, {k: v.tolist() for k, v in ranks.items()}, "factor")
+    lines = [f"{found.events} events, {found.filters} filters, {found.wanted} matches", ""]
+    lines += [f"{'':16}{''.join(f'{k:>10}' for k in ranks)}"]
+    lines += [f"{row[0]:16}{''.join(f'{value:10.4f}' for value in row[1:])}" for row in rows]
+    finish(report, folder, as_json, "\n".join(lines))
+
+
+@click.command()
+@store_argument
+@interests_option
+@click.option("--bits", default=23, show_default=True, help="Bits of a code.")
+@budget_option
+@click.option(
+    "--kind", type=click.Choice(["dz", "cells"]), default="dz", show_default=True, help="What filters become."
+)
+@click.option("--seconds", default=60.0, show_default=True, help="How long to search.")
+@click.option(
+    "--closed", is_flag=True, help="Drop events that nobody wants now, and refuse filters that want them later."
+)
+@click.option("--version", "version", default=1, show_default=True, help="The plan's version.")
+@click.option("--output", "-o", default="plan.json", show_default=True, help="Where the plan goes.")
+@master_option
+@report_option
+@json_option
+def plan(
+    store: str,
+    category: str,
+    interests: str,
+    bits: int,
+    budget: str,
+    kind: Any,
+    seconds: float,
+    closed: bool,
+    version: int,
+    output: str,
+    master: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Search for the best index plan for a workload.
+
+    The plan is written as `sievenet plan apply` takes it, with its predicted false-positive rate and why it was chosen.
+
+    \b
+    Examples:
+      $ sievenet pipeline plan store stock --subscriptions wanted.txt -o plan.json  # needs Spark
+      $ sievenet pipeline plan store stock --subscriptions fabric.db --bits 32 --report report  # needs Spark
+    """
+    from sievenet.pipeline.interests import load_wanted
+    from sievenet.pipeline.planning import plan_for
+    from sievenet.pipeline.reporting import Report
+
+    most = budget_of(budget)
+    with opened(store, master) as where:
+        schema = where.schema(category)
+        wanted = load_wanted(interests, schema).subscriptions
+        planned = plan_for(
+            where.events(category),
+            schema,
+            wanted,
+            bits,
+            budget=most,
+            kind=kind,
+            rest=not closed,
+            seconds=seconds,
+            version=version,
+            say=say,
+        )
+    staged = Path(output).with_name(f".{Path(output).name}.part")
+    staged.write_bytes(planned.predicted.plan.to_json())
+    staged.replace(output)
+    report = Report(f"Plan for {category}")
+    report.figures = planned.record()
+    report.text(planned.found.why)
+    best: dict[str, Any] = {}
+    for tried in sorted(planned.found.tried, key=lambda t: t.fpr):
+        best.setdefault(tried.name, tried)
+    rows = [(t.name, t.fpr, ", ".join(t.dimensions), t.rectangles) for t in best.values()]
+    report.table("What was tried, the best of each kind", ["", "FPR", "dimensions", "rectangles"], rows)
+    report.bars("fpr", [r[0] for r in rows], {"FPR": [r[1] for r in rows]}, "FPR on the sample")
+    text = (
+        f"{planned.found.why}\nOver all {planned.predicted.events} events: {planned.predicted.fpr:.2%} unnecessary, "
+        f"{planned.regular.fpr:.2%} with regular indexing.\nThe plan is in {output}; `sievenet plan apply {output}` "
+        "puts it to use."
+    )
+    finish(report, folder, as_json, text)
+
+
+@click.command()
+@store_argument
+@interests_option
+@click.option("--plan", "plans", multiple=True, type=click.Path(), help="A plan file; may be given several times.")
+@click.option("--bits", default=23, show_default=True, help="Bits of the regular plan, if no plan is given.")
+@budget_option
+@master_option
+@report_option
+@json_option
+def evaluate(
+    store: str,
+    category: str,
+    interests: str,
+    plans: tuple[str, ...],
+    bits: int,
+    budget: str,
+    master: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Count what a plan delivers, and what of it is wanted.
+
+    \b
+    Examples:
+      $ sievenet pipeline evaluate store stock --subscriptions wanted.txt --plan plan.json  # needs Spark
+    """
+    from sievenet.index import Plan
+    from sievenet.pipeline.evaluate import evaluate as run
+    from sievenet.pipeline.interests import load_wanted
+    from sievenet.pipeline.reporting import Report
+
+    most = budget_of(budget)
+    loaded = [load_plan(path) for path in plans]
+    with opened(store, master) as where:
+        schema = where.schema(category)
+        wanted = load_wanted(interests, schema).subscriptions
+        names = list(plans) or [f"regular, {bits} bits"]
+        results = run(where.events(category), schema, wanted, loaded or [Plan.regular(schema, bits)], most)
+    report = Report(f"Evaluation for {category}")
+    report.figures = {
+        name: {**r.summary(), "delivered_to": r.delivered.tolist(), "wanted_by": r.wanted.tolist()}
+        for name, r in zip(names, results, strict=True)
+    }
+    columns = ["plan", "FPR", "events", "packets", "delivered", "wanted", "entries", "unmatched"]
+    rows = [(name, *(r.summary()[c.lower()] for c in columns[1:])) for name, r in zip(names, results, strict=True)]
+    report.table("Plans", columns, rows)
+    report.bars("fpr", names, {"FPR": [r.fpr for r in results]}, "FPR")
+    lines = []
+    for name, r in zip(names, results, strict=True):
+        s = r.summary()
+        lines.append(
+            f"{name}: FPR {r.fpr:.2%}; {s['events']} events, {s['packets']} packets, {s['delivered']} deliveries, "
+            f"{s['wanted']} wanted; {s['unmatched']} of {s['subscriptions']} subscriptions matched nothing"
+        )
+    finish(report, folder, as_json, "\n".join(lines))
+
+
+@click.command()
+@click.argument("store")
+@click.argument("category")
+@master_option
+@report_option
+@json_option
+def report(store: str, category: str, master: str | None, folder: str | None, as_json: bool) -> None:
+    """Say what a store holds.
+
+    \b
+    Examples:
+      $ sievenet pipeline report store stock  # needs Spark
+    """
+    from sievenet.pipeline.reporting import Report
+
+    with opened(store, master) as where:
+        schema: Schema = where.schema(category)
+        runs = where.manifests(category)
+    made = Report(f"Store of {category}")
+    events, bad = sum(m.events for m in runs), sum(m.quarantined for m in runs)
+    made.figures = {
+        "schema": schema.name,
+        "version": schema.version,
+        "runs": len(runs),
+        "events": events,
+        "quarantined": bad,
+    }
+    reasons: dict[str, int] = {}
+    for run in runs:
+        for reason, count in run.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    made.figures["reasons"] = reasons
+    made.table(
+        "Runs", ["run", "files", "events", "bad rows"], [(m.run, len(m.files), m.events, m.quarantined) for m in runs]
+    )
+    made.table("Reasons", ["reason", "rows"], list(reasons.items()))
+    text = f"{schema.name} version {schema.version}: {events} events in {len(runs)} runs, {bad} bad rows in quarantine"
+    finish(made, folder, as_json, text)

@@ -1,0 +1,117 @@
+"""What the commands of the pipeline share: options, a store on a Spark session, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sievenet.cli.output import show_json
+
+if TYPE_CHECKING:
+    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.store import Store
+
+__all__ = [
+    "budget_of",
+    "budget_option",
+    "finish",
+    "interests_option",
+    "load_plan",
+    "master_option",
+    "opened",
+    "report_option",
+    "say",
+    "store_argument",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def master_option(command: F) -> F:
+    """``--master``."""
+    return click.option(
+        "--master", metavar="URL", help="Where Spark runs: local[*] (the default), spark://…, yarn, k8s://…"
+    )(command)
+
+
+def report_option(command: F) -> F:
+    """``--report``."""
+    return click.option(
+        "--report", "folder", type=click.Path(file_okay=False), help="Folder for a report with plots (Markdown, PNG)."
+    )(command)
+
+
+def store_argument(command: F) -> F:
+    """STORE and CATEGORY."""
+    return click.argument("store")(click.argument("category")(command))
+
+
+def interests_option(command: F) -> F:
+    """``--subscriptions``."""
+    return click.option(
+        "--subscriptions",
+        "interests",
+        required=True,
+        type=click.Path(),
+        help="Who wants what: the journal of a fabric, a Parquet table, or text with a filter per line.",
+    )(command)
+
+
+def budget_option(command: F) -> F:
+    """``--budget``."""
+    return click.option(
+        "--budget",
+        default="8",
+        show_default=True,
+        help="Most entries per subscription, or `any` for as many as it takes.",
+    )(command)
+
+
+def budget_of(text: str) -> int | None:
+    """A budget as said on the command line."""
+    if text == "any":
+        return None
+    if not text.isdigit() or not 1 <= int(text) <= 4096:
+        raise click.BadParameter(f"Expected 1 to 4096 entries or `any`, got {text!r}", param_hint="--budget")
+    return int(text)
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    click.echo(f"… {text}", err=True)
+
+
+@contextmanager
+def opened(root: str, master: str | None) -> Iterator[Store]:
+    """A store on a Spark session that ends with the block."""
+    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.store import Store
+
+    say(f"starting Spark on {master or 'local[*]'}")
+    with spark_session(master) as spark:
+        yield Store(spark, root)
+
+
+def finish(report: Report, folder: str | None, as_json: bool, text: str) -> None:
+    """Print what was found, and write the report if one is wanted."""
+    if folder:
+        say(f"report in {report.write(folder)}")
+    if as_json:
+        show_json(report.figures)
+    else:
+        click.echo(text)
+
+
+def load_plan(path: str) -> Any:
+    """A plan from a file."""
+    from sievenet.errors import PlanError
+    from sievenet.index import Plan
+
+    try:
+        return Plan.from_json(Path(path).read_bytes())
+    except OSError as error:
+        raise PlanError(f"Expected a plan file; {error.strerror}", where=path) from error
