@@ -143,17 +143,14 @@ class SendQueue:
         """Whether nothing more fits."""
         return self._count >= self._limit
 
-    def offer(self, bits: Bits, item: Any, now: float) -> tuple[Flow, ...] | None:
-        """The flows of a message that may go at once (tokens taken); None if it must wait, and does."""
-        flows = self._table.matching(bits)
-        if not flows:
-            return ()
+    def offer(self, bits: Bits, item: Any, flows: tuple[Flow, ...], now: float) -> bool:
+        """Whether a message of these flows may go at once (tokens taken); if not, it waits here."""
         if not self._count and all(flow.ready(now) <= now for flow in flows):
             _take(flows)
-            return flows
+            return True
         self._wait(self._stamp, bits, item, flows)
         self._stamp += 1
-        return None
+        return False
 
     def _wait(self, stamp: int, bits: Bits, item: Any, flows: tuple[Flow, ...]) -> None:
         key = frozenset(map(id, flows))

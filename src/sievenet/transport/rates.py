@@ -10,7 +10,7 @@ and tells the publisher the quota of every filter that is to slow down or that i
 CLR in the header, so receivers know; others stay silent.
 
 A rate that follows T alone is so smooth that it keeps a drop-tail queue full, and TCP, which comes in bursts, never gets
-in. So a loss event also yields: for one step no more than 70 % of the rate, then up again as TCP grows, by a segment per
+in. So a loss event also yields: for one step no more than about half of the rate, then up again as TCP grows, by a segment per
 round trip each round trip, while T remains the bound.
 
 Round trip: an echo at first, then the CLR needs none: the publisher says how long the CLR's last feedback travelled
@@ -42,7 +42,7 @@ __all__ = ["FilterRate", "RateSession", "max_min"]
 _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
 #: Share of the rate that is kept for a moment after a loss event.
-_YIELD: Final = 0.7
+_YIELD: Final = 0.55
 #: A round trip is believed between these bounds, in seconds.
 _SHORTEST, _LONGEST = 1e-5, 30.0
 

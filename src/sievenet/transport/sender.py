@@ -5,7 +5,7 @@
                   │                                 └─▶ log ─▶ repairs, "gone"           digests
 
 A `Sender` is one stream of messages (one publisher in one category). Without any option it only numbers and stamps.
-When its queue is full `publish` raises `Rejected`; `full` tells before, and the shell waits if it is set to.
+When its queue is full `publish` raises `Rejected`; `blocked` tells before, and the shell waits if it is set to.
 """
 
 from __future__ import annotations
@@ -77,20 +77,23 @@ class Sender:
         self.refused = self.digests = self.gone = 0
         self.dropped: Counter[str] = Counter()
 
-    @property
-    def full(self) -> bool:
-        """Whether `publish` would refuse."""
-        return self.queue.full
+    def blocked(self, bits: Bits) -> bool:
+        """Whether `publish` would refuse a message with these bits."""
+        return self.queue.full and self.options.rate_control and bool(self.table.matching(bits))
 
     def publish(self, bits: Bits, body: bytes, now: float, context: Any = None) -> list[Action]:
         """Publish a message: at once, or when its flows allow; `Rejected` if too many wait."""
         if not self.options.rate_control or not self.table.flows:
             return [self._stamp(bits, body, now, context, ())]
+        flows = self.table.matching(bits)
+        if not flows:  # what nobody limits passes those that wait
+            return [self._stamp(bits, body, now, context, ())]
         if self.queue.full:
             self.refused += 1
             raise Rejected(f"Expected room in the send queue ({self.options.queue} messages), got none: slow down")
-        flows = self.queue.offer(bits, (bits, body, context), now)
-        return [] if flows is None else [self._stamp(bits, body, now, context, flows)]
+        if self.queue.offer(bits, (bits, body, context), flows, now):
+            return [self._stamp(bits, body, now, context, flows)]
+        return []
 
     def receive(self, data: bytes, now: float) -> list[Action]:
         """What receivers say."""

@@ -1,0 +1,545 @@
+"""Congestion control over narrow links: load ramp, bandwidth steps, fairness, sharing with TCP, 760 clients.
+
+The source's settings in virtual time with the real protocol: two brokers with a bottleneck between them (10 ms, a
+drop-tail queue of 60 packets), a publication record of 2, messages of some 300 bytes; TCP is a NewReno in the simulator and,
+where root and tc allow, the kernel's through a tbf-limited veth pair. Without congestion control messages have the same
+size. A message refused by the publisher's full queue was never sent, hence is not lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from bisect import bisect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import nan
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.harness import Bench, Report, best_of
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.transport.actions import Deliver
+from sievenet.transport.bloom import Bits, Tagger
+from sievenet.transport.options import Publishing, RateControl, Recover
+from sievenet.transport.receiver import Receiver
+from sievenet.transport.sender import Sender
+from sievenet.transport.simulation import Clock, Link, Overlay, TcpFlow, World, low_degree_graph
+
+WIDTH = 128
+#: What a subscriber wants is one value; how often it is published is the flow's share.
+SCHEMA = Schema("tick", (Attribute("source", "int", 0, 15), Attribute("kind", "int", 0, 255)))
+PUBLISHER = 1_000_000
+BODY = 150
+QUEUE = 60
+
+
+@dataclass
+class Flow:
+    """One publisher and its receiver: who wants which share, and what came of it in bins of time."""
+
+    share: float
+    rate: Callable[[float], float]
+    sent: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+    refused: int = 0
+    matched: int = 0
+
+
+class Bottleneck:
+    """Publishers on broker 0, subscribers on broker 1, a narrow link from the one to the other."""
+
+    def __init__(
+        self,
+        bandwidth: float,
+        flows: list[Flow],
+        length: float,
+        *,
+        control: bool,
+        recover: bool = False,
+        step: float = 0.5,
+    ) -> None:
+        self.clock = clock = Clock()
+        rng = Random(5)
+        self.step, self.length = step, length
+        self.flows = flows
+        bins = int(length / step) + 2
+        self.kilobits = [0.0] * bins
+        self.lost_bins = [0] * bins
+
+        def link(a: int, b: int) -> Link:
+            narrow = bandwidth if (a, b) == (0, 1) else None
+            return Link(clock, rng, delay=0.01, bandwidth=narrow, queue=200_000, packets=QUEUE)
+
+        overlay = Overlay(clock, [(0, 1)], link, processing=0.0002, seed=3)
+        self.link = overlay.links[0, 1]
+        self.back = overlay.links[1, 0]
+        self.world = World(overlay, delivered=self._delivered)
+        self.delays: list[float] = []
+        tagger = Tagger(SCHEMA, WIDTH)
+        self._bits: dict[tuple[int, int], Bits] = {}
+        for number, flow in enumerate(flows):
+            flow.sent, flow.received = [0] * bins, [0] * bins
+            wanted = Filter(
+                SCHEMA,
+                {"source": ValueSet.of(number), "kind": ValueSet.of(100)},
+            )
+            options = Publishing(record=2, width=WIDTH, rate_control=control, queue=200)
+            self.world.add_sender(PUBLISHER + number, 0, Sender(PUBLISHER + number, options, epoch=1))
+            receiver = Receiver(
+                number + 1, tagger.subscription(Subscription([wanted])), flow_bits=(tagger.filter(wanted),),
+                rate=RateControl() if control else None, recover=Recover() if recover else None, width=WIDTH,
+                rng=Random(number),
+            )  # fmt: skip
+            self.world.add_receiver(number + 1, 1, receiver)
+            clock.at(0.001 * number, self._publish, number, tagger, Random(number))
+        self._watch_link()
+
+    def _watch_link(self) -> None:
+        before_bytes, before_dropped = self.link.bytes, self.link.dropped
+
+        def look() -> None:
+            nonlocal before_bytes, before_dropped
+            i = min(int(self.clock.now / self.step) - 1, len(self.kilobits) - 1)
+            self.kilobits[i] = (self.link.bytes - before_bytes) * 8 / self.step / 1000
+            self.lost_bins[i] = self.link.dropped - before_dropped
+            before_bytes, before_dropped = self.link.bytes, self.link.dropped
+            self.clock.after(self.step, look)
+
+        self.clock.at(self.step, look)
+
+    def _publish(self, number: int, tagger: Tagger, rng: Random) -> None:
+        flow = self.flows[number]
+        now = self.clock.now
+        rate = flow.rate(now)
+        wanted = rng.random() < flow.share
+        kind = 100 if wanted else 101 + rng.randrange(100)
+        key = (number, kind)
+        if key not in self._bits:
+            self._bits[key] = tagger.event(SCHEMA.event(source=number, kind=kind))
+        ok = self.world.publish(
+            PUBLISHER + number, self._bits[key], bytes(BODY), {1: [number + 1]} if wanted else {}
+        )
+        if wanted:
+            flow.matched += 1
+            flow.refused += not ok
+            flow.sent[int(now / self.step)] += ok
+        if now < self.length:
+            self.clock.after(rng.expovariate(rate), self._publish, number, tagger, rng)
+
+    def _delivered(self, client: int, _message: Deliver) -> None:
+        self.flows[client - 1].received[min(int(self.clock.now / self.step), len(self.kilobits) - 1)] += 1
+
+    def run(self) -> Bottleneck:
+        """To the end."""
+        self.clock.run(self.length)
+        return self
+
+    @property
+    def lost(self) -> int:
+        """Packets that the link dropped."""
+        return self.link.dropped
+
+    def rates(self, number: int) -> list[float]:
+        """Messages per second received, by bins."""
+        return [n / self.step for n in self.flows[number].received]
+
+    def feedbacks(self) -> int:
+        """Feedback messages sent."""
+        return self.world.messages["FEEDBACK"]
+
+
+def ramp(bench: Bench, report: Report) -> None:
+    """The source's figure 5.9: 400 → 4,000 messages/s, then bursts, into 500 kb/s."""
+    length = bench.size(100.0, quick=1.5)
+
+    def rate(now: float) -> float:
+        at = now / length
+        if at < 0.4:
+            return 400 + 3600 * at / 0.4
+        if at < 0.64:
+            return 4000.0
+        return 2500.0 if (now % 10) < 2 else 600.0
+
+    runs = {}
+    for control in (False, True):
+        with bench.step(f"load ramp, congestion control {'on' if control else 'off'}"):
+            runs[control] = Bottleneck(500e3, [Flow(0.184, rate)], length, control=control).run()
+    off, on = runs[False], runs[True]
+    got = {control: sum(each.flows[0].received) for control, each in runs.items()}
+    report.table(
+        "load ramp into 500 kb/s",
+        ["", "received", "lost", "refused", "feedback messages"],
+        [
+            ["off", got[False], off.lost, 0, 0],
+            ["on", got[True], on.lost, on.flows[0].refused, on.feedbacks()],
+            ["source", "46,000 off, 45,000 on", "20 times fewer", "", ""],
+        ],
+    )
+    report.figure("ramp_lost_without", off.lost, "messages")
+    report.figure("ramp_lost_with", on.lost, "messages")
+    report.goal("ramp_fewer_losses", off.lost / max(1, on.lost), ">= 20")
+    report.goal("ramp_throughput", got[True] / max(1, got[False]) * 100, ">= 95 %")
+    xs = [i * off.step for i in range(len(off.kilobits))]
+    bench.plot_lines(
+        "congestion-ramp", xs,
+        {"off: kb/s": off.kilobits, "on: kb/s": on.kilobits, "on: lost/s": [n / on.step for n in on.lost_bins],
+         "off: lost/s": [n / off.step for n in off.lost_bins]},
+        xlabel="s",
+    )  # fmt: skip
+
+
+def steps(bench: Bench, report: Report) -> None:
+    """Figure 5.10: the bottleneck alternates between 1 and 2 Mb/s every 40 s."""
+    period = bench.size(12.0, quick=0.6)
+    length = 5 * period
+
+    def experiment(control: bool) -> Bottleneck:
+        world = Bottleneck(1e6, [Flow(0.5, lambda _now: 2400.0)], length, control=control, step=0.25)
+        for i in range(1, 5):
+            world.clock.at(i * period, setattr, world.link, "bandwidth", 2e6 if i % 2 else 1e6)
+        return world.run()
+
+    with bench.step("bandwidth steps"):
+        on, off = experiment(True), experiment(False)
+    times = []
+    for i in range(1, 5):
+        capacity = (2e6 if i % 2 else 1e6) / 1000
+        first = int(i * period / on.step)
+        bins = range(first, first + int(period / on.step) - 1)
+        lossless = 0.05 * capacity * 1000 / 8 / 300 * on.step
+        # Adapted: from then on a whole second at 85 % of the capacity or more, with under 5 % lost.
+        width = max(1, int(1 / on.step))
+        adapted = next(
+            (
+                (b - first) * on.step
+                for b in bins
+                if np.mean(on.kilobits[b : b + width]) >= 0.85 * capacity
+                and np.mean(on.lost_bins[b : b + width]) <= lossless
+            ),
+            nan,
+        )
+        times.append(adapted)
+    used = [
+        float(np.mean(on.kilobits[int((i * period + 2) / on.step) : int((i + 1) * period / on.step) - 1]))
+        / ((2e6 if i % 2 else 1e6) / 1000)
+        for i in range(5)
+    ]
+    report.table(
+        "steps between 1 and 2 Mb/s", ["", "adapted in s", "lost", "link used %"],
+        [["off", "", off.lost, ""], ["on", ", ".join(f"{t:.2f}" for t in times), on.lost, 100 * float(np.mean(used))],
+         ["source", "< 2", "", "> 90"]],
+    )  # fmt: skip
+    report.figure("steps_lost_without", off.lost, "messages")
+    report.figure("steps_lost_with", on.lost, "messages")
+    report.goal("steps_adapted_in", max(times), "< 2 s")
+    report.goal("steps_utilisation", 100 * float(np.mean(used)), "> 90 %")
+    xs = [i * on.step for i in range(len(on.kilobits))]
+    bench.plot_lines("congestion-steps", xs, {"on: kb/s": on.kilobits, "off: kb/s": off.kilobits}, xlabel="s")
+
+
+def fairness(bench: Bench, report: Report) -> None:
+    """Figure 5.11: three flows of 400, 150 and 150 messages/s through 2, 1 and 0.5 Mb/s."""
+    period = bench.size(40.0, quick=0.6)
+    shares = (0.4, 0.15, 0.15)
+
+    def experiment(control: bool) -> Bottleneck:
+        flows = [Flow(share, lambda _now: 1000.0) for share in shares]
+        world = Bottleneck(2e6, flows, 3 * period, control=control)
+        world.clock.at(period, setattr, world.link, "bandwidth", 1e6)
+        world.clock.at(2 * period, setattr, world.link, "bandwidth", 0.5e6)
+        return world.run()
+
+    with bench.step("three flows"):
+        on, off = experiment(True), experiment(False)
+    rows: list[list[object]] = []
+    index = {}
+    for name, world in (("off", off), ("on", on)):
+        phases = []
+        for phase in range(3):
+            start = int((phase + 0.2) * period / world.step)
+            end = int((phase + 1) * period / world.step)
+            phases.append([float(np.mean(world.rates(i)[start:end])) for i in range(3)])
+        for phase, rates in enumerate(phases):
+            jain = sum(rates) ** 2 / (3 * sum(r * r for r in rates))
+            index[name, phase] = jain
+            rows.append([name, f"{2 / 2**phase:g} Mb/s", *rates, jain])
+    rows.append(["source, on", "1 Mb/s", 140, 150, 150, ""])
+    report.table("three flows, messages/s", ["", "link", "flow 1", "flow 2", "flow 3", "Jain's index"], rows)
+    report.figure("fairness_jain_1_mbps", index["on", 1], "")
+    report.figure("fairness_jain_half_mbps", index["on", 2], "")
+    report.figure("fairness_jain_1_mbps_without", index["off", 1], "")
+    report.goal("fairness_least_index", min(index["on", 1], index["on", 2]), ">= 0.95")
+    xs = [i * on.step for i in range(len(on.kilobits))]
+    bench.plot_lines("congestion-fairness", xs, {f"flow {i + 1}": on.rates(i) for i in range(3)}, xlabel="s")
+
+
+def with_tcp(bench: Bench, report: Report) -> None:
+    """Figure 5.12: one flow and a TCP through 1 Mb/s; the TCP starts later."""
+    length = bench.size(120.0, quick=2.0)
+    begin = length / 4
+
+    def experiment(control: bool) -> tuple[Bottleneck, TcpFlow, list[float]]:
+        world = Bottleneck(1e6, [Flow(0.5, lambda _now: 1200.0)], length, control=control)
+        tcp = TcpFlow(world.clock, world.link, world.back)
+        world.clock.at(begin, tcp.start)
+        seen: list[float] = []
+        before = 0
+
+        def look() -> None:
+            nonlocal before
+            seen.append((tcp.received - before) * 8 / world.step / 1000)
+            before = tcp.received
+            world.clock.after(world.step, look)
+
+        world.clock.at(world.step, look)
+        return world.run(), tcp, seen
+
+    with bench.step("sharing with TCP"):
+        on, tcp, tcp_rate = experiment(True)
+        off, _, tcp_off = experiment(False)
+    start = int((begin + length / 8) / on.step)
+
+    def mean(values: list[float]) -> float:
+        return float(np.mean(values[start : int(length / on.step) - 1]))
+
+    size = float(BODY + 48 + 88)
+    ours, theirs = mean([r * size * 8 / 1000 for r in on.rates(0)]), mean(tcp_rate) * 1500 / 1460
+    greedy, starved = mean([r * size * 8 / 1000 for r in off.rates(0)]), mean(tcp_off) * 1500 / 1460
+    total = ours + theirs
+    report.table(
+        "sharing 1 Mb/s with a TCP, kb/s", ["", "publish/subscribe", "TCP", "difference % of both"],
+        [["off", greedy, starved, 100 * (greedy - starved) / (greedy + starved)],
+         ["on", ours, theirs, 100 * (ours - theirs) / total], ["source, on", "", "slightly more", "-5"]],
+    )  # fmt: skip
+    report.figure("tcp_ours_kbps", ours, "kb/s")
+    report.figure("tcp_theirs_kbps", theirs, "kb/s")
+    report.figure("tcp_retransmitted", tcp.retransmitted, "segments")
+    report.goal("tcp_difference", abs(ours - theirs) / total * 100, "<= 5 %")
+    report.goal("tcp_utilisation", total / 1000 * 100, "> 90 %")
+    xs = [i * on.step for i in range(len(tcp_rate))]
+    bench.plot_lines(
+        "congestion-tcp", xs,
+        {"publish/subscribe": [r * size * 8 / 1000 for r in on.rates(0)][: len(xs)], "TCP": tcp_rate},
+        xlabel="s", ylabel="kb/s",
+    )  # fmt: skip
+
+
+def large(bench: Bench, report: Report) -> None:
+    """Figures 5.13-5.15: 8 brokers, 758 subscribers, two publishers of 2,000 messages/s behind a link of 1 Mb/s."""
+    length = bench.size(8.0, quick=0.5)
+    clients = bench.size(758, quick=40)
+    schema = Schema("item", tuple(Attribute(name, "int", 0, 999) for name in ("a", "b", "c", "d", "e")))
+    # Zipf: most values are rare, and a few subscribers want what is said often.
+    weights = list(accumulate(1 / (rank + 1) for rank in range(1000)))
+
+    def drawn(rng: Random) -> int:
+        return bisect(weights, rng.random() * weights[-1])
+
+    tagger = Tagger(schema, WIDTH)
+
+    def experiment(control: bool) -> dict[str, object]:
+        clock, rng = Clock(), Random(8)
+        edges = low_degree_graph(8, 6, 2)
+
+        def link(a: int, b: int) -> Link:
+            narrow = 1e6 if a == 0 else 10e6
+            return Link(clock, rng, delay=0.005, bandwidth=narrow, queue=200_000, packets=QUEUE if a == 0 else 1000)
+
+        overlay = Overlay(clock, edges, link, processing=0.0005, seed=4)
+        delays: list[float] = []
+        born: dict[tuple[int, int], float] = {}
+        bins = int(length) + 2
+        received, lost = [0] * bins, [0.0] * bins
+        expected: dict[tuple[int, int], int] = {}
+
+        def delivered(_client: int, message: Deliver) -> None:
+            when = born[message.publisher, message.sequence]
+            delays.append(clock.now - when)
+            received[min(int(when), bins - 1)] += 1
+            expected[message.publisher, message.sequence] -= 1
+
+        world = World(overlay, delivered=delivered)
+        wants: list[dict[str, int]] = []
+        for client in range(clients):
+            names = rng.sample("abcde", rng.choice((1, 1, 1, 2, 2, 3, 4, 5)))
+            own = {name: drawn(rng) for name in names}
+            wants.append(own)
+            wanted = Filter(schema, {name: ValueSet.of(value) for name, value in own.items()})
+            receiver = Receiver(
+                client + 1, (tagger.filter(wanted),), rate=RateControl() if control else None, width=WIDTH,
+                rng=Random(client),
+            )  # fmt: skip
+            world.add_receiver(client + 1, 1 + client % 7, receiver)
+        matching: dict[tuple[int, ...], tuple[dict[int, list[int]], Bits, int]] = {}
+
+        def publish(client: int, draw: Random) -> None:
+            values = tuple(drawn(draw) for _ in range(5))
+            found = matching.get(values)
+            if found is None:
+                named = dict(zip("abcde", values, strict=True))
+                clients = [c + 1 for c, own in enumerate(wants) if all(named[n] == v for n, v in own.items())]
+                bits = tagger.event(schema.event_of(named))
+                found = matching[values] = (overlay.group(clients), bits, len(clients))
+            groups, bits, count = found
+            sender = world.senders[client]
+            before = sender.statistics().published
+            if world.publish(client, bits, bytes(BODY), groups) and sender.statistics().published > before:
+                born[client, before] = clock.now
+                expected[client, before] = count
+            if clock.now < length:
+                clock.after(draw.expovariate(2000.0), publish, client, draw)
+
+        stamped = world._do
+
+        def released(client: int, actions: object) -> None:
+            # Messages that waited in the sender's queue leave later: note when.
+            acts = list(actions)  # type: ignore[call-overload]
+            for action in acts:
+                if type(action).__name__ == "Publish":
+                    born[client, action.sequence] = clock.now
+                    expected[client, action.sequence] = sum(map(len, action.context.values()))
+            stamped(client, acts)
+
+        world._do = released  # type: ignore[method-assign]
+        for i in range(2):
+            options = Publishing(record=2, width=WIDTH, rate_control=control, queue=200)
+            world.add_sender(PUBLISHER + i, 0, Sender(PUBLISHER + i, options, epoch=1))
+            clock.at(0.01 * i, publish, PUBLISHER + i, Random(i))
+        clock.run(length + 2)
+        for key, count in expected.items():
+            lost[min(int(born[key]), bins - 1)] += max(0, count)
+        flows = [len(sender.table.flows) for sender in world.senders.values()]
+        narrow = sum(each.bytes for (a, _), each in overlay.links.items() if a == 0)
+        outgoing = sum(1 for a, _ in overlay.links if a == 0)
+        return {
+            "received": received, "lost": lost, "delays": delays, "flows": max(flows),
+            "feedbacks": world.messages["FEEDBACK"], "used": narrow * 8 / (length * 1e6 * outgoing),
+        }  # fmt: skip
+
+    with bench.step(f"{clients} subscribers"):
+        on, off = experiment(True), experiment(False)
+    seconds = int(length)
+    late = slice(min(3, seconds - 1), seconds)
+
+    def mean(run: dict[str, object], name: str) -> float:
+        return float(np.mean(run[name][late]))  # type: ignore[index]
+
+    rows = []
+    for name, run in (("off", off), ("on", on)):
+        rows.append(
+            [name, mean(run, "received"), mean(run, "lost"), float(np.mean(run["delays"])) * 1e3,  # type: ignore[arg-type]
+             float(str(run["used"])) * 100, run["feedbacks"], run["flows"]]
+        )  # fmt: skip
+    rows.append(["source", "12 % fewer with", "~0 after 3 s", "102 off, 54 on", "> 90", "", ""])
+    report.table(
+        f"{clients} subscribers, after 3 s, per second",
+        ["", "deliveries", "lost", "mean delay ms", "link used %", "feedback", "flows"],
+        rows,
+    )
+    report.figure("large_delay_without_ms", float(np.mean(off["delays"])) * 1e3, "ms, source 102")  # type: ignore[arg-type]
+    report.figure("large_delay_with_ms", float(np.mean(on["delays"])) * 1e3, "ms, source 54")  # type: ignore[arg-type]
+    report.figure("large_throughput", 100 * mean(on, "received") / max(1e-9, mean(off, "received")), "%, source 88")
+    report.figure("large_feedback_per_s", float(str(on["feedbacks"])) / length, "messages/s")
+    report.figure("large_flows", int(str(on["flows"])), "flows of the busiest publisher")
+    report.goal("large_fewer_losses", mean(off, "lost") / max(0.1, mean(on, "lost")), ">= 20")
+    report.goal("large_utilisation", float(str(on["used"])) * 100, "> 90 %")
+    bench.plot_lines(
+        "congestion-large", list(range(seconds)),
+        {f"{name}: {what}/s": list(run[what])[:seconds]  # type: ignore[call-overload]
+         for name, run in (("off", off), ("on", on)) for what in ("received", "lost")},
+        xlabel="s",
+    )  # fmt: skip
+
+
+def together(bench: Bench, report: Report) -> None:
+    """Figure 5.17: recovery and congestion control at once, five flows into 1.5 Mb/s."""
+    length = bench.size(20.0, quick=1.5)
+
+    def experiment(control: bool) -> Bottleneck:
+        flows = [Flow(1.0, lambda _now: 300.0) for _ in range(5)]
+        return Bottleneck(1.5e6, flows, length, control=control, recover=control).run()
+
+    with bench.step("recovery and congestion control together"):
+        on, off = experiment(True), experiment(False)
+    recovered = sum(receiver.recovered for receiver in on.world.receivers.values())
+    report.table(
+        "recovery and congestion control together", ["", "received", "dropped by the link", "recovered", "repairs"],
+        [["off", sum(sum(f.received) for f in off.flows), off.lost, 0, 0],
+         ["on", sum(sum(f.received) for f in on.flows), on.lost, recovered, on.world.messages["REPAIR"]],
+         ["source", "", "110 times fewer", "40 %", ""]],
+    )  # fmt: skip
+    report.goal("together_fewer_losses", off.lost / max(1, on.lost), ">= 20")
+
+
+def cost(bench: Bench, report: Report) -> None:
+    """Processor time of rate control per message, at both ends."""
+    count = bench.size(50_000, quick=3_000)
+    tagger = Tagger(SCHEMA, WIDTH)
+    bits = tagger.event(SCHEMA.event(source=1, kind=100))
+    wanted = (tagger.filter(Filter(SCHEMA, {"source": ValueSet.of(1), "kind": ValueSet.of(100)})),)
+    options = Publishing(record=2, width=WIDTH, rate_control=True)
+    sender = Sender(PUBLISHER, options, epoch=1)
+    made = [sender.publish(bits, bytes(BODY), i * 1e-5)[0].data for i in range(count)]  # type: ignore[union-attr]
+
+    def receive(rate: RateControl | None) -> Callable[[], None]:
+        def go() -> None:
+            receiver = Receiver(1, wanted, rate=rate, width=WIDTH)
+            for i, data in enumerate(made):
+                now = i * 1e-5 + 0.05
+                receiver.receive(data, now)
+                due = receiver.timer()
+                if due is not None and due <= now:
+                    receiver.expire(now)
+
+        return go
+
+    def publish() -> None:
+        own = Sender(PUBLISHER, options, epoch=1)
+        for i in range(count):
+            own.publish(bits, b"", i * 1e-5)
+
+    repeats = bench.size(3, quick=1)
+    plain = best_of(receive(None), repeats).best / count * 1e6
+    controlled = best_of(receive(RateControl()), repeats).best / count * 1e6
+    sending = best_of(publish, repeats).best / count * 1e6
+    report.figure("cpu_us_per_message_detection", plain, "µs, header and loss detection alone")
+    report.figure("cpu_us_per_message_rate_control", controlled, "µs, with rate control")
+    report.figure("cpu_us_per_message_sending", sending, "µs, record of 2 and rate control")
+    report.figure("core_share_at_100k_rate_control", controlled / 10 * 100, "%")
+
+
+def kernel_tcp(bench: Bench, report: Report) -> None:
+    """One flow and the kernel's TCP through a veth pair limited by tbf, in namespaces of their own."""
+    if bench.quick or os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        report.note("kernel TCP through tbf: not run (a quick run, or no root, ip or tc)")
+        return
+    script = Path(__file__).with_name("_tbf.py")
+    with bench.step("sharing with the kernel's TCP"):
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        report.note(f"kernel TCP through tbf: not available here ({done.stderr.strip().splitlines()[-1:]})")
+        return
+    found = json.loads(done.stdout.splitlines()[-1])
+    ours, theirs = found["ours"] / 1000, found["tcp"] / 1000
+    report.table("sharing 1 Mb/s with the kernel's TCP, kb/s", ["publish/subscribe", "TCP"], [[ours, theirs]])
+    report.figure("kernel_tcp_ours_kbps", ours, "kb/s")
+    report.figure("kernel_tcp_theirs_kbps", theirs, "kb/s")
+    report.goal("kernel_tcp_difference", abs(ours - theirs) / max(1e-9, ours + theirs) * 100, "<= 5 %")
+
+
+def run(bench: Bench) -> Report:
+    report = Report()
+    started = perf_counter()
+    for experiment in (ramp, steps, fairness, with_tcp, large, together, cost, kernel_tcp):
+        experiment(bench, report)
+    report.note(f"one core, {perf_counter() - started:.0f} s; shorter than the source's runs, at its rates")
+    report.note("queues count packets; where a queue counts bytes, small messages crowd a TCP's segments out")
+    return report
