@@ -30,6 +30,7 @@ __all__ = ["Forwarding", "Seen"]
 
 Ints = npt.NDArray[np.int64]
 _SPAN = 1 << 14
+_FIRST: Ints = np.zeros(1, np.int64)
 
 
 class Forwarding:
@@ -88,6 +89,9 @@ class Forwarding:
         """The interfaces that want some of these events, and which rows."""
         if self._matcher is None or not self._keys:
             return {}
+        if len(events) == 1:
+            # One by one: the arrays of a batch would take longer than the answer.
+            return {self._interfaces[self._where[key]]: _FIRST for key in self._matcher.match(events[0])}
         found = self._matcher.match_batch(events)
         if not len(found.keys):
             return {}

@@ -19,7 +19,7 @@ from sievenet.content.event import Record
 from sievenet.content.filter import Subscription
 from sievenet.errors import Unavailable
 from sievenet.routers.core import Router
-from sievenet.routers.messages import FromRouter
+from sievenet.routers.messages import Delta, FromRouter, Receivers, UpdateReply, Whole
 from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import Shipment
@@ -56,7 +56,8 @@ class Network:
         self._done: set[tuple[str, int]] = set()
         #: What each client got: (publisher, sequence), in order of arrival.
         self.delivered: dict[str, list[tuple[int, int]]] = {}
-        self.messages = 0
+        #: Messages between routers, those of them that carry entries of tables, and the entries in them.
+        self.messages = self.telling = self.entries = 0
         names = sorted({name for link in self.links for name in link})
         for name in names:
             self.start(name)
@@ -113,6 +114,13 @@ class Network:
         if frozenset((name, neighbour)) not in self.links:
             return
         self.messages += 1
+        match message:
+            case Delta(added=added, removed=removed):
+                self.telling += 1
+                self.entries += len(added) + len(removed)
+            case Whole(items=items) | Receivers(items=items) | UpdateReply(items=items):
+                self.telling += 1
+                self.entries += len(items)
         if self._random.random() < self.loss:
             return
         at = max(self.now + self._random.uniform(*self._delay), self._last.get((name, neighbour), 0.0))

@@ -1,0 +1,179 @@
+"""Events per second and latency through chains of router processes, against NATS and mosquitto by topic.
+
+Routers, publisher and subscriber are processes on loopback. The subscriber holds 1,000-100,000 range filters that want
+about half of all events; every router on the way matches exactly. NATS and mosquitto forward as many messages by topic
+and look at no content: the ratio is the price of content. They are used if they are on the path, else said to be
+absent.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks._brokers import CLIENTS, SCHEMA, RouterClient, events, starts_of, wanted_by
+from benchmarks.harness import Bench, Report, quantiles
+from sievenet.content import Filter, ValueSet
+from sievenet.content.valueset import NUMBER
+
+
+@contextmanager
+def process(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(command, text=True, env=dict(os.environ), **options)  # type: ignore[call-overload]
+    try:
+        yield started
+    finally:
+        started.terminate()
+        started.wait(timeout=20)
+
+
+@contextmanager
+def routers(count: int, scheme: str) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """A chain; the addresses of its first and its last router."""
+    if not count:
+        raise ValueError("expected at least one router")
+    addresses: list[tuple[str, int]] = []
+    running = []
+    try:
+        for i in range(count):
+            command = [sys.executable, "-m", "sievenet", "router", "--name", f"r{i}", "--listen", "127.0.0.1:0"]
+            command += ["--scheme", scheme, "--lease", "30s"]
+            if addresses:
+                command += ["--neighbours", f"{addresses[-1][0]}:{addresses[-1][1]}"]
+            each = subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
+            running.append(each)
+            assert each.stdout is not None
+            host, port = each.stdout.readline().rsplit("//", 1)[1].split(":")
+            addresses.append((host, int(port)))
+        yield addresses[0], addresses[-1]
+    finally:
+        for each in running:
+            each.terminate()
+        for each in running:
+            each.wait(timeout=20)
+
+
+def known(address: tuple[str, int], count: int) -> None:
+    """Wait until a router knows all others."""
+    import asyncio
+
+    import sievenet
+
+    async def wait() -> None:
+        async with sievenet.connect(f"sievenet+router://{address[0]}:{address[1]}") as node:
+            while len((await node.ask("status"))["routers"]) < count:
+                await asyncio.sleep(0.05)
+
+    asyncio.run(wait())
+
+
+def traffic(
+    kind: str, enter: tuple[str, int], leave: tuple[str, int], subscriptions: int, count: int, paced: int
+) -> tuple[float, float, dict[str, float], float]:
+    """Events per second in batches and one by one, latency quantiles at a small rate, seconds to subscribe."""
+    starts, width = starts_of(subscriptions)
+    subscriber = CLIENTS[kind](*leave)
+    begin = time.perf_counter()
+    if isinstance(subscriber, RouterClient):
+        filters = [Filter(SCHEMA, {"x": ValueSet(((NUMBER, s, 0), (NUMBER, s + width, 0)))}) for s in starts.tolist()]
+        subscriber.subscribe(dict.fromkeys(filters))
+    else:
+        subscriber.subscribe(())
+    subscribing = time.perf_counter() - begin
+
+    def publish(number: int, batch: int, rate: float) -> tuple[float, list[float]]:
+        expected = int(wanted_by(starts, width, events(number, 1)).sum())
+        command = [sys.executable, "-m", "benchmarks._brokers", kind, enter[0], str(enter[1]), str(number), str(batch)]
+        with process([*command, str(rate), str(subscriptions)], stdin=subprocess.PIPE):
+            got, first, latencies = 0, 0.0, []
+            while got < expected:
+                some, sent = subscriber.receive()
+                now = time.time_ns()
+                first = first or min(sent, default=0) / 1e9
+                latencies += [(now - each) / 1e9 for each in sent]
+                got += some
+            return time.time() - first, latencies
+
+    # The first events make routers load compiled code and file their filters: not what is measured.
+    publish(2000, 100, 0)
+    best = min(publish(count, 500, 0)[0] for _ in range(2))
+    single = publish(count // 10, 1, 0)[0]
+    _, latencies = publish(paced, 1, 200.0)
+    return count / best, count // 10 / single, quantiles(latencies, (0.5, 0.99)), subscribing
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def broker(kind: str) -> Iterator[tuple[str, int] | None]:
+    """A topic broker if it is installed."""
+    name = {"nats": "nats-server", "mqtt": "mosquitto"}[kind]
+    path = shutil.which(name)
+    if path is None:
+        yield None
+        return
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "nats":
+            command = [path, "-a", "127.0.0.1", "-p", str(port)]
+        else:
+            settings = os.path.join(folder, "mosquitto.conf")
+            with open(settings, "w", encoding="utf-8") as file:
+                file.write(
+                    f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nset_tcp_nodelay true\n"
+                )
+            command = [path, "-c", settings]
+        with process(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            for _ in range(100):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield "127.0.0.1", port
+
+
+def run(bench: Bench) -> Report:
+    report = Report()
+    count, paced = bench.size(200_000, quick=2_000), bench.size(400, quick=20)
+    rows: list[list[object]] = []
+    plan = [(1, 1_000), (1, 10_000), (1, 100_000), (3, 1_000), (3, 10_000), (5, 1_000), (5, 10_000)]
+    quickest: dict[str, float] = {}
+    for hops, subscriptions in plan if not bench.quick else [(2, 100)]:
+        with bench.step(f"{hops} routers, {subscriptions} subscriptions"), routers(hops, "identity") as (enter, leave):
+            known(leave, hops)
+            rate, single, latency, subscribing = traffic("router", enter, leave, subscriptions, count, paced)
+        rows.append(
+            [f"{hops} routers", subscriptions, rate, single, latency["p50"] * 1e3, latency["p99"] * 1e3, subscribing]
+        )
+        quickest.setdefault("router", rate)
+        quickest.setdefault("router_single", single)
+    for kind, name in (("nats", "NATS"), ("mqtt", "mosquitto")):
+        with bench.step(name), broker(kind) as address:
+            if address is None or bench.quick:
+                report.note(
+                    f"{name} is not installed: not compared" if address is None else f"{name}: not in a quick run"
+                )
+                continue
+            rate, single, latency, _ = traffic(kind, address, address, 1000, count, paced)
+            rows.append([name, 0, rate, single, latency["p50"] * 1e3, latency["p99"] * 1e3, 0.0])
+            report.figure(f"price_of_content_{kind}", rate / quickest["router"], "x")
+            report.figure(f"price_of_content_{kind}_single", single / quickest["router_single"], "x")
+    columns = ["broker", "subscriptions", "events/s", "one by one/s", "p50 ms", "p99 ms", "subscribe s"]
+    report.table("through the broker", columns, rows)
+    report.figure("events_per_s", quickest["router"], "events/s")
+    report.figure("events_per_s_one_by_one", quickest["router_single"], "events/s")
+    report.goal("one_router_1000", quickest["router"], ">= 50,000 events/s")
+    report.note("ActiveMQ with selectors is not measured")
+    report.note("about half of all events are wanted; routers route by identity, so every router holds every filter")
+    return report
