@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -29,7 +29,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.errors import InvalidInput
 from sievenet.network.link import LinkSettings
 
-__all__ = ["Config", "DataConfig", "ListenConfig", "load_config"]
+__all__ = ["Config", "DataConfig", "ListenConfig", "OpenFlowConfig", "load_config"]
 
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -70,6 +70,19 @@ class DataConfig(_Settings, frozen=True):
     capacity: Positive | None = None
 
 
+class OpenFlowConfig(_Settings, frozen=True):
+    """Real switches: a network of Open vSwitch on this machine."""
+
+    #: Names its network namespaces (NAME-net, NAME-h1, …); two networks need two names.
+    name: str = "sievenet"
+    #: Directory of its processes; None means /run/sievenet/NAME.
+    run_dir: str | None = None
+    #: Seconds that a switch may be without a connection before it counts as down.
+    grace: Seconds = 1.0
+    #: Seconds between looks at whether somebody else has changed a table.
+    audit: Seconds = 1.0
+
+
 class Config(_Settings, frozen=True):
     """Everything that a daemon can be told."""
 
@@ -80,6 +93,9 @@ class Config(_Settings, frozen=True):
     #: Leases, plans of new categories, partitions, trees: see `sievenet.control.config`.
     control: ControlConfig = ControlConfig()
     listen: ListenConfig = ListenConfig()
+    #: What forwards: "embedded" (software switches in the daemon) or "ovs" (Open vSwitch on this machine; needs root).
+    dataplane: Literal["embedded", "ovs"] = "embedded"
+    openflow: OpenFlowConfig = OpenFlowConfig()
     data: DataConfig = DataConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()

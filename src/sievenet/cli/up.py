@@ -28,8 +28,18 @@ __all__ = ["up"]
 @click.command()
 @click.option("--config", "config_file", type=click.Path(dir_okay=False), help="A TOML file with settings.")
 @click.option(
-    "--topology", metavar="SHAPE|FILE", help="The network, such as testbed, fattree,k=4 or a JSON or GraphML file."
+    "--topology",
+    "--topo",
+    "topology",
+    metavar="SHAPE|FILE",
+    help="The network, such as testbed, fattree,k=4 or a JSON or GraphML file.",
 )
+@click.option(
+    "--dataplane",
+    type=click.Choice(["embedded", "ovs"]),
+    help="What forwards: software switches in this process, or Open vSwitch on this machine (root). Default: embedded.",
+)
+@click.option("--name", "network", metavar="NAME", help="With ovs, what its namespaces are called. Default: sievenet.")
 @click.option("--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Register this schema; may be repeated.")
 @click.option("--sample", "sample_name", metavar="NAME", help="Run a sample workload: stock.")
 @click.option(
@@ -47,6 +57,8 @@ __all__ = ["up"]
 def up(
     config_file: str | None,
     topology: str | None,
+    dataplane: str | None,
+    network: str | None,
     schemas: tuple[str, ...],
     sample_name: str | None,
     rate: float,
@@ -68,6 +80,7 @@ def up(
     Examples:
       $ sievenet up --sample stock --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
+      $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --topology fattree,k=4 --schema stock --state ./fabric  # needs Ctrl-C to end
     """
     from sievenet.config import load_config
@@ -75,6 +88,8 @@ def up(
     config = load_config(
         config_file,
         topology=topology,
+        dataplane=dataplane,
+        openflow__name=network,
         state=state,
         listen__port=port,
         data__port=data_port,
@@ -121,7 +136,8 @@ def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
     topology = daemon.plane.topology
     yield (
         f"fabric {daemon.config.topology} is up: {len(topology.switches)} switches, {len(topology.hosts)} hosts, "
-        f"clients at {daemon.url}, events at {daemon.plane.endpoint[1] if daemon.plane.endpoint else '-'}/udp"
+        f"clients at {daemon.url}, "
+        + (f"events at {daemon.plane.endpoint[1]}/udp" if daemon.plane.endpoint else "events by their content")
     )
     if sample_name == "stock":
         command = _own_command()

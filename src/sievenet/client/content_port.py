@@ -41,6 +41,9 @@ _LARGEST: Final = 1 << 16
 #: The shortest nap of the event loop that is worth it.
 _NAP: Final = 0.001
 
+#: Seconds that a packet may take through the network.
+_FLIGHT: Final = 0.05
+
 _Target = tuple[str, int, int, int]
 
 
@@ -83,6 +86,7 @@ class ContentPort:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._given = 0
+        self._last = 0.0
         self._paused = True
         self._closed = False
         self.malformed = 0
@@ -147,6 +151,8 @@ class ContentPort:
             queue.popleft()
             sent += 1
         self._pacer.spent(sent)
+        if sent:
+            self._last = self._loop.time()
         if queue and self._timer is None:
             self._timer = self._loop.call_later(_NAP, self._again)
         if self._waiting:
@@ -164,14 +170,16 @@ class ContentPort:
     async def flushed(self, ahead: int = _AHEAD // 2) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
         until = self._given - ahead
-        if self._given - len(self._queue) >= until:
-            return
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[done] = until
-        try:
-            await done
-        finally:
-            del self._waiting[done]
+        if self._given - len(self._queue) < until:
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._waiting[done] = until
+            try:
+                await done
+            finally:
+                del self._waiting[done]
+        if not ahead:
+            # Whoever asks for this is about to change what packets under way still rely on.
+            await asyncio.sleep(self._last + _FLIGHT - self._loop.time())
 
     def _wake(self) -> None:
         left = self._given - len(self._queue)

@@ -165,6 +165,13 @@ class Session:
         if link is not None:
             if not self._observer and not link.ended.done():
                 try:
+                    if self.port is not None:
+                        # What was published still needs the paths that leaving takes away.
+                        async with asyncio.timeout(1.0):
+                            await self.port.flushed(0)
+                except (TimeoutError, SievenetError) as error:
+                    log.debug("%s: flush: %s", self.name, error)
+                try:
                     await link.call(p.Leave, timeout=min(2.0, self.timeout))
                 except SievenetError as error:
                     log.debug("%s: leave: %s", self.name, error)

@@ -18,8 +18,8 @@ from sievenet.content.explain import explain
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.census import Census
+from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
-from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import Attached, SwitchCounters
 from sievenet.dataplane.tracing import Hop, trace
 from sievenet.errors import EventError, InvalidInput, Unavailable
@@ -42,7 +42,7 @@ class Answers:
     def __init__(
         self,
         control: ControlPlane,
-        plane: EmbeddedDataPlane,
+        plane: AnyPlane,
         reports: Reports,
         topology: str,
         connected: Callable[[], Collection[str]],

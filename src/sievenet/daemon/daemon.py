@@ -23,11 +23,11 @@ from sievenet.content.schema import Schema
 from sievenet.control.journal import Journal, MemoryJournal, SqliteJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.answers import Answers
+from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.server import Server
 from sievenet.daemon.service import Service
 from sievenet.daemon.ticket import Tickets
-from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.errors import SchemaError
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
@@ -47,7 +47,7 @@ class Daemon:
         self._topology = topology
         self._journal = journal
         self._stack = contextlib.AsyncExitStack()
-        self.plane: EmbeddedDataPlane
+        self.plane: AnyPlane
         self.control: ControlPlane
         self.service: Service
         self.server: Server
@@ -67,11 +67,10 @@ class Daemon:
         topology = self._topology or parse_topology(config.topology)
         if not config.links.perfect:
             topology = topology.with_links(config.links)
-        self.plane = EmbeddedDataPlane(topology, seed=config.seed, capacity=config.data.capacity)
-        stack.push_async_callback(self.plane.close)
-        await self.plane.start(config.data.host, config.data.port)
         state = None if config.state is None else Path(config.state)
         tickets = Tickets() if state is None else Tickets.load(state)
+        planes = Planes(config, topology, stack)
+        self.plane = await planes.open(tickets.derived(b"tokens"))
         journal = self._journal
         if journal is None:
             journal = MemoryJournal() if state is None else SqliteJournal(state / "journal.db")
@@ -85,6 +84,7 @@ class Daemon:
         self.server = Server(self.service, config.listen)
         stack.push_async_callback(self.server.close)
         await self.server.start()
+        await planes.open_doors(self.server)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
     @property

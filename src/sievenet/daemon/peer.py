@@ -67,6 +67,8 @@ class Peer:
         self.client: str | None = None
         self.observer = False
         self.welcome = False
+        #: The host that this connection comes from, if its door tells.
+        self.host: str | None = None
 
     async def run(self) -> None:
         """Serve until the connection ends."""

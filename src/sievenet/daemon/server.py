@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 
 from sievenet.config import ListenConfig
 from sievenet.control.framing import failure, frame
@@ -23,6 +24,7 @@ class Server:
         self._config = config
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._doors: list[asyncio.Server] = []
         self._address: tuple[str, int] = (config.host, config.port)
         #: Connections that were turned away because there were too many.
         self.turned_away = 0
@@ -38,13 +40,28 @@ class Server:
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = (host, port)
 
+    async def add_door(self, sock: socket.socket, host: str) -> None:
+        """Accept connections at another socket as well, all of which come from one host."""
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._accept(reader, writer, host)
+
+        self._doors.append(await asyncio.start_server(accept, sock=sock))
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self._address[1]
+
     @property
     def url(self) -> str:
         """Where clients connect."""
         host, port = self._address
         return f"sievenet://[{host}]:{port}" if ":" in host else f"sievenet://{host}:{port}"
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str | None = None
+    ) -> None:
         if len(self._tasks) >= self._config.max_clients:
             self.turned_away += 1
             limit = Rejected(f"Expected at most {self._config.max_clients} connections, this is one more")
@@ -55,7 +72,9 @@ class Server:
         assert task is not None
         self._tasks.add(task)
         try:
-            await Peer(reader, writer, self._handler, self._config).run()
+            peer = Peer(reader, writer, self._handler, self._config)
+            peer.host = host
+            await peer.run()
         except asyncio.CancelledError:
             # The server is closing; asyncio would log a cancelled handler as an error.
             writer.close()
@@ -67,6 +86,8 @@ class Server:
         if self._server is None:
             return
         self._server.close()
+        for door in self._doors:
+            door.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -21,9 +21,9 @@ from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.peer import Peer
+from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
-from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.packet import MAX_BODY
 from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError
 from sievenet.index.plan import Plan
@@ -43,7 +43,7 @@ class Service:
     def __init__(
         self,
         control: ControlPlane,
-        plane: EmbeddedDataPlane,
+        plane: AnyPlane,
         tickets: Tickets,
         answers: Answers,
         reports: Reports,
@@ -76,7 +76,7 @@ class Service:
             self._everyone.add(peer)
             return self._welcome_observer(message)
         resume = bool(message.name and message.ticket is not None and self._tickets.valid(message.name, message.ticket))
-        session = await self._join(message.name, message.host or self._least_loaded_host(), resume)
+        session = await self._join(message.name, message.host or peer.host or self._least_loaded_host(), resume)
         name = session.client
         older = self._peers.get(name)
         if older is not None:
@@ -88,7 +88,8 @@ class Service:
         advertisements, subscriptions = self._control.registrations_of(name)
         endpoint = None
         if attached.endpoint is not None:
-            endpoint = p.DataEndpoint("udp", attached.endpoint[0], attached.endpoint[1], attached.token)
+            address, port = attached.endpoint
+            endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace)
         return p.Welcome(
             message.request,
             p.PROTOCOL,
@@ -98,7 +99,7 @@ class Service:
             session.lease,
             self._heartbeat,
             endpoint,
-            MAX_BODY,
+            self._plane.max_body,
             tuple(advertisements),
             tuple(subscriptions),
             tuple(_info(category) for category in self._control.categories()),

@@ -52,6 +52,10 @@ class Tickets:
             raise Unavailable(f"Expected a writable state directory, got {error}") from None
         return cls(key)
 
+    def derived(self, purpose: bytes) -> bytes:
+        """A key for another purpose, the same as long as the state directory is."""
+        return blake2b(purpose, key=self._key, digest_size=_KEY).digest()
+
     def issue(self, name: str) -> bytes:
         """A ticket for a name."""
         nonce = secrets.token_bytes(_NONCE)

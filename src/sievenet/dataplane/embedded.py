@@ -20,12 +20,10 @@ import secrets
 import socket
 from typing import Any, Final
 
-import msgspec
-
 from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, HostLink, LinkStatistics
-from sievenet.dataplane.packet import MAX_DATAGRAM, Kind, header, publisher_of, split
-from sievenet.dataplane.plane import Attached
+from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, publisher_of, split
+from sievenet.dataplane.plane import Attached, PlaneStatistics
 from sievenet.dataplane.scheduler import LoopScheduler
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
@@ -56,22 +54,6 @@ def _udp_socket(address: tuple[str, int]) -> socket.socket:
     return sock
 
 
-class PlaneStatistics(msgspec.Struct, frozen=True):
-    """What the plane's socket has seen."""
-
-    datagrams: int
-    packets: int
-    #: Datagrams dropped: not ours at all, or with a token that nobody has.
-    malformed: int
-    unknown: int
-    #: Packets dropped: with a publisher number that is not their sender's.
-    forged: int
-    #: Packets dropped because a client's queue was full.
-    dropped: int
-    #: Datagrams that never arrived from clients.
-    lost: int
-
-
 class _Client:
     """A client's end of its host link, in the plane."""
 
@@ -95,6 +77,9 @@ class _Client:
 
 class EmbeddedDataPlane(Fabric):
     """Embedded switches in real time, with clients over UDP."""
+
+    #: Bytes of the largest encoded event.
+    max_body: Final = MAX_BODY
 
     def __init__(
         self,

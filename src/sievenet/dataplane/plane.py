@@ -22,6 +22,7 @@ __all__ = [
     "LinkDown",
     "LinkUp",
     "Notice",
+    "PlaneStatistics",
     "PortCount",
     "SwitchCounters",
     "SwitchDown",
@@ -108,6 +109,22 @@ class SwitchCounters(msgspec.Struct, frozen=True):
     unmatched: int = 0
     #: Flows that fit its table, if it has a limit.
     capacity: int | None = None
+
+
+class PlaneStatistics(msgspec.Struct, frozen=True):
+    """What a plane has seen of its clients' datagrams."""
+
+    datagrams: int
+    packets: int
+    #: Datagrams dropped: not ours at all, or with a token that nobody has.
+    malformed: int
+    unknown: int
+    #: Packets dropped: with a publisher number that is not their sender's.
+    forged: int
+    #: Packets dropped because a client's queue was full.
+    dropped: int
+    #: Datagrams that never arrived from clients.
+    lost: int
 
 
 @runtime_checkable

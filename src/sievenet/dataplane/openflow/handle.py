@@ -130,12 +130,12 @@ class SwitchHandle:
         try:
             if encoders:
                 await channel.change(encoders, atomic=atomic)
-                if self._rounds is not None:
-                    await self._rounds.settled(self._poke)
         finally:
             self._busy -= 1
         if not self._busy:
             await self.count()
+        if self._rounds is not None and encoders:
+            await self._rounds.settled(self._poke)
 
     async def _poke(self) -> None:
         """Change nothing."""

@@ -9,8 +9,8 @@
                                                                    └─────────────────────────┘
 
 Everything lives in namespaces of its own, the switches' too: nothing collides with an Open vSwitch that the system
-runs, and removing the namespaces removes the devices, whatever a crash left of them.  There may be no kernel datapath, so
-bridges are of type netdev.
+runs, and removing the namespaces removes the devices, whatever a crash left of them.  There may be no kernel datapath,
+so bridges are of type netdev.
 
 A host sends content by its link (a routing rule for what is made here) and takes all content that comes in as its own
 (a local route), under one static neighbour: no neighbour discovery, no multicast groups, nothing rewritten but a UDP
@@ -322,6 +322,7 @@ class OvsNetwork:
             secret=secret,
             grace=grace,
             audit=audit,
+            mtu=MTU,
         )
 
     def controller_socket(self) -> socket.socket:

@@ -35,7 +35,17 @@ from sievenet.dataplane.openflow.channel import Channel
 from sievenet.dataplane.openflow.handle import SwitchHandle
 from sievenet.dataplane.openflow.numbers import CONTROLLER
 from sievenet.dataplane.openflow.settling import Rounds
-from sievenet.dataplane.plane import Attached, LinkDown, LinkUp, Notice, SwitchCounters, SwitchDown, SwitchUp
+from sievenet.dataplane.packet import DATAGRAM_HEADER, PACKET_HEADER
+from sievenet.dataplane.plane import (
+    Attached,
+    LinkDown,
+    LinkUp,
+    Notice,
+    PlaneStatistics,
+    SwitchCounters,
+    SwitchDown,
+    SwitchUp,
+)
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.link import Link
@@ -49,6 +59,9 @@ log = logging.getLogger("sievenet.openflow")
 #: Clients' port numbers: UDP ports that need no privilege, and below those that content is sent to.
 _FIRST_PORT: Final = max(CLIENT_PORTS, 1024)
 _LAST_PORT: Final = 0x7FFF
+
+#: Bytes of IPv6 and UDP around an event.
+_HEADS: Final = 48
 
 #: Where a host's clients open their sockets: its own address, and its namespace if it is on this machine.
 Place: TypeAlias = tuple[str, str]
@@ -68,8 +81,11 @@ class OpenFlowDataPlane:
         ack_timeout: float = 2.0,
         grace: float = 1.0,
         audit: float = 1.0,
+        mtu: int = 1500,
     ) -> None:
         self._topology = topology
+        #: Bytes of the largest encoded event: it travels in one packet.
+        self.max_body: Final = mtu - _HEADS - DATAGRAM_HEADER - PACKET_HEADER
         self._datapaths = dict(datapaths)
         self._place = place
         #: Clients' tokens follow from it, so that a controller with the same secret gives out the same.
@@ -92,6 +108,7 @@ class OpenFlowDataPlane:
         self._graces: dict[str, asyncio.TimerHandle] = {}
         self._auditor: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._counted: dict[str, SwitchCounters] = {}
         #: Called with every packet that a switch gives us: switch, packet.
         self.on_packet: Callable[[str, m.PacketIn], None] | None = None
         #: Connections of switches that nobody knows.
@@ -269,7 +286,27 @@ class OpenFlowDataPlane:
 
     async def counters(self, switch: str) -> SwitchCounters:
         """What the switch has counted; Open vSwitch brings its counts up to date about twice a second."""
-        return await self._at(switch).counters()
+        found = self._counted[switch] = await self._at(switch).counters()
+        return found
+
+    def counters_now(self, switch: str) -> SwitchCounters:
+        """What the switch had counted when it was asked last."""
+        self._at(switch)
+        return self._counted.get(switch, SwitchCounters({}, {}))
+
+    def statistics(self) -> PlaneStatistics:
+        """What clients have sent, as of the last look at the counters; what else there is, switches do not tell."""
+        sent = sum(
+            self._counted[at.switch].ports[at.port].received.packets
+            for at in self._clients.values()
+            if at.switch in self._counted and at.port in self._counted[at.switch].ports
+        )
+        return PlaneStatistics(datagrams=sent, packets=sent, malformed=0, unknown=0, forged=0, dropped=0, lost=0)
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None:
+        """None: there is no one place for events, each goes where its content says."""
+        return None
 
     def notices(self) -> AsyncIterator[Notice]:
         """What fails and comes back, from the call on."""

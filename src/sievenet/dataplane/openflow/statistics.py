@@ -80,8 +80,9 @@ def read_flows(body: bytes) -> Iterator[FlowEntry]:
     """The entries of an answer."""
     for at, end in _chunks(body, _FLOW.size + 8, "flow statistics"):
         _, table, _, _, priority, _, _, _, cookie, packets, size = _FLOW.unpack_from(body, at)
-        fields, after = oxm.read_match(body[:end], at + _FLOW.size)
-        ports, groups, _, _ = oxm.read_instructions(body[after:end])
+        rest = body[at + _FLOW.size : end]
+        fields, after = oxm.read_match(rest, 0)
+        ports, groups, _, _ = oxm.read_instructions(rest[after:])
         yield FlowEntry(table, priority, cookie, fields, ports, groups, packets, size)
 
 
