@@ -1,0 +1,183 @@
+"""Offloading over real connections: worker processes, and the router's end of them.
+
+    python -m sievenet.routers.offload.shell HOST PORT NAME [--slow SECONDS | --silent | --lying]
+
+A worker connects, says its name, and answers `Compute` until the connection ends. `Workers` accepts them and carries
+what an `Offloader` asks and what they answer. The misbehaviours are for tests and benchmarks of a router's patience.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from sievenet.content.codec import decode_schema, encode_schema
+from sievenet.content.schema import Schema
+from sievenet.control.framing import Framer, Malformed
+from sievenet.errors import CodecError
+from sievenet.routers.messages import category_of
+from sievenet.routers.offload.messages import Answer, Compute, Computed, Relations, encode_answer
+from sievenet.routers.offload.rto import Ask
+from sievenet.routers.offload.worker import Worker
+from sievenet.routers.protocol import frame
+
+__all__ = ["Joined", "Schemas", "Workers", "main"]
+
+_LIMIT: Final = 1 << 26
+
+
+class Joined(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+    """A worker's first message."""
+
+    name: str
+
+
+class Schemas(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+    """The router's first message: the schemas of the filters to come."""
+
+    schemas: tuple[bytes, ...]
+
+
+class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+    """Not sent: a worker's connection ended."""
+
+    name: str
+
+
+_to_worker = msgspec.msgpack.Decoder(Compute | Schemas)
+_to_router = msgspec.msgpack.Decoder(Computed | Joined)
+
+
+class Workers:
+    """The router's end: accepts workers, sends questions, collects answers; counts bytes and messages."""
+
+    def __init__(self, schemas: Iterable[Schema], host: str = "127.0.0.1") -> None:
+        self._hello = frame(Schemas(tuple(encode_schema(s) for s in schemas)))
+        self._selector = selectors.DefaultSelector()
+        self._server = socket.create_server((host, 0))
+        self._server.setblocking(False)
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._names: dict[socket.socket, str] = {}
+        self._sockets: dict[str, socket.socket] = {}
+        self._framers: dict[socket.socket, Framer] = {}
+        self.sent_bytes = self.received_bytes = self.sent_messages = self.received_messages = 0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where workers connect."""
+        host, port = self._server.getsockname()[:2]
+        return host, port
+
+    def ask(self, asks: Iterable[Ask]) -> None:
+        """Send questions. A worker that does not read for a second is dropped."""
+        for ask in asks:
+            connection = self._sockets.get(ask.client)
+            if connection is None:
+                continue
+            data = frame(ask.request)
+            self.sent_bytes += len(data)
+            self.sent_messages += 1
+            try:
+                connection.settimeout(1.0)
+                connection.sendall(data)
+                connection.setblocking(False)
+            except OSError:
+                self._drop(connection)
+
+    def poll(self, timeout: float) -> list[tuple[str, Computed | Joined | Left]]:
+        """What has come within a time: answers, and who joined or left."""
+        found: list[tuple[str, Computed | Joined | Left]] = []
+        for key, _ in self._selector.select(timeout):
+            connection = key.fileobj
+            assert isinstance(connection, socket.socket)
+            if connection is self._server:
+                self._accept()
+            else:
+                found += self._read(connection)
+        return found
+
+    def _accept(self) -> None:
+        connection, _ = self._server.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(self._hello)
+        connection.setblocking(False)
+        self._framers[connection] = Framer(_to_router, _LIMIT)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, connection: socket.socket) -> list[tuple[str, Computed | Joined | Left]]:
+        found: list[tuple[str, Computed | Joined | Left]] = []
+        name = self._names.get(connection, "")
+        try:
+            data = connection.recv(1 << 20)
+            self.received_bytes += len(data)
+            for message in self._framers[connection].feed(data):
+                if isinstance(message, Malformed):
+                    continue
+                if isinstance(message, Joined):
+                    name = self._names[connection] = message.name
+                    self._sockets[name] = connection
+                else:
+                    self.received_messages += 1
+                found.append((name, message))
+        except BlockingIOError:
+            return found
+        except (OSError, CodecError):
+            data = b""
+        if not data:
+            self._drop(connection)
+            found.append((name, Left(name)))
+        return found
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._framers[connection]
+        self._sockets.pop(self._names.pop(connection, ""), None)
+        connection.close()
+
+    def close(self) -> None:
+        """End all connections; workers end with theirs."""
+        for connection in list(self._framers):
+            self._drop(connection)
+        self._selector.close()
+        self._server.close()
+
+
+def _lie(request: Compute) -> Computed:
+    count = len(request.inputs)
+    wrong = encode_answer(Relations(((),) * count, ((),) * count))
+    return Computed(request.job, tuple(Answer(v.id, wrong) for v in request.vectors), encode_answer(()))
+
+
+def main(arguments: list[str]) -> None:
+    """A worker process."""
+    host, port, name, *options = arguments
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(frame(Joined(name)))
+    schemas: dict[int, Schema | None] = {0: None}
+    worker = Worker(lambda category: schemas[category])
+    framer = Framer(_to_worker, _LIMIT)
+    while data := connection.recv(1 << 20):
+        for message in framer.feed(data):
+            match message:
+                case Schemas(encoded):
+                    for each in map(decode_schema, encoded):
+                        schemas[category_of(each)] = each
+                case Compute() if "--silent" not in options:
+                    answer: Any = _lie(message) if "--lying" in options else worker.compute(message)
+                    if "--slow" in options:
+                        time.sleep(float(options[options.index("--slow") + 1]))
+                    connection.sendall(frame(answer))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (ConnectionError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,21 @@
+"""From the name of a scheme to the scheme at work."""
+
+from __future__ import annotations
+
+from sievenet.routers.bdrp import BdrpRouting
+from sievenet.routers.cbcb import CbcbRouting
+from sievenet.routers.routing import Context, Routing
+from sievenet.routers.tree import TreeRouting
+
+__all__ = ["make_routing"]
+
+
+def make_routing(context: Context) -> Routing:
+    """The routing that a router's settings name."""
+    match context.settings.scheme:
+        case "cbcb":
+            return CbcbRouting(context)
+        case "bdrp":
+            return BdrpRouting(context)
+        case _:
+            return TreeRouting(context)
