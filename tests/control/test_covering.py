@@ -58,6 +58,15 @@ def test_same_as_the_plan(content, plan, budget):
 
 
 @settings(max_examples=100, deadline=None)
+@given(st.lists(contents(), max_size=6), st.sampled_from(PLANS), st.integers(1, 9), st.booleans())
+def test_many_at_once_are_the_same_as_one_by_one(many, plan, budget, wants):
+    coverer = Coverer(plan, budget)
+    coverer.ahead(many)
+    for content in (*many, *many):  # the second time without what was worked out ahead
+        assert coverer.keys(content, wants) == Coverer(plan, budget).keys(content, wants)
+
+
+@settings(max_examples=100, deadline=None)
 @given(contents(), st.integers(-5, 100), st.floats(0, 1), st.sampled_from("abcde"), st.booleans())
 def test_an_advertisement_announces_every_code_of_its_events(content, n, f, s, b):
     event = SCHEMA.event(n=n, f=f, s=s, b=b)

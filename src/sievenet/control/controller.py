@@ -169,7 +169,10 @@ class Controller:
         self._ledger.enter(command, then=then)
 
     def _on_written(self, error: SievenetError | None) -> None:
-        for waiting in self._ledger.finished():
+        batch = self._ledger.finished()
+        if error is None:
+            self._cover_ahead(batch)
+        for waiting in batch:
             if error is None:
                 self._execute(waiting)
             else:
@@ -177,6 +180,16 @@ class Controller:
         if error is None:
             for space in self.spaces.values():
                 space.pump()
+
+    def _cover_ahead(self, batch: Iterable[Entered]) -> None:
+        said: dict[int, list[Subscription]] = {}
+        for waiting in batch:
+            if waiting.said is not None and isinstance(waiting.command, Subscribe | Advertise):
+                said.setdefault(waiting.command.category, []).append(waiting.said)
+        for number, contents in said.items():
+            category = self.state.categories.get(number)
+            if category is not None:
+                self._coverer(category).ahead(contents)
 
     def _failed(self, waiting: Entered, error: SievenetError) -> None:
         if waiting.ticket is not None:
@@ -226,9 +239,7 @@ class Controller:
                 self._dispatch(entry, client.wire, False, job)
         job.part_done()
 
-    def _dispatch(
-        self, entry: Entry, wire: int | None, add: bool, job: Job, said: Subscription | None = None
-    ) -> None:
+    def _dispatch(self, entry: Entry, wire: int | None, add: bool, job: Job, said: Subscription | None = None) -> None:
         """Give each lane its part of a request."""
         if wire is None:
             return  # its client has no port yet: registered when it gets one

@@ -3,6 +3,7 @@
 `Plan.cover_dz` works everything out anew for each filter, and most of its time goes into
 placing the ends of intervals on the grid.  A `Coverer` belongs to one plan and remembers
 where they lie; the search itself is the index's own kernel, and the result is the same.
+`ahead` searches for many subscriptions in one call, since calling costs more than searching.
 It serves the usual case (one region, constraints that are one interval each) and
 hands every other one to the plan.
 
@@ -13,6 +14,7 @@ announces them all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -26,6 +28,8 @@ from sievenet.index.cover.boxes import layout_of
 
 __all__ = ["Coverer"]
 
+#: Most bits of keys that are worked out many at a time.
+_NARROW: Final = 62
 #: Ends remembered per attribute.
 _MOST: Final = 1 << 16
 
@@ -48,13 +52,52 @@ class Coverer:
         self._starts: list[dict[Cut, int]] = [{} for _ in self._scales]
         self._stops: list[dict[Cut, int]] = [{} for _ in self._scales]
         self._simple = len(plan.regions) == 1 and not plan.regions[0].bounds and bool(self._scales)
+        #: What `ahead` found, by the identity of what it was found for, which is kept alive by being here.
+        self._ready: dict[int, tuple[Subscription, list[int]]] = {}
         self._regions: list[tuple[Filter, Plan]] = []
         if len(plan.regions) > 1:
             for region in plan.regions:
                 self._regions.append((region.filter(plan.schema), msgspec.structs.replace(plan, regions=(region,))))
 
+    def ahead(self, contents: Iterable[Subscription]) -> None:
+        """Work out many at once, for `keys` to be asked for soon; forgets those of before."""
+        self._ready.clear()
+        if not self._simple or self.plan.bits > _NARROW:
+            return
+        boxes: list[list[Span]] = []
+        usual: list[Subscription] = []
+        for content in contents:
+            spans = self._spans(content.filters[0]) if len(content.filters) == 1 else None
+            if spans is not None:
+                boxes.append(spans)
+                usual.append(content)
+        if len(boxes) < 2:
+            return
+        from sievenet.control.kernels import cover_boxes
+
+        layout = self._layout
+        ends = np.array(boxes, np.int64)
+        found, counts = cover_boxes(
+            np.ascontiguousarray(ends[:, :, 0]),
+            np.ascontiguousarray(ends[:, :, 1]),
+            layout.bits,
+            layout.orders,
+            layout.lengths,
+            layout.shares,
+            layout.positions,
+            layout.bases,
+            self.plan.gray,
+            self.budget,
+            *layout.no_sample,
+        )
+        for content, keys, count in zip(usual, found.tolist(), counts.tolist(), strict=True):
+            self._ready[id(content)] = content, sorted(keys[:count])
+
     def keys(self, content: Subscription, wants: bool) -> list[int]:
         """What a subscription, or else an advertisement, becomes."""
+        ready = self._ready.pop(id(content), None)
+        if ready is not None:
+            return ready[1]
         if self._simple and len(content.filters) == 1:
             spans = self._spans(content.filters[0])
             if spans is not None:

@@ -137,27 +137,26 @@ class Tree:
         known = self._nodes.get(key)
         if known is not None:
             return known
+        # From below, since a full tree has nodes at most lengths: the nearest one above is near.
+        prefix, above = key >> 1, self._nodes.get(key >> 1)
+        while above is None:
+            prefix >>= 1
+            above = self._nodes.get(prefix)
         length = key.bit_length() - 1
-        node = self.root
-        while True:
-            child = node.one if key >> (length - node.length - 1) & 1 else node.zero
-            if child is None:
-                return self._hang(node, key, length)
-            gap = length - child.length
-            if gap >= 0 and key >> gap == child.key:
-                node = child
-                continue
-            shared = child.length if gap > 0 else length
-            mine, theirs = key >> (length - shared), child.key >> (child.length - shared)
-            differing = (mine ^ theirs).bit_length()
-            fork = self._hang(node, mine >> differing, shared - differing)
-            fork.sub_to, fork.sub_frm, fork.stale = child.sub_to, child.sub_frm, child.stale
-            child.parent = fork
-            if child.key >> (child.length - fork.length - 1) & 1:
-                fork.one = child
-            else:
-                fork.zero = child
-            return fork if fork.length == length else self._hang(fork, key, length)
+        child = above.one if key >> (length - above.length - 1) & 1 else above.zero
+        if child is None:
+            return self._hang(above, key, length)
+        shared = min(length, child.length)
+        mine, theirs = key >> (length - shared), child.key >> (child.length - shared)
+        differing = (mine ^ theirs).bit_length()
+        fork = self._hang(above, mine >> differing, shared - differing)
+        fork.sub_to, fork.sub_frm, fork.stale = child.sub_to, child.sub_frm, child.stale
+        child.parent = fork
+        if child.key >> (child.length - fork.length - 1) & 1:
+            fork.one = child
+        else:
+            fork.zero = child
+        return fork if fork.length == length else self._hang(fork, key, length)
 
     def _hang(self, above: Node, key: int, length: int) -> Node:
         """A new node on the proper side of `above`."""

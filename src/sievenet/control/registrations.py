@@ -200,9 +200,11 @@ class Registrations:
             here = to & frm
             if here != above:
                 flows.append(Flow(self._match(node), ports(here), node.length))
-            for child in (node.zero, node.one):
-                if child is not None and (to | child.sub_to & out) & (frm | child.sub_frm) != here:
-                    stack.append((child, to, frm, here))
+            stack += [
+                (child, to, frm, here)
+                for child in (node.zero, node.one)
+                if child is not None and (to | child.sub_to & out) & (frm | child.sub_frm) != here
+            ]
         return flows
 
     def used(self) -> int:
@@ -214,9 +216,11 @@ class Registrations:
             to |= node.to
             frm |= node.frm
             used |= to & frm
-            for child in (node.zero, node.one):
-                if child is not None and (to | child.sub_to) & (frm | child.sub_frm) & ~used:
-                    stack.append((child, to, frm))
+            stack += [
+                (child, to, frm)
+                for child in (node.zero, node.one)
+                if child is not None and (to | child.sub_to) & (frm | child.sub_frm) & ~used
+            ]
         return used
 
     def nodes(self) -> int:
@@ -247,9 +251,12 @@ class Registrations:
                     to |= node.to
                     frm |= node.frm
                     here = to & frm
-                    for child in (node.zero, node.one):
-                        if child is not None and child.stale:
-                            stack.append((child, to, frm, to, frm, here, here))
+                    child = node.zero
+                    if child is not None and child.stale:
+                        stack.append((child, to, frm, to, frm, here, here))
+                    child = node.one
+                    if child is not None and child.stale:
+                        stack.append((child, to, frm, to, frm, here, here))
                     continue
                 to |= node.to
                 frm |= node.frm
@@ -264,15 +271,18 @@ class Registrations:
             if (new or new2) and (here != here2 or new != new2):
                 difference.add(self._match(node), node.length, here, here2, new, new2)
             if to == to2 and frm == frm2:
-                for child in (node.zero, node.one):
-                    if child is not None and child.stale:
-                        stack.append((child, to, frm, to, frm, here, here))
+                child = node.zero
+                if child is not None and child.stale:
+                    stack.append((child, to, frm, to, frm, here, here))
+                child = node.one
+                if child is not None and child.stale:
+                    stack.append((child, to, frm, to, frm, here, here))
                 continue
             changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
             for child in (node.zero, node.one):
                 if child is None:
                     continue
-                if not child.stale:
+                if not child.stale:  # may be nothing to see there
                     sub_to, sub_frm = child.sub_to, child.sub_frm
                     flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
                     if not flows or not flows & sphere[changed]:
