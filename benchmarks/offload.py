@@ -185,25 +185,27 @@ def offloading(setting: Setting, settings: RtoSettings, options: list[list[str]]
 
 def drive(offloader: Offloader, workers: Workers, filters: list[Filter]) -> None:
     """Submit filters, and carry questions and answers until all are in the table."""
-    waiting = iter(filters)
-    more = True
-    while more or offloader.waiting:
-        now = time.monotonic()
-        if more and offloader.waiting < offloader.settings.batch:
-            each = next(waiting, None)
-            if each is None:
-                more = False
-                workers.ask(offloader.flush(now))
-            else:
-                workers.ask(offloader.submit(each, "new", now))
-            continue
-        due = offloader.due()
-        for name, message in workers.poll(max(0.0, min(1.0, (due or now) - now))):
-            if isinstance(message, Computed):
-                workers.ask(offloader.answered(name, message, time.monotonic()))
-            elif isinstance(message, Left):
-                workers.ask(offloader.leave(name, time.monotonic()))
-        workers.ask(offloader.tick(time.monotonic()))
+    batch = offloader.settings.batch
+    for each in filters:
+        asks = offloader.submit(each, "new", time.monotonic())
+        if asks:
+            workers.ask(asks)
+        while offloader.waiting >= batch:
+            carry(offloader, workers)
+    workers.ask(offloader.flush(time.monotonic()))
+    while offloader.waiting:
+        carry(offloader, workers)
+
+
+def carry(offloader: Offloader, workers: Workers) -> None:
+    """Wait for answers until one comes or time is up."""
+    now = time.monotonic()
+    for name, message in workers.poll(max(0.0, min(1.0, (offloader.due() or now) - now))):
+        if isinstance(message, Computed):
+            workers.ask(offloader.answered(name, message, time.monotonic()))
+        elif isinstance(message, Left):
+            workers.ask(offloader.leave(name, time.monotonic()))
+    workers.ask(offloader.tick(time.monotonic()))
 
 
 def layer_share(setting: Setting) -> float:

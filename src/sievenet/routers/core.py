@@ -65,6 +65,7 @@ class Router:
         self.routing: Routing = make_routing(self._context)
         self._local: dict[tuple[int, int], LocalTable] = {}
         self._clients: dict[str, _Client] = {}
+        self._quiet: set[str] = set()
         #: Neighbours and when they were heard last.
         self._heard: dict[str, float] = {}
         self._seen = Seen()
@@ -78,16 +79,19 @@ class Router:
 
     # -- clients --------------------------------------------------------------------------
 
-    def attach(self, client: str) -> None:
-        """A client is there."""
+    def attach(self, client: str, *, echo: bool = True) -> None:
+        """A client is there; without ``echo`` it does not get what it published itself."""
         if client in self._clients:
             raise Rejected(f"The name {client} is taken")
         self._clients[client] = {}
+        if not echo:
+            self._quiet.add(client)
 
     def detach(self, client: str, now: float) -> list[Output]:
         """A client is gone, with all it had registered."""
         self._context.now = now
         known = self._clients.pop(client, {})
+        self._quiet.discard(client)
         for kind, number in list(known):
             self._withdraw(client, known, kind, number)
         return self._flush()
@@ -150,6 +154,13 @@ class Router:
             found = self._local[key] = LocalTable(covering=routing.covering, tagged=routing.tagged)
         return found
 
+    def wanted_elsewhere(self, client: str, category: int) -> list[Filter]:
+        """What neighbours and other clients want: what a client would have to publish to be of use."""
+        if self.settings.scheme == "bdrp":
+            # Only bits are known of what others want.
+            return [Filter(self.catalogue.schemas[category])]
+        return self._context.forwarding(category).wants(("client", client))
+
     # -- events ---------------------------------------------------------------------------
 
     def publish(self, client: str, shipment: Shipment, now: float) -> list[Output]:
@@ -170,7 +181,7 @@ class Router:
         useful = 0
         for interface, rows in wanted.items():
             assert isinstance(interface, tuple)
-            if interface[0] == "client":
+            if interface[0] == "client" and not (interface == by and by[1] in self._quiet):
                 counts.delivered += len(rows)
                 useful = max(useful, len(rows))
                 self._outputs.append(Deliver(interface[1], shipment.take(rows)))
@@ -182,19 +193,7 @@ class Router:
             useful = max(useful, len(part))
             self._context.send(neighbour, part.message())
         if by[0] == "router":
-            counts.false_positives += self._unwanted(shipment, by, wanted, useful)
-
-    def _unwanted(self, shipment: Shipment, by: Interface, wanted: dict[Any, Any], useful: int) -> int:
-        """Rows that somebody sent here for nothing."""
-        if useful == len(shipment):
-            return 0
-        if shipment.destinations is not None and any(d != self.name for d in shipment.destinations):
-            return 0
-        rows: set[int] = set()
-        for interface, some in wanted.items():
-            if interface != by:
-                rows.update(some.tolist())
-        return len(shipment) - len(rows)
+            counts.false_positives += _unwanted(self.name, shipment, by, wanted, useful)
 
     # -- neighbours -----------------------------------------------------------------------
 
@@ -390,3 +389,12 @@ class Router:
             "repeated": self._seen.repeated,
             "messages": dict(sorted(self._context.counts.items())),
         }
+
+
+def _unwanted(name: str, shipment: Shipment, by: Interface, wanted: dict[Any, Any], useful: int) -> int:
+    """Rows that somebody sent to a router for nothing."""
+    on_the_way = shipment.destinations is not None and any(d != name for d in shipment.destinations)
+    if useful == len(shipment) or on_the_way:
+        return 0
+    rows = {row for interface, some in wanted.items() if interface != by for row in some.tolist()}
+    return len(shipment) - len(rows)

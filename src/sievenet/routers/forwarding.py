@@ -85,6 +85,14 @@ class Forwarding:
             assert self._matcher is not None
             self._matcher.remove(entry[0])
 
+    def wants(self, besides: Hashable) -> list[Filter]:
+        """The filters of all interfaces but one."""
+        found: dict[Filter, None] = {}
+        for interface, wanted in self._keys:
+            if interface != besides:
+                found.update(dict.fromkeys((wanted,) if isinstance(wanted, Filter) else wanted.filters))
+        return list(found)
+
     def interfaces(self, events: EventBatch | Sequence[Record]) -> dict[Hashable, Ints]:
         """The interfaces that want some of these events, and which rows."""
         if self._matcher is None or not self._keys:

@@ -20,8 +20,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -34,6 +33,7 @@ from sievenet.routers.core import Router
 from sievenet.routers.explaining import explain
 from sievenet.routers.messages import Carried
 from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
+from sievenet.routers.peer import Peer
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import MAX_ROWS, Shipment
 
@@ -44,31 +44,6 @@ log = logging.getLogger("sievenet.routers")
 _CHUNK = 1 << 18
 #: Bytes in a neighbour's buffer from which on clients are not read.
 _HIGH = 1 << 22
-#: Bytes in a buffer from which on events are dropped.
-_FULL = 1 << 26
-
-
-@dataclass(slots=True, eq=False)
-class _Peer:
-    """One connection."""
-
-    writer: asyncio.StreamWriter
-    dialled: bool
-    role: str = ""
-    name: str = ""
-    publisher: int = 0
-    dropped: int = 0
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def send(self, data: bytes, droppable: bool = False) -> bool:
-        """Write; False if the buffer is full and the data can be done without."""
-        transport = self.writer.transport
-        if transport.is_closing():
-            return False
-        if droppable and transport.get_write_buffer_size() > _FULL:
-            return False
-        self.writer.write(data)
-        return True
 
 
 class RouterServer:
@@ -89,21 +64,24 @@ class RouterServer:
         self._host, self._port = host, port
         self._dial = list(neighbours)
         self._tls, self._dial_tls = tls, dial_tls
-        self._peers: set[_Peer] = set()
-        self._routers: dict[str, _Peer] = {}
-        self._clients: dict[str, _Peer] = {}
+        self._peers: set[Peer] = set()
+        self._routers: dict[str, Peer] = {}
+        self._clients: dict[str, Peer] = {}
         #: Names of neighbours by the address they were dialled at.
         self._names: dict[tuple[str, int], str] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         #: Requests that wait for the wave under way, and for the next one.
         self._wave: int | None = None
-        self._settling: list[tuple[_Peer, int]] = []
-        self._next: list[tuple[_Peer, int]] = []
+        self._settling: list[tuple[Peer, int]] = []
+        self._next: list[tuple[Peer, int]] = []
         self._calm = asyncio.Event()
         self._calm.set()
         self._secret = secrets.token_bytes(16)
         self.dropped = 0
+        #: Clients in this process: who takes their events, and who is told that wishes may have changed.
+        self._ports: dict[str, Callable[[Shipment], None]] = {}
+        self._watchers: list[Callable[[], None]] = []
 
     # -- life -----------------------------------------------------------------------------
 
@@ -135,6 +113,16 @@ class RouterServer:
         """Where clients connect."""
         scheme = "sievenet+router" if self._tls is None else "sievenet+routers"
         return f"{scheme}://{self._host}:{self._port}"
+
+    def join(self, name: str, deliver: Callable[[Shipment], None], changed: Callable[[], None]) -> None:
+        """A client in this process: takes events, and is told when what others want may have changed."""
+        self.router.attach(name, echo=False)
+        self._ports[name] = deliver
+        self._watchers.append(changed)
+
+    def do(self, outputs: Sequence[Output]) -> None:
+        """Carry out what a stimulus of such a client led to."""
+        self._do(outputs)
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -176,15 +164,15 @@ class RouterServer:
         with contextlib.suppress(asyncio.CancelledError):
             await self._serve(reader, self._enter(writer, dialled=False), None)
 
-    def _enter(self, writer: asyncio.StreamWriter, dialled: bool) -> _Peer:
+    def _enter(self, writer: asyncio.StreamWriter, dialled: bool) -> Peer:
         raw = writer.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = _Peer(writer, dialled)
+        peer = Peer(writer, dialled)
         self._peers.add(peer)
         return peer
 
-    async def _serve(self, reader: asyncio.StreamReader, peer: _Peer, address: tuple[str, int] | None) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, peer: Peer, address: tuple[str, int] | None) -> None:
         framer = p.PeerFramer()
         try:
             while data := await reader.read(_CHUNK):
@@ -204,7 +192,7 @@ class RouterServer:
         finally:
             self._leave(peer)
 
-    def _leave(self, peer: _Peer) -> None:
+    def _leave(self, peer: Peer) -> None:
         self._peers.discard(peer)
         peer.writer.close()
         if self._routers.get(peer.name) is peer and peer.role == "router":
@@ -215,7 +203,7 @@ class RouterServer:
             self._do(self.router.detach(peer.name, time.monotonic()))
         self._calmer()
 
-    def _greeted(self, peer: _Peer, message: Any, address: tuple[str, int] | None) -> str:
+    def _greeted(self, peer: Peer, message: Any, address: tuple[str, int] | None) -> str:
         """The first message of a connection; the role that it gives the other side."""
         match message:
             case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
@@ -245,7 +233,7 @@ class RouterServer:
                 raise CodecError(expected="Hello", got=type(message).__name__, where="connection")
         return peer.role
 
-    def _linked(self, peer: _Peer, name: str, preferred: bool) -> None:
+    def _linked(self, peer: Peer, name: str, preferred: bool) -> None:
         if name == self.router.name:
             raise Rejected(f"A router named {name} cannot be its own neighbour")
         before = self._routers.get(name)
@@ -259,7 +247,7 @@ class RouterServer:
 
     # -- messages -------------------------------------------------------------------------
 
-    def _message(self, peer: _Peer, message: Any) -> None:
+    def _message(self, peer: Peer, message: Any) -> None:
         if isinstance(message, Malformed):
             self._write(peer, failure(message.request, message.error))
             return
@@ -268,13 +256,17 @@ class RouterServer:
                 peer.writer.close()
             else:
                 self._do(self.router.receive(peer.name, message, time.monotonic()))
+                if not isinstance(message, Carried):
+                    self._changed()
             return
         try:
             self._request(peer, message)
+            if not isinstance(message, p.Publish):
+                self._changed()
         except SievenetError as error:
             self._write(peer, failure(message.request, error))
 
-    def _request(self, peer: _Peer, message: Any) -> None:
+    def _request(self, peer: Peer, message: Any) -> None:
         router, now = self.router, time.monotonic()
         match message:
             case p.Publish():
@@ -319,7 +311,7 @@ class RouterServer:
             return explain(self.router, of)
         raise InvalidInput(expected="status or explain", got=about, where="ask")
 
-    def _shipment(self, peer: _Peer, message: p.Publish) -> Shipment:
+    def _shipment(self, peer: Peer, message: p.Publish) -> Shipment:
         schema = self._schema(message.category)
         events: Any
         if schema is None:
@@ -334,7 +326,7 @@ class RouterServer:
 
     # -- settling -------------------------------------------------------------------------
 
-    def _settle(self, peer: _Peer, request: int) -> None:
+    def _settle(self, peer: Peer, request: int) -> None:
         """Answer a request when the overlay knows of it; requests share waves."""
         self._next.append((peer, request))
         if self._wave is None:
@@ -356,15 +348,21 @@ class RouterServer:
         if self._next:
             self._start_wave()
 
+    def _changed(self) -> None:
+        for watcher in self._watchers:
+            watcher()
+
     # -- outputs --------------------------------------------------------------------------
 
-    def _write(self, peer: _Peer, message: Any) -> None:
+    def _write(self, peer: Peer, message: Any) -> None:
         peer.send(p.frame(message))
 
     def _do(self, outputs: Sequence[Output]) -> None:
         encoded: dict[int, bytes] = {}
         for output in outputs:
             match output:
+                case Deliver(client, shipment) if client in self._ports:
+                    self._ports[client](shipment)
                 case Deliver(client, shipment):
                     data = encoded.get(id(shipment))
                     if data is None:
@@ -380,7 +378,7 @@ class RouterServer:
                 case WaveDone(number):
                     self._wave_done(number)
 
-    def _to_router(self, peer: _Peer, message: Any) -> None:
+    def _to_router(self, peer: Peer, message: Any) -> None:
         carried = isinstance(message, Carried)
         if not peer.send(p.frame(message), droppable=carried) and carried:
             self.dropped += len(message.sequences) // 8

@@ -49,6 +49,10 @@ class Chooser:
             return "offload" if best == "plain" else "plain"
         return best
 
+    def needless(self) -> bool:
+        """Whether searching is so quick that nothing else need be considered."""
+        return self._costs.get("plain", self._floor) < self._floor
+
     @property
     def best(self) -> Way:
         """The cheaper way so far."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -41,6 +41,9 @@ from sievenet.routers.offload.voting import Standing, majority
 from sievenet.routers.offload.worker import input_pairs, related
 
 __all__ = ["Ask", "Offloader", "RtoSettings"]
+
+#: Of so many filters that are inserted at once, one is timed.
+_LOOK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,9 @@ class Offloader:
             self.table.insert(wanted, interface)
             return []
         if not self._pending:
+            if self._job is None and self.settings.mode == "auto" and self.chooser.needless():
+                self._search_at_once(wanted, interface)
+                return []
             self._since = now
         self._pending.append((wanted, interface))
         return self._next(now)
@@ -208,6 +214,15 @@ class Offloader:
     def _search(self, wanted: Filter, interface: Hashable) -> None:
         self.table.insert(wanted, interface)
         self.counts.searched += 1
+
+    def _search_at_once(self, wanted: Filter, interface: Hashable) -> None:
+        """No batch, no waiting; now and then a look at what it costs, since the table grows."""
+        if self.counts.searched % _LOOK:
+            self._search(wanted, interface)
+            return
+        begin = self._cpu()
+        self._search(wanted, interface)
+        self.chooser.cost("plain", self._cpu() - begin, 1)
 
     def _encoded(self, number: int) -> bytes:
         wanted = self.table.filter(number)
