@@ -115,7 +115,7 @@ async def subscriber(url: str, hosts: list[str]) -> None:
         for host in hosts:
             nodes.append(await sievenet.connect(url, host=host))
             await nodes[-1].schema("point")
-        return {"nodes": len(nodes)}, {"tile": tile, "wait": wait, "reset": reset}
+        return {"nodes": len(nodes)}, {"tile": tile, "wait": wait, "reset": reset, "respond": respond}
 
     async def tile(order: dict[str, Any]) -> dict[str, Any]:
         """Hold exactly so many subscriptions, the pieces dealt out to the nodes in turn."""
@@ -138,6 +138,16 @@ async def subscriber(url: str, hosts: list[str]) -> None:
         gc.collect()
         gc.freeze()
         return {"subscriptions": len(state["feeds"]), "seconds": took}
+
+    async def respond(order: dict[str, Any]) -> dict[str, Any]:
+        """How long single subscriptions take, one after the other, in seconds."""
+        seconds = []
+        for i in range(order["count"]):
+            begin = time.perf_counter()
+            feed = await nodes[i % len(nodes)].subscribe(f"point: y in [{i}, {i + 9}]")
+            seconds.append(time.perf_counter() - begin)
+            await feed.close()
+        return {"seconds": seconds}
 
     async def read(feed: sievenet.Feed) -> None:
         while True:

@@ -29,7 +29,8 @@ class SwitchHandle:
 
     def __init__(self, name: str, links: Iterable[int], ports: Iterable[int], rounds: Rounds | None = None) -> None:
         self.name = name
-        self._rounds = rounds
+        #: Waits until changes are in effect; None if the acknowledgement is enough.
+        self.rounds = rounds
         #: Ports toward other switches, and all ports that the topology knows.
         self.links = frozenset(links)
         self.ports = frozenset(ports)
@@ -134,8 +135,8 @@ class SwitchHandle:
             self._busy -= 1
         if not self._busy:
             await self.count()
-        if self._rounds is not None and encoders:
-            await self._rounds.settled(self._poke)
+        if self.rounds is not None and encoders:
+            await self.rounds.settled(self._poke)
 
     async def _poke(self) -> None:
         """Change nothing."""

@@ -88,6 +88,7 @@ class OpenFlowDataPlane:
         self.max_body: Final = mtu - _HEADS - DATAGRAM_HEADER - PACKET_HEADER
         self._datapaths = dict(datapaths)
         self._place = place
+        self._rounds = rounds
         #: Clients' tokens follow from it, so that a controller with the same secret gives out the same.
         self._secret = secret or secrets.token_bytes(32)
         #: Seconds to wait for an acknowledgement.
@@ -302,6 +303,16 @@ class OpenFlowDataPlane:
             if at.switch in self._counted and at.port in self._counted[at.switch].ports
         )
         return PlaneStatistics(datagrams=sent, packets=sent, malformed=0, unknown=0, forged=0, dropped=0, lost=0)
+
+    @property
+    def confirm(self) -> bool:
+        """Whether a change counts as acknowledged only when it is in effect (where `rounds` can tell)."""
+        return any(switch.rounds is not None for switch in self._switches.values())
+
+    @confirm.setter
+    def confirm(self, wanted: bool) -> None:
+        for switch in self._switches.values():
+            switch.rounds = self._rounds if wanted else None
 
     @property
     def endpoint(self) -> tuple[str, int] | None:

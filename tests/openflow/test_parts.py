@@ -1,0 +1,278 @@
+"""Pacing, waiting for rounds, and the plane with pretended switches."""
+
+import asyncio
+import json
+import ssl
+import struct
+
+import pytest
+
+from sievenet.client.content_port import Pacer
+from sievenet.dataplane.openflow import messages as m
+from sievenet.dataplane.openflow.numbers import V13, V14, Multipart, Type
+from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
+from sievenet.dataplane.openflow.settling import Rounds, appctl
+from sievenet.errors import Rejected, Unavailable
+from sievenet.index import Dz
+from sievenet.network import Add, Flow, parse_topology
+
+
+def test_pacing():
+    pacer = Pacer(rate=100.0, burst=10)
+    assert pacer.allowance(5.0) == 10
+    pacer.spent(10)
+    assert pacer.allowance(5.0) == 0
+    assert pacer.allowance(5.05) == 5
+    assert pacer.allowance(99.0) == 10
+
+
+# -- rounds ----------------------------------------------------------------------------------------
+
+
+class Process:
+    """A pretended ovs-vswitchd: answers what it is told to."""
+
+    def __init__(self, path, answer=None):
+        self.path, self.answer, self.asked = path, answer or {"id": 0, "result": "done", "error": None}, []
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_unix_server(self._serve, str(self.path))
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader, writer):
+        self.asked.append(json.loads(await reader.read(1000))["method"])
+        if self.answer != "silence":
+            writer.write(json.dumps(self.answer).encode())
+        writer.close()
+
+
+def test_rounds_are_shared(tmp_path):
+    async def main():
+        pokes = []
+
+        async def poke():
+            pokes.append(len(process.asked))
+            await asyncio.sleep(0)
+
+        async with Process(tmp_path / "ctl") as process:
+            rounds = Rounds(lambda: process.path)
+            await rounds.settled(poke)
+            assert process.asked == ["revalidator/wait"] * 2
+            assert len(pokes) == 3
+            await asyncio.gather(*(rounds.settled(poke) for _ in range(20)))
+            # Those who came together waited together.
+            assert len(process.asked) <= 6
+
+    asyncio.run(main())
+
+
+def test_processes_that_refuse(tmp_path):
+    async def main():
+        with pytest.raises(Unavailable):
+            await appctl(tmp_path / "nobody", "version")
+        async with Process(tmp_path / "a", {"id": 0, "result": None, "error": "no"}) as process:
+            with pytest.raises(Unavailable, match="refuses version: no"):
+                await appctl(process.path, "version")
+        async with Process(tmp_path / "b", "silence") as process:
+            with pytest.raises(Unavailable, match="no whole answer"):
+                await appctl(process.path, "version")
+        async with Process(tmp_path / "c", {"result": "x" * 200_000}) as process:
+            assert len(await appctl(process.path, "version")) == 200_000
+
+    asyncio.run(main())
+
+
+# -- pretended switches ----------------------------------------------------------------------------
+
+
+class PretendedSwitch:
+    """Says hello, has three ports, acknowledges everything, refuses what it is told to."""
+
+    def __init__(self, datapath, version=V13, bundles=False, refuse=()):
+        self.datapath, self.version, self.bundles, self.refuse = datapath, version, bundles, refuse
+        self.flow_mods = 0
+        self.entries = 1
+
+    async def run(self, port, tls=None):
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+        self.writer.write(m.hello(1, (self.version,)))
+        framer = m.Framer()
+        while data := await self.reader.read(65536):
+            for found in framer.feed(data):
+                answer = self.answer(found)
+                if answer:
+                    self.writer.write(answer)
+
+    def answer(self, found):
+        version = self.version
+        match found.type:
+            case Type.FEATURES_REQUEST:
+                body = struct.pack(">QIBBxxII", self.datapath, 0, 2, 0, 0, 0)
+                return m.message(version, Type.FEATURES_REPLY, found.xid, body)
+            case Type.BARRIER_REQUEST:
+                return m.message(version, Type.BARRIER_REPLY, found.xid)
+            case Type.EXPERIMENTER:
+                return m.message(version, Type.ERROR, found.xid, struct.pack(">HH", 1, 3))
+            case Type.FLOW_MOD:
+                self.flow_mods += 1
+                if self.flow_mods in self.refuse:
+                    return m.message(version, Type.ERROR, found.xid, struct.pack(">HH", 5, 1))
+            case Type.MULTIPART_REQUEST:
+                (kind,) = struct.unpack_from(">H", found.body)
+                head = struct.pack(">HH4x", kind, 0)
+                return m.message(version, Type.MULTIPART_REPLY, found.xid, head + self.body(kind))
+        return b""
+
+    def body(self, kind):
+        if kind == Multipart.PORT_DESC:
+            return b"".join(struct.pack(">I4x6s2x16sII24x", i, b"abcdef", b"p", 0, 0) for i in (1, 2, 3))
+        if kind == Multipart.TABLE:
+            return struct.pack(">B3xIQQ", 0, self.entries, 0, 0)
+        return b""
+
+
+async def plane_with(switch, **options):
+    plane = OpenFlowDataPlane(parse_topology("line,switches=1"), {1: "s1"}, ack_timeout=0.5, **options)
+    _, port = await plane.start(port=0)
+    return plane, port, asyncio.create_task(switch.run(port))
+
+
+def test_a_switch_without_bundles():
+    """Changes are carried out one by one, and what was refused in part is undefined."""
+
+    async def main():
+        switch = PretendedSwitch(1, refuse={7})
+        plane, _, task = await plane_with(switch)
+        try:
+            await plane.connected(5)
+            before = switch.flow_mods
+            await plane.apply("s1", [Add(Flow.of(1, Dz(1, 1), 1))])
+            assert switch.flow_mods == before + 1
+            switch.refuse = {switch.flow_mods + 2}
+            with pytest.raises(Unavailable, match="table full"):
+                await plane.apply("s1", [Add(Flow.of(1, Dz(i, 4), 1)) for i in range(3)])
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+
+
+def test_somebody_at_the_tables():
+    async def main():
+        switch = PretendedSwitch(1)
+        plane, _, task = await plane_with(switch, audit=0.02)
+        try:
+            await plane.connected(5)
+            notices = plane.notices()
+            switch.entries = 5
+            notice = await asyncio.wait_for(anext(notices), 5)
+            assert (type(notice).__name__, plane.tampered) == ("SwitchUp", 1)
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+
+
+def test_strangers_and_silence():
+    async def main():
+        plane, port, task = await plane_with(PretendedSwitch(99))
+        try:
+            with pytest.raises(Unavailable, match="s1 did not connect"):
+                await plane.connected(0.3)
+            assert plane.strangers == 1
+            with pytest.raises(Unavailable):
+                await plane.attach("h1", "a")
+            with pytest.raises(Unavailable, match="Cannot listen"):
+                await plane.start(port=port)
+            assert plane.down()[0] == {"s1"}
+            assert plane.counters_now("s1").flows == {}
+            assert plane.statistics().packets == 0
+            assert plane.endpoint is None
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+
+
+def test_a_switch_that_acknowledges_nothing():
+    async def main():
+        switch = PretendedSwitch(1, V14)
+        plane, _, task = await plane_with(switch)
+        try:
+            # Version 1.4 has bundles; this one never answers about them.
+            switch.body = lambda kind: b"" if kind != Multipart.TABLE else struct.pack(">B3xIQQ", 0, 1, 0, 0)
+            await plane.connected(5)
+            with pytest.raises(Unavailable, match="did not acknowledge"):
+                await plane.apply("s1", [Add(Flow.of(1, Dz(1, 1), 1))])
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+
+
+def test_names_are_kept_and_hosts_too():
+    async def main():
+        plane, _, task = await plane_with(PretendedSwitch(1), secret=b"k" * 32)
+        again, _, other = await plane_with(PretendedSwitch(1), secret=b"k" * 32)
+        try:
+            await plane.connected(5)
+            await again.connected(5)
+            first = await plane.attach("h1", "somebody")
+            # A controller that comes back gives the same numbers, in whatever order.
+            await again.attach("h1", "another")
+            assert await again.attach("h1", "somebody") == first
+            with pytest.raises(Rejected):
+                await plane.attach("h2", "somebody")
+            await plane.detach("somebody")
+            assert plane.clients() == {}
+        finally:
+            task.cancel()
+            other.cancel()
+            await plane.close()
+            await again.close()
+
+    asyncio.run(main())
+
+
+def test_tls(tmp_path):
+    """Switches may have to prove who they are."""
+    import shutil
+    import subprocess
+
+    if shutil.which("openssl") is None:
+        pytest.fail("openssl makes the certificate of this test")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+        + ["-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    server.load_verify_locations(certificate)
+    server.verify_mode = ssl.CERT_REQUIRED
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.load_verify_locations(certificate)
+    client.load_cert_chain(certificate, key)
+
+    async def main():
+        plane = OpenFlowDataPlane(parse_topology("line,switches=1"), {1: "s1"})
+        _, port = await plane.start(port=0, tls=server)
+        task = asyncio.create_task(PretendedSwitch(1).run(port, client))
+        try:
+            await plane.connected(5)
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
