@@ -73,7 +73,7 @@ def test_a_bundle_is_closed_then_committed(version):
 def test_an_error_about_a_change_discards_the_bundle():
     connection = connected()
     ticket, data = changes(connection)
-    opened, first, second, third, closed = sent(data)
+    _opened, _first, second, _third, closed = sent(data)
     assert connection.receive(error(V14, second.xid, 4, 6), 1.0) == []
     (discard,) = connection.receive(control(V14, closed.xid, 1, Bundle.CLOSE + 1), 1.0)
     (asked,) = sent(discard.data)
@@ -193,7 +193,7 @@ def test_other_versions_are_refused_later():
 def test_numbers_begin_again():
     connection = connected()
     connection._xid = 0x7FFFFFFE
-    ticket, data = changes(connection)
+    _ticket, data = changes(connection)
     assert [each.xid for each in sent(data)] == [1, 2, 3, 4, 5]
     connection._xid = 0x7FFFFFFF
     assert connection.ask(Multipart.TABLE)[0] == 1
