@@ -10,6 +10,7 @@ import pytest
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.control.commands import Subscribe, decode_command, encode_command, encode_content
 from sievenet.control.config import ControlConfig
+from sievenet.control.signals import Tick
 from sievenet.dataplane.fabric import ApplyFault
 from sievenet.errors import CodecError, InvalidInput, PlanError, Rejected, SchemaError, Unavailable
 from sievenet.index import Plan
@@ -62,6 +63,77 @@ async def test_names_and_sessions():
         await world.control.subscribe("ann", 1, box((0, 3)))
     assert world.control.registrations_of("ann") == ({}, {})
     assert world.plane.clients() == {}
+
+
+@virtual
+async def test_members_are_counted_without_being_read():
+    world = line()
+    await world.open()
+    await world.control.register_schema(OTHER)
+    await world.control.join("ann", "h1")
+    await world.control.join("bob", "h2")
+    await world.control.advertise("ann", 1, EVERYTHING)
+    await world.control.subscribe("ann", 4, box((0, 3)))
+    await world.control.subscribe("ann", 5, Subscription([Filter(OTHER, {})]))
+    await world.control.subscribe("bob", 1, box((2, 3)))
+    await world.control.unsubscribe("bob", 1)
+    ann, bob = world.control.members()
+    assert (ann.client, ann.host, set(ann.advertisements), set(ann.subscriptions)) == ("ann", "h1", {1}, {4, 5})
+    assert ann.by_category == {"grid": (1, 1), OTHER.name: (0, 1)}
+    assert (bob.by_category, len(bob.subscriptions)) == ({}, 0)
+    assert world.control.member("ann") == ann
+    assert world.control.member("eve") is None
+
+
+@virtual
+async def test_an_unexpected_error_is_told_to_whoever_asked_and_nobody_else():
+    world = line()
+    await world.open()
+    name = await world.join("h1")
+    coverer = world.control._controller._coverer(world.control.category("grid"))
+    usual = coverer.keys
+    coverer.keys = lambda said, wants: 1 // 0 if said == box((0, 1)) else usual(said, wants)
+    outcome = await asyncio.gather(
+        world.control.subscribe(name, 1, box((0, 1))),
+        world.control.subscribe(name, 2, box((0, 2))),
+        return_exceptions=True,
+    )
+    assert isinstance(outcome[0], Unavailable)
+    assert "ZeroDivisionError" in str(outcome[0])
+    assert outcome[1] is None
+    assert world.control.status().waiting == 0
+    await world.control.unsubscribe(name, 1)  # whether it took effect is unknown: it can be taken back
+    await world.control.unsubscribe(name, 2)
+
+
+@virtual
+async def test_nobody_waits_for_ever_when_the_controller_fails():
+    world = line()
+    await world.open()
+    name = await world.join("h1")
+    lane = world.control._controller.spaces[1].lanes[0]
+    lane.pump = lambda: 1 // 0
+    with pytest.raises(Unavailable, match="ZeroDivisionError"):
+        await world.control.subscribe(name, 1, box((0, 1)))
+    del lane.pump
+    await world.control.subscribe(name, 2, box((0, 1)))
+    assert world.control.status().waiting == 0
+
+
+@virtual
+async def test_leases_last_longer_when_nobody_listened():
+    world = line(lease=10.0)
+    await world.open()
+    ended: list[str] = []
+    world.control.on_expired(ended.append)
+    await world.join("h1")
+    controller, now = world.control._controller, asyncio.get_running_loop().time()
+    world.control._carry_out(controller.handle(Tick(), now + 25.0))  # as after 25 seconds of sleep
+    assert controller.next_deadline() == pytest.approx(now + 35.0)
+    await asyncio.sleep(34)
+    assert ended == []
+    await asyncio.sleep(2)
+    assert len(ended) == 1
 
 
 @virtual

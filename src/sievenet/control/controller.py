@@ -17,9 +17,10 @@ is the business of `fleet`; a switch that does not answer stalls the lanes that 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sievenet.content import Subscription
 from sievenet.control import signals
@@ -41,12 +42,18 @@ from sievenet.control.lane import Job, Part
 from sievenet.control.ledger import Entered, Ledger, Then
 from sievenet.control.space import Space
 from sievenet.control.state import Category, Client, Entry, State
+from sievenet.control.status import mistake
 from sievenet.control.transition import Transition, TransitionReport, usable
 from sievenet.control.trees import Links, TreeKeeper
 from sievenet.errors import Rejected, SievenetError
 from sievenet.network import Flow, Topology, link_id
 
 __all__ = ["Controller"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a look at a lease may come late before it counts as not having listened.
+_DEAF: Final = 0.25
 
 
 class Controller:
@@ -174,7 +181,7 @@ class Controller:
             self._cover_ahead(batch)
         for waiting in batch:
             if error is None:
-                self._execute(waiting)
+                self._attempt(waiting)
             else:
                 self._failed(waiting, error)
         if error is None:
@@ -197,8 +204,20 @@ class Controller:
         elif waiting.then is not None:
             waiting.then(error)
 
+    def _attempt(self, waiting: Entered) -> None:
+        """Carry a command out; if it meets a mistake of ours, that concerns whoever asked and nobody else."""
+        try:
+            self._execute(waiting)
+        except Exception as error:
+            logger.exception("A %s could not be carried out", type(waiting.command).__name__)
+            self._failed(waiting, mistake(error))
+
+    def abandon(self) -> None:
+        """Nobody waits any more: everything open was answered by the shell."""
+        self.open_requests = 0
+
     def _reply(self, ticket: int, error: SievenetError | None = None, result: object = None) -> None:
-        self.open_requests -= 1
+        self.open_requests = max(0, self.open_requests - 1)
         self.board.out.append(signals.Reply(ticket, error, result))
 
     def _execute(self, waiting: Entered) -> None:
@@ -345,6 +364,10 @@ class Controller:
     def _check_lease(self, client: Client) -> None:
         if self.state.clients.get(client.name) is not client:
             return
+        late = self.board.now - client.deadline
+        if late > min(_DEAF, self.config.lease / 2):
+            # Nobody listened (the machine slept, or was kept busy), so signs of life may still wait to be read.
+            client.deadline = self.board.now + self.config.lease
         if client.deadline > self.board.now:
             self._watch_lease(client)
             return

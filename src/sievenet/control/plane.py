@@ -7,6 +7,7 @@ instruction becomes an action, and what comes of it a stimulus; nothing is decid
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
@@ -27,14 +28,16 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
 from sievenet.control.journal import Journal
 from sievenet.control.state import Category
-from sievenet.control.status import Session, Status, status_of
+from sievenet.control.status import Member, Session, Status, member_of, mistake, status_of
 from sievenet.control.transition import TransitionReport
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index import Plan
 from sievenet.network import FlowTable
 
-__all__ = ["ControlPlane", "Session", "Status"]
+__all__ = ["ControlPlane", "Member", "Session", "Status"]
+
+logger = logging.getLogger(__name__)
 
 
 class ControlPlane:
@@ -224,6 +227,20 @@ class ControlPlane:
             {i: e.subscription(schema[e.category]) for i, e in known.subscriptions.items()},
         )
 
+    def members(self) -> Iterator[Member]:
+        """Every client and how much is registered for it, without looking at what that says."""
+        names = self._names()
+        for client in list(self._controller.state.clients.values()):
+            yield member_of(client, names)
+
+    def member(self, client: str) -> Member | None:
+        """One client, or None if nobody is known by that name."""
+        known = self._controller.state.clients.get(client)
+        return None if known is None else member_of(known, self._names())
+
+    def _names(self) -> dict[int, str]:
+        return {number: category.name for number, category in self._controller.state.categories.items()}
+
     def table(self, switch: str) -> FlowTable:
         """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""
         if switch not in self._controller.fleet.wires.out:
@@ -250,8 +267,18 @@ class ControlPlane:
         return await future
 
     def _handle(self, stimulus: signals.Stimulus) -> None:
-        if not self._closed:
-            self._carry_out(self._controller.handle(stimulus, self._loop.time()))
+        if self._closed:
+            return
+        try:
+            instructions = self._controller.handle(stimulus, self._loop.time())
+        except Exception as error:
+            # A mistake of ours.  Whom it concerns cannot be told here; nobody shall wait for ever.
+            logger.exception("The controller failed at %s", type(stimulus).__name__)
+            self._controller.abandon()
+            for ticket in list(self._tickets):
+                self._answer(ticket, mistake(error), None)
+        else:
+            self._carry_out(instructions)
 
     def _carry_out(self, instructions: list[signals.Instruction]) -> None:
         for each in instructions:

@@ -85,17 +85,24 @@ class Entry:
 class Client:
     """A client and what is registered for it."""
 
-    __slots__ = ("advertisements", "deadline", "host", "name", "subscriptions", "wire")
+    __slots__ = ("advertisements", "counts", "deadline", "host", "name", "subscriptions", "wire")
 
     def __init__(self, name: str, host: str) -> None:
         self.name = name
         self.host = host
         self.advertisements: dict[int, Entry] = {}
         self.subscriptions: dict[int, Entry] = {}
+        #: Advertisements and subscriptions by category.
+        self.counts: dict[int, tuple[int, int]] = {}
         #: Its port as a number, as soon as it has one.
         self.wire: int | None = None
         #: When its lease ends.
         self.deadline = 0.0
+
+    def count(self, entry: Entry, change: int) -> None:
+        """An entry came (1) or went (-1)."""
+        ads, subs = self.counts.get(entry.category, (0, 0))
+        self.counts[entry.category] = (ads, subs + change) if entry.wants else (ads + change, subs)
 
     def entries(self) -> Iterator[Entry]:
         """Everything registered, advertisements first."""
@@ -133,12 +140,10 @@ class State:
                 return self._add(command, record)
             case Unsubscribe(name, number):
                 client = self._client(name)
-                entry = client.subscriptions.pop(number, None)
-                return Effect(client, removed=() if entry is None else (entry,))
+                return self._remove(client, client.subscriptions.pop(number, None))
             case Unadvertise(name, number):
                 client = self._client(name)
-                entry = client.advertisements.pop(number, None)
-                return Effect(client, removed=() if entry is None else (entry,))
+                return self._remove(client, client.advertisements.pop(number, None))
             case Join(name, host):
                 if name in self.clients:
                     raise Rejected(f"The name {name} is taken")
@@ -195,7 +200,15 @@ class State:
         if len(held) >= MAX_ENTRIES:
             raise Rejected(f"{client.name} has {MAX_ENTRIES} registrations already, which is the limit")
         entry = held[command.id] = Entry(command.category, wants, record)
+        client.count(entry, 1)
         return Effect(client, added=(entry,))
+
+    @staticmethod
+    def _remove(client: Client, entry: Entry | None) -> Effect:
+        if entry is None:
+            return Effect(client)
+        client.count(entry, -1)
+        return Effect(client, removed=(entry,))
 
     def _register(self, command: Register) -> Category:
         schema = Schema.from_json(command.schema)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from sievenet.control.controller import Controller
+from sievenet.control.state import Client
 from sievenet.dataplane.plane import Attached
+from sievenet.errors import SievenetError, Unavailable
 
-__all__ = ["Session", "Status", "status_of"]
+if TYPE_CHECKING:
+    from sievenet.control.controller import Controller
+
+__all__ = ["Member", "Session", "Status", "member_of", "mistake", "status_of"]
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -19,6 +26,18 @@ class Session(msgspec.Struct, frozen=True):
     lease: float
     #: What the data plane gave it.
     attachment: Attached
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A client and how much is registered for it; looking costs nothing, however much that is."""
+
+    client: str
+    host: str
+    #: The ids, as they are while one looks.
+    advertisements: Collection[int]
+    subscriptions: Collection[int]
+    #: Advertisements and subscriptions by the name of their category.
+    by_category: dict[str, tuple[int, int]]
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -41,6 +60,24 @@ class Status(msgspec.Struct, frozen=True):
     #: Requests answered since the start, and those of them that were refused.
     answered: int
     refused: int
+
+
+def mistake(error: Exception) -> SievenetError:
+    """What to tell clients about an error that nobody expected."""
+    return Unavailable(
+        f"The control plane made a mistake ({type(error).__name__}: {error}); whether it took effect is unknown"
+    )
+
+
+def member_of(client: Client, names: Mapping[int, str]) -> Member:
+    """A client at a glance; `names` are those of the categories."""
+    return Member(
+        client.name,
+        client.host,
+        client.advertisements.keys(),
+        client.subscriptions.keys(),
+        {names[number]: (ads, subs) for number, (ads, subs) in client.counts.items() if ads or subs},
+    )
 
 
 def status_of(controller: Controller, answered: int, refused: int) -> Status:
