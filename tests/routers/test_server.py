@@ -72,8 +72,8 @@ def test_events_cross_a_chain(scheme):
             assert pub.name == "pub"
             assert pub.host == "r0"
             assert sub.connected
-            assert sub.statistics()["delivered"] == 9
-            assert pub.statistics()["published"] == 10
+            assert sub.statistics().delivered == 9
+            assert pub.statistics().published == 10
             await feed.close()
             status = await sub.ask("status")
             assert status["routers"] == ["r0", "r1", "r2"]
@@ -166,7 +166,7 @@ def test_clients_come_back_to_a_router_that_was_restarted():
                 await eventually(lambda: node.connected)
                 await node.publish(tick(price=2.0))
                 assert (await feed.next()).event == tick(price=2.0)
-                assert node.statistics()["losses"] == 1
+                assert node.statistics().losses == 1
         with pytest.raises(Unavailable, match="No router"):
             await sievenet.connect(first.url, reconnect=False)
 
@@ -255,6 +255,27 @@ def test_explain_and_status_from_the_shell():
     assert "price > 10" in narrow.output
     assert "and covers it" in narrow.output
     assert '"r0"' in status.output
+
+
+def test_pub_and_sub_from_the_shell():
+    async def main():
+        async with chain(2) as routers:
+
+            def shell(*words):
+                return CliRunner().invoke(command, words)
+
+            subscribing = asyncio.to_thread(
+                shell, "sub", "--url", routers[1].url, "--schema", "stock", "-n", "1", "stock: price > 420"
+            )
+            waiting = asyncio.create_task(subscribing)
+            await eventually(lambda: routers[0].router.routing.size())
+            event = "stock: symbol=IBM, price=421.5, volume=1200"
+            published = await asyncio.to_thread(shell, "pub", "--url", routers[0].url, event)
+            return await waiting, published
+
+    subscribed, published = asyncio.run(main())
+    assert published.exit_code == subscribed.exit_code == 0, published.output + subscribed.output
+    assert "421.5" in subscribed.output
 
 
 def test_commands_refuse_bad_addresses():

@@ -31,6 +31,9 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp")
 @click.option(
     "--lease", metavar="TIME", callback=duration, default="15s", show_default=True, help="Life of soft state."
 )
+@click.option(
+    "--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Make this schema known; may be repeated."
+)
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate (PEM): speak TLS.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
 @click.option("--tls-ca", type=click.Path(exists=True, dir_okay=False), help="Whom to trust (PEM).")
@@ -47,6 +50,7 @@ def router(
     advertisements: bool,
     bound: float,
     lease: float,
+    schemas: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
     tls_ca: str | None,
@@ -63,7 +67,7 @@ def router(
 
     \b
     Examples:
-      $ sievenet router --listen 127.0.0.1:0 --for 300ms
+      $ sievenet router --listen 127.0.0.1:0 --schema stock --for 300ms
       $ sievenet router --name b --listen :7501 --neighbours 127.0.0.1:7500  # needs Ctrl-C to end
       $ sievenet router --explain 'stock: price > 420'  # needs a running router
       $ sievenet router --status --url sievenet+router://127.0.0.1:7501  # needs a running router
@@ -77,7 +81,7 @@ def router(
 
     settings = Settings(scheme, advertisements, bound, lease)  # type: ignore[arg-type]
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
-    run(_serve(name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), seconds))
+    run(_serve(name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), schemas, seconds))
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -107,9 +111,11 @@ async def _serve(
     peers: list[tuple[str, int]],
     settings: Settings,
     tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None],
+    schemas: tuple[str, ...],
     seconds: float | None,
 ) -> None:
     from sievenet.routers.server import RouterServer
+    from sievenet.workload.samples import load_schema
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -118,6 +124,8 @@ async def _serve(
             loop.add_signal_handler(number, stop.set)
     own = name or f"router-{port}" if port else name or "router"
     server = RouterServer(own, settings, host=host, port=port, neighbours=peers, tls=tls[0], dial_tls=tls[1])
+    for each in schemas:
+        server.router.register(load_schema(each))
     async with server:
         click.echo(f"router {own} ({settings.scheme}) is up: {server.url}")
         with contextlib.suppress(TimeoutError):

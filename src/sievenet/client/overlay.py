@@ -25,6 +25,8 @@ from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.ledger import Kind, Ledger, Registration
 from sievenet.client.overlay_link import Making, OverlayLink
+from sievenet.client.receiver import ReceiverStatistics
+from sievenet.client.statistics import NodeStatistics
 from sievenet.content.batch import EventBatch
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import decode_schema, encode_record, encode_schema, encode_subscription
@@ -75,8 +77,7 @@ class OverlayNode:
         self._offers: dict[int, list[Registration]] = {}
         self._room = Signal()
         self.tally = Tally()
-        self.published = 0
-        self.malformed = 0
+        self._published = self._received = self._unmatched = self._malformed = self._strangers = 0
 
     @property
     def name(self) -> str:
@@ -220,7 +221,7 @@ class OverlayNode:
             batch = encode_batch(chunk) if isinstance(chunk, EventBatch) else b""
             records = () if isinstance(chunk, EventBatch) else tuple(map(encode_record, chunk))
             writer.write(p.frame(p.Publish(category, first, time.time_ns(), batch, records)))
-            self.published += len(chunk)
+            self._published += len(chunk)
             try:
                 await writer.drain()
             except OSError as error:
@@ -294,16 +295,20 @@ class OverlayNode:
     async def _arrived(self, message: Carried) -> None:
         edge = self._edges.get(message.category)
         if edge is None:
+            self._strangers += 1
             return
         try:
             shipment = Shipment.of(message, self._schemas[message.category])
         except SievenetError:
-            self.malformed += 1
+            self._malformed += 1
             return
         now = time.time_ns()
         sequences, departures = shipment.sequences.tolist(), shipment.departures.tolist()
         for event, sequence, departure in zip(shipment.rows(), sequences, departures, strict=True):
-            for key in edge.match(event):  # type: ignore[arg-type]
+            keys = edge.match(event)  # type: ignore[arg-type]
+            self._received += 1
+            self._unmatched += not keys
+            for key in keys:
                 feed = self._feeds.get(key)
                 if feed is None:
                     continue
@@ -319,12 +324,24 @@ class OverlayNode:
         """Ask the router: ``status``, or ``explain`` of a filter."""
         return await self._link.call(lambda number: p.Ask(number, about, of))
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> NodeStatistics:
         """Counts since the node began."""
-        return {
-            "published": self.published,
-            "delivered": self.tally.delivered,
-            "dropped": self.tally.dropped,
-            "malformed": self.malformed,
-            "losses": self._link.losses,
-        }
+        received = ReceiverStatistics(
+            received=self._received,
+            matched=self._received - self._unmatched,
+            false_positives=self._unmatched,
+            unexplained=self._unmatched,
+            duplicates=0,
+            late=0,
+            malformed=self._malformed,
+            strangers=self._strangers,
+        )
+        return NodeStatistics(
+            published=self._published,
+            unwanted=0,
+            received=received,
+            delivered=self.tally.delivered,
+            dropped=self.tally.dropped,
+            losses=self._link.losses,
+            connected=self.connected,
+        )
