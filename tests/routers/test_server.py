@@ -17,6 +17,7 @@ from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, Una
 from sievenet.routers import protocol as p
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
+from sievenet.routers.shipment import Shipment
 from tests.fabric.harness import eventually
 
 STOCK = Schema(
@@ -315,3 +316,18 @@ def test_tls(tmp_path):
                 await OverlayNode(routers[0].url, reconnect=False, timeout=5).start()
 
     asyncio.run(main())
+
+
+def test_events_that_come_together_go_on_together():
+    records = [Record({"n": i}) for i in range(6)]
+    parts = [Shipment.publish("r", 1, 0, 2 * i, 5, records[2 * i : 2 * i + 2]) for i in range(3)]
+    batch = EventBatch.from_events(STOCK, [tick(volume=i) for i in range(3)])
+    parts += [Shipment.publish("r", 1, 7, 6 + 3 * i, 5, batch) for i in range(2)]
+    parts += [Shipment.publish("r", 1, 7, 0, 5, batch)]  # numbers that do not ascend stay apart
+    one, two, three = Shipment.joined(parts)
+    assert one.events == tuple(records)
+    assert one.sequences.tolist() == list(range(6))
+    assert [e.values[2] for e in two.rows()] == [0, 1, 2, 0, 1, 2]
+    assert two.sequences.tolist() == list(range(6, 12))
+    assert three is parts[-1]
+    assert Shipment.joined([]) == []

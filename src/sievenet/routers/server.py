@@ -24,18 +24,17 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Self
 
-from sievenet.content.batch_codec import decode_batch
-from sievenet.content.codec import decode_record, decode_schema, decode_subscription, encode_schema
+from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
 from sievenet.control.framing import Malformed, failure
-from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, SievenetError
+from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
-from sievenet.routers.explaining import explain
 from sievenet.routers.messages import Carried
 from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
 from sievenet.routers.peer import Peer
+from sievenet.routers.requests import explain, schema_of, shipment_of
 from sievenet.routers.routing import Settings
-from sievenet.routers.shipment import MAX_ROWS, Shipment
+from sievenet.routers.shipment import Shipment
 
 __all__ = ["RouterServer"]
 
@@ -176,11 +175,16 @@ class RouterServer:
         framer = p.PeerFramer()
         try:
             while data := await reader.read(_CHUNK):
+                published: list[p.Publish] = []
                 for message in framer.feed(data):
-                    if peer.role:
+                    if peer.role == "client" and isinstance(message, p.Publish):
+                        published.append(message)
+                    elif peer.role:
+                        self._publish(peer, published)
                         self._message(peer, message)
                     elif self._greeted(peer, message, address) == "router":
                         framer.widen()
+                self._publish(peer, published)
                 if peer.writer.is_closing():
                     break
                 if peer.role == "client" and not self._calm.is_set():
@@ -261,16 +265,25 @@ class RouterServer:
             return
         try:
             self._request(peer, message)
-            if not isinstance(message, p.Publish):
-                self._changed()
+            self._changed()
         except SievenetError as error:
             self._write(peer, failure(message.request, error))
+
+    def _publish(self, peer: Peer, messages: list[p.Publish]) -> None:
+        """Events that came together go on together."""
+        shipments: list[Shipment] = []
+        for message in messages:
+            try:
+                shipments.append(shipment_of(self.router, peer.publisher, message))
+            except SievenetError as error:
+                self._write(peer, failure(message.request, error))
+        messages.clear()
+        for shipment in Shipment.joined(shipments):
+            self._do(self.router.publish(peer.name, shipment, time.monotonic()))
 
     def _request(self, peer: Peer, message: Any) -> None:
         router, now = self.router, time.monotonic()
         match message:
-            case p.Publish():
-                self._do(router.publish(peer.name, self._shipment(peer, message), now))
             case p.Register(request, data):
                 schema = decode_schema(data)
                 self._write(peer, p.CategoryIs(request, router.register(schema), data))
@@ -278,11 +291,11 @@ class RouterServer:
                 category, schema = router.catalogue.named(name)
                 self._write(peer, p.CategoryIs(request, category, encode_schema(schema)))
             case p.Subscribe(request, number, category, content):
-                wanted = decode_subscription(self._schema(category), content)
+                wanted = decode_subscription(schema_of(router, category), content)
                 self._do(router.subscribe(peer.name, number, category, wanted, now))
                 self._settle(peer, request)
             case p.Advertise(request, number, category, content):
-                wanted = decode_subscription(self._schema(category), content)
+                wanted = decode_subscription(schema_of(router, category), content)
                 self._do(router.advertise(peer.name, number, category, wanted, now))
                 self._settle(peer, request)
             case p.Unsubscribe(request, number):
@@ -298,31 +311,12 @@ class RouterServer:
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
 
-    def _schema(self, category: int) -> Any:
-        schemas = self.router.catalogue.schemas
-        if category not in schemas:
-            raise SchemaError(expected="a registered category", got=category)
-        return schemas[category]
-
     def _answer(self, about: str, of: str) -> Any:
         if about == "status":
             return {**self.router.statistics(), "dropped": self.dropped, "peers": len(self._peers)}
         if about == "explain":
             return explain(self.router, of)
         raise InvalidInput(expected="status or explain", got=about, where="ask")
-
-    def _shipment(self, peer: Peer, message: p.Publish) -> Shipment:
-        schema = self._schema(message.category)
-        events: Any
-        if schema is None:
-            events = tuple(map(decode_record, message.records))
-        else:
-            events = decode_batch(schema, message.batch)
-        if not 0 < len(events) <= MAX_ROWS:
-            raise CodecError(expected=f"1 to {MAX_ROWS} events", got=len(events), where="publish")
-        return Shipment.publish(
-            self.router.name, peer.publisher, message.category, message.first, message.departure, events
-        )
 
     # -- settling -------------------------------------------------------------------------
 

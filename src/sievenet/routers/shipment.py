@@ -122,3 +122,33 @@ class Shipment:
             np.full(count, now_ns, np.int64),
             events if isinstance(events, EventBatch) else tuple(events),
         )
+
+    @staticmethod
+    def joined(parts: Sequence[Shipment]) -> list[Shipment]:
+        """Shipments of one publisher in order, as few as may be: what came together is matched together."""
+        found: list[list[Shipment]] = []
+        rows = 0
+        for each in parts:
+            last = found[-1][-1] if found else None
+            fits = last is not None and last.category == each.category and rows + len(each) <= MAX_ROWS
+            if last is not None and fits and last.sequences[-1] < each.sequences[0]:
+                found[-1].append(each)
+                rows += len(each)
+            else:
+                found.append([each])
+                rows = len(each)
+        return [_one(group) for group in found]
+
+
+def _one(group: list[Shipment]) -> Shipment:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    if isinstance(first.events, EventBatch):
+        batches = [each.events for each in group if isinstance(each.events, EventBatch)]
+        events: EventBatch | tuple[Record, ...] = EventBatch.concat(batches)
+    else:
+        events = tuple(record for each in group for record in each.events if isinstance(record, Record))
+    sequences = np.concatenate([each.sequences for each in group])
+    departures = np.concatenate([each.departures for each in group])
+    return replace(first, sequences=sequences, departures=departures, events=events)
