@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.content import EventBatch
+from sievenet.content import EventBatch, Schema
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.testing.strategies import events, schemas
 from sievenet.workload import Hotspots, grid
-from sievenet.workload.tap import Tap, read_segment
+from sievenet.workload.tap import Tap, Taps, read_segment
 
 LOAD = Hotspots(schema=grid(3, hi=99), seed=4)
 
@@ -100,3 +100,23 @@ def test_damage_is_refused(tmp_path_factory, data):
     # What is not covered by a checksum is the header's text, or the end right behind the header or a part.
     assert all(e.schema == segment.schema for p in segment.parts for e in p.batch)
     assert len(segment) in (0, 50)
+
+
+def test_taps_of_several_schemas(tmp_path):
+    taps = Taps(tmp_path, lambda: "node", factor=1)
+    other = Hotspots(schema=grid(2, name="other"), seed=1)
+    for event in [*LOAD.events(5), *other.events(3)]:
+        taps.offer(event, 7.0)
+    # The same name with another schema begins anew.
+    newer = Schema("grid", LOAD.schema.attributes, version=2)
+    taps.offer(EventBatch.of(newer, {n: [1] for n in newer.positions})[0], 8.0)
+    taps.close()
+    found = segments(tmp_path)
+    assert sorted((s.schema.name, s.schema.version, len(s)) for s in found) == [
+        ("grid", 1, 5),
+        ("grid", 2, 1),
+        ("other", 1, 3),
+    ]
+    assert taps.lost == 0
+    with pytest.raises(InvalidInput, match="sampling factor"):
+        Taps(tmp_path, lambda: "node", factor=0)

@@ -39,12 +39,15 @@ def connect(
     timeout: float = 30.0,
     reconnect: bool = True,
     observer: bool = False,
+    tap: str | os.PathLike[str] | None = None,
+    tap_factor: int = 100,
 ) -> Connecting:
     """Connect to a daemon; await the result for a node, or use it with ``async with``.
 
     Without a URL the environment's ``SIEVENET_URL`` counts, then ``sievenet://127.0.0.1:7400``. `name` must be free in
     the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
     longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe.
+    With `tap`, one in `tap_factor` of the published events is kept in that folder, for the pipeline.
 
     With ``sievenet+router://host:port`` (``sievenet+routers`` for TLS) the node is at a content router, which chooses
     neither host nor plan; the calls are the same, and schemaless records are welcome too.
@@ -55,4 +58,9 @@ def connect(
 
         # Not a subclass, but the same calls: what is behind them is another network.
         return Connecting(cast("Node", OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect)))
-    return Connecting(Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer))
+    node = Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer)
+    if tap is not None:
+        from sievenet.workload.tap import Taps
+
+        node._outbox.taps = Taps(os.fspath(tap), lambda: node.name, tap_factor)
+    return Connecting(node)

@@ -393,8 +393,8 @@ class Node:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self._session.close()
-        feeds = list(self._feeds.values())
-        for feed in feeds:
+        self._outbox.close()
+        for feed in (feeds := list(self._feeds.values())):
             self._drop(feed)
             feed.end()
         await asyncio.gather(*(feed.drained() for feed in feeds))

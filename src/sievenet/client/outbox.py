@@ -20,6 +20,7 @@ from sievenet.errors import EventError, Rejected, SchemaError
 
 if TYPE_CHECKING:
     from sievenet.client.ledger import Registration
+    from sievenet.workload.tap import Taps
 
 __all__ = ["Outbox"]
 
@@ -46,6 +47,13 @@ class Outbox:
         self._batched = 0
         #: Events that no filter can want under the plan of now, and that were therefore not sent.
         self.unwanted = 0
+        #: Samples what is published, for the pipeline.
+        self.taps: Taps | None = None
+
+    def close(self) -> None:
+        """Nothing more is published: what was sampled is written."""
+        if self.taps is not None:
+            self.taps.close()
 
     def allow(self, entry: Registration) -> None:
         """The advertisement stands."""
@@ -67,6 +75,8 @@ class Outbox:
         category = self._category(event)
         self._check_advertised(event)
         body = self._body(event)
+        if self.taps is not None:
+            self.taps.offer(event, now / 1e9)
         codes = category.plan.encode(event)
         sequence = next(self._sequence)
         self.published += 1
@@ -86,6 +96,9 @@ class Outbox:
         for event in rows:
             self._check_advertised(event)
         bodies = [self._body(event) for event in rows]
+        if self.taps is not None:
+            for event in rows:
+                self.taps.offer(event, clock() / 1e9)
         return self._stamped(category.number, bodies, self._codes(category, batch, rows), clock)
 
     def _codes(self, category: Category, batch: EventBatch, rows: list[Event]) -> list[list[int]]:

@@ -232,13 +232,18 @@ class Watcher:
             self._keep(_State(state.plan, seen.tolist()))
         windows = [msgspec.structs.replace(window, drift=drift_of(baseline, h)) for window, h in parts]
         self.files.write(f"{self.folder}/windows/{number:08}.json", msgspec.json.encode(windows))
-        count = sum(w.events for w in windows)
-        rate = fpr(sum(w.delivered for w in windows), sum(w.wanted for w in windows))
-        drift = drift_of(baseline, seen)
-        self._say(f"batch {number}: {count} events, FPR {rate:.2%}, drift {drift:.2f}")
+        # The newest windows that are enough to conclude from: a batch after a pause holds the past too.
+        newest = _newest(windows, self.settings.least)
+        recent = windows[newest:]
+        now = np.sum([histogram for _, histogram in parts[newest:]], axis=0)
+        count = sum(w.events for w in recent)
+        rate = fpr(sum(w.delivered for w in recent), sum(w.wanted for w in recent))
+        drift = drift_of(baseline, now)
+        self._say(f"batch {number}: {count} recent events, FPR {rate:.2%}, drift {drift:.2f}")
         worth = rate >= self.settings.threshold and (drift >= self.settings.drift or not self._searched_for(plan))
         if count >= self.settings.least and wanted and worth:
-            self._search(events, count, plan, interests, number, seen)
+            since = events.where(f"{TIME} >= {round(recent[0].start * 1e6)}")
+            self._search(since, count, plan, interests, number, now)
 
     def _searched_for(self, plan: Plan) -> bool:
         """Whether the plan in use comes from a search of ours."""
@@ -280,6 +285,16 @@ def replan(plan: Plan, sample: EventBatch, interests: Interests, settings: Setti
         methods=settings.methods,
         version=plan.version + 1,
     )
+
+
+def _newest(windows: Sequence[Window], least: int) -> int:
+    """The number of the first of the last windows that have ``least`` events together; 0 if all have fewer."""
+    seen = 0
+    for at in range(len(windows) - 1, -1, -1):
+        seen += windows[at].events
+        if seen >= least:
+            return at
+    return 0
 
 
 # -- counting per window ----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import contextlib
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -30,7 +31,7 @@ import numpy.typing as npt
 from sievenet.content import Event, EventBatch, Schema, decode_batch, decode_schema, encode_batch, encode_schema
 from sievenet.errors import CodecError, InvalidInput
 
-__all__ = ["SUFFIX", "Part", "Segment", "Tap", "read_segment"]
+__all__ = ["SUFFIX", "Part", "Segment", "Tap", "Taps", "read_segment"]
 
 SUFFIX: Final = ".tap"
 _MAGIC: Final = b"SNTAP1\n"
@@ -182,6 +183,41 @@ class Tap:
             with contextlib.suppress(OSError):
                 (self.folder / f".{self._path.name}.part").unlink()
         self._file, self._size, self._written = None, 0, 0
+
+
+class Taps:
+    """The taps of one publisher, one per schema, made as events come."""
+
+    def __init__(self, folder: Path | str, publisher: Callable[[], str], factor: int = 100) -> None:
+        self.folder = Path(folder)
+        self.factor = factor
+        #: Asked when a tap is made: a node learns its name when it connects.
+        self._publisher = publisher
+        self._taps: dict[str, Tap] = {}
+        if factor < 1:
+            raise InvalidInput(expected="a sampling factor from 1 on", got=factor, where="tap")
+
+    def offer(self, event: Event, now: float) -> None:
+        """See an event go by, in seconds since 1970."""
+        tap = self._taps.get(event.schema.name)
+        if tap is None or tap.schema is not event.schema:
+            if tap is not None and tap.schema != event.schema:
+                tap.close()
+                tap = None
+            if tap is None:
+                tap = Tap(self.folder, event.schema, self._publisher(), factor=self.factor)
+                self._taps[event.schema.name] = tap
+        tap.offer(event, now)
+
+    @property
+    def lost(self) -> int:
+        """Events that were kept but that the disk would not take."""
+        return sum(tap.lost for tap in self._taps.values())
+
+    def close(self) -> None:
+        """Write what is there."""
+        for tap in self._taps.values():
+            tap.close()
 
 
 def read_segment(data: bytes, where: str = "segment") -> Segment:
