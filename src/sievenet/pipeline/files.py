@@ -7,6 +7,7 @@ writers.  Small files only: manifests, plans, states, reports.
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sievenet.errors import InvalidInput, Unavailable
@@ -14,7 +15,12 @@ from sievenet.errors import InvalidInput, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files", "Found"]
+__all__ = ["Files", "Found", "absolute"]
+
+
+def absolute(path: str) -> str:
+    """A path that means the same to Spark, whose working folder may be another."""
+    return path if "://" in path or path.startswith(("/", "file:", "hdfs:")) else str(Path.cwd() / path)
 
 
 class Found(NamedTuple):
@@ -38,7 +44,7 @@ class Files:
         from py4j.protocol import Py4JJavaError
 
         try:
-            where = self._jvm.org.apache.hadoop.fs.Path(path)
+            where = self._jvm.org.apache.hadoop.fs.Path(absolute(path))
             return where.getFileSystem(self._conf), where
         except Py4JJavaError as error:
             raise InvalidInput(f"Not a path that Spark can use: {_cause(error)}", where=path) from error

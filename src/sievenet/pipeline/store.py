@@ -20,7 +20,7 @@ import msgspec
 
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SchemaError
-from sievenet.pipeline.files import Files, Found
+from sievenet.pipeline.files import Files, Found, absolute
 from sievenet.pipeline.tables import event_ddl, quoted
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Store:
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
         self.files = Files(spark)
-        self.root = root.rstrip("/")
+        self.root = absolute(root).rstrip("/")
 
     # -- schemas --------------------------------------------------------------------------------
 

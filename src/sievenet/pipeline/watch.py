@@ -37,7 +37,7 @@ from sievenet.pipeline.clusters import local_clustering
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interest, Interests
 from sievenet.pipeline.evaluate import as_subscription, covers_of
-from sievenet.pipeline.files import Files
+from sievenet.pipeline.files import Files, absolute
 from sievenet.pipeline.judging import LocalJudge
 from sievenet.pipeline.planning import sample_of
 from sievenet.pipeline.profile import profile_batches
@@ -134,7 +134,7 @@ class Watcher:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.spark = spark
-        self.folder = folder.rstrip("/")
+        self.folder = absolute(folder).rstrip("/")
         self.files = Files(spark)
         self.schema = plan.schema
         self.settings = settings or Settings()
@@ -190,7 +190,7 @@ class Watcher:
             .schema(_BINARY)
             .option("pathGlobFilter", "*.tap")
             .option("maxFilesPerTrigger", self.settings.files)
-            .load(tap)
+            .load(absolute(tap))
         )
         writer: Any = tap_rows(stream, self.schema).writeStream.foreachBatch(self.batch)
         writer = writer.option("checkpointLocation", f"{self.folder}/checkpoint").queryName("sievenet-watch")

@@ -1,0 +1,115 @@
+"""A real standalone cluster on loopback: a master, two workers, and the package shipped to their executors."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from sievenet.index import Plan
+from sievenet.index.evaluate import Evaluation
+from sievenet.workload import Hotspots, grid
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+#: Runs in a process of its own: a process has one session.
+PROGRAM = """
+    import json, sys
+    import pyarrow as pa
+    from sievenet.index import Plan
+    from sievenet.pipeline.evaluate import evaluate
+    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.tables import arrow_of
+    from sievenet.workload import Hotspots, grid
+
+    load = Hotspots(schema=grid(3, hi=255), selectivity=0.3, seed=2)
+    batch, subs = load.events(500), load.subscriptions(50).filters()
+
+    def where(batches):
+        import sievenet
+        for each in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([sievenet.__file__])], names=["file"])
+
+    settings = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1"}
+    with spark_session(sys.argv[1], settings=settings) as spark:
+        events = spark.createDataFrame(pa.Table.from_batches([arrow_of(batch)])).repartition(4).cache()
+        files = {row["file"] for row in events.mapInArrow(where, "file string").collect()}
+        (result,) = evaluate(events, load.schema, subs, [Plan.regular(load.schema, 12)], 4)
+        executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+        print(json.dumps([sorted(files), int(result.delivered.sum()), int(result.wanted.sum()), executors]))
+"""
+
+
+def spark_class(folder, *arguments):
+    """Start a part of Spark; its log goes to a file."""
+    import pyspark
+
+    home = Path(pyspark.__path__[0])
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    log = (folder / f"{arguments[0].rsplit('.', 1)[-1]}-{time.monotonic_ns()}.log").open("w")
+    command = [str(home / "bin" / "spark-class"), *arguments]
+    return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT), Path(log.name)
+
+
+def wait_for(log, pattern, process, seconds=120.0):
+    """The first match of a pattern in a log."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := re.search(pattern, log.read_text()):
+            return found
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"no {pattern} in {log.read_text()[-2000:]}")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The URL of a master with two workers of a core each."""
+    base = "org.apache.spark.deploy"
+    processes = []
+    try:
+        master, log = spark_class(
+            tmp_path, f"{base}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+        )
+        processes.append(master)
+        url = wait_for(log, r"Starting Spark master at (spark://\S+)", master)[1]
+        for _ in range(2):
+            worker, log = spark_class(
+                tmp_path, f"{base}.worker.Worker", url, "--cores", "1", "--memory", "600m", "--webui-port", "0"
+            )
+            processes.append(worker)
+            wait_for(log, "Successfully registered with master", worker)
+        yield url
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(timeout=30)
+
+
+def test_the_package_goes_along(cluster, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    done = subprocess.run(
+        [sys.executable, str(program), cluster], capture_output=True, text=True, timeout=280, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    files, delivered, wanted, executors = json.loads(done.stdout.splitlines()[-1])
+    # Executors import what was shipped, not what happens to be installed.
+    assert files
+    assert all("sievenet-package" in file for file in files)
+    assert executors == 2
+    load = Hotspots(schema=grid(3, hi=255), selectivity=0.3, seed=2)
+    counts = Evaluation(Plan.regular(load.schema, 12), load.subscriptions(50).filters(), 4).counts(load.events(500))
+    assert (delivered, wanted) == (counts.delivered, counts.wanted)
