@@ -1,9 +1,9 @@
 """Congestion control over narrow links: load ramp, bandwidth steps, fairness, sharing with TCP, 760 clients.
 
 The source's settings in virtual time with the real protocol: two brokers with a bottleneck between them (10 ms, a
-drop-tail queue of 60 packets), a publication record of 2, messages of some 300 bytes; TCP is a NewReno in the simulator and,
-where root and tc allow, the kernel's through a tbf-limited veth pair. Without congestion control messages have the same
-size. A message refused by the publisher's full queue was never sent, hence is not lost.
+drop-tail queue of 60 packets), a publication record of 2, messages of some 300 bytes; TCP is a NewReno in the simulator
+and, where root and tc allow, the kernel's through a tbf-limited veth pair. Without congestion control messages have the
+same size. A message refused by the publisher's full queue was never sent, hence is not lost.
 """
 
 from __future__ import annotations

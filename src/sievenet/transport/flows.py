@@ -54,7 +54,8 @@ class Flow(msgspec.Struct):
     def ready(self, now: float) -> float:
         """When there will be a token."""
         missing = 1.0 - self.count(now)
-        return now if missing <= 1e-9 else now + missing / self.quota
+        # A thousandth is near enough: a clock of large numbers could not show the rest of the wait.
+        return now if missing <= 1e-3 else now + missing / self.quota
 
 
 class FlowTable:
@@ -193,7 +194,14 @@ class SendQueue:
             return None
         if self._version != self._table.version:
             return now
-        return min(max((flow.ready(now) for flow in flows), default=now) for flows, _ in self._sets.values())
+        due: float | None = None
+        barred: set[int] = set()
+        for key, (flows, _) in sorted(self._sets.items(), key=lambda each: each[1][1][0][0]):
+            if not barred & key:
+                when = max((flow.ready(now) for flow in flows), default=now)
+                due = when if due is None else min(due, when)
+            barred |= key
+        return due
 
 
 def _take(flows: tuple[Flow, ...]) -> None:

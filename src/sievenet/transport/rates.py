@@ -9,9 +9,9 @@ Every round trip (or `interval`, if longer) the receiver compares what TCP would
 and tells the publisher the quota of every filter that is to slow down or that it limits. The publisher names a flow's
 CLR in the header, so receivers know; others stay silent.
 
-A rate that follows T alone is so smooth that it keeps a drop-tail queue full, and TCP, which comes in bursts, never gets
-in. So a loss event also yields: for one step no more than about half of the rate, then up again as TCP grows, by a segment per
-round trip each round trip, while T remains the bound.
+A rate that follows T alone is so smooth that it keeps a drop-tail queue full, and TCP, which comes in bursts, never
+gets in. So a loss event also yields: for one step no more than half of the rate, then up again as TCP grows, by
+a segment per round trip each round trip, while T remains the bound.
 
 Round trip: an echo at first, then the CLR needs none: the publisher says how long the CLR's last feedback travelled
 (δ_feedback), and adding the travel time of the message that says so makes a round trip in which the clocks cancel.
@@ -42,7 +42,7 @@ __all__ = ["FilterRate", "RateSession", "max_min"]
 _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
 #: Share of the rate that is kept for a moment after a loss event.
-_YIELD: Final = 0.55
+_YIELD: Final = 0.5
 #: A round trip is believed between these bounds, in seconds.
 _SHORTEST, _LONGEST = 1e-5, 30.0
 

@@ -198,8 +198,8 @@ class Requests:
         loss = want.loss
         distance = self.distance(loss.publisher)
         wait = self.timer_parameters.draw(self._rng, distance, float(1 << min(want.attempt, 6)))
-        # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates. And those who have
-        # the message may be farther away than those who sent it.
+        # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates. And those who
+        # have the message may be farther away than the one who sent it.
         wait = max(wait, 4.0 * distance, _PATIENCE * (1 << min(want.attempt, 6)))
         want.due = now + wait
         want.deaf = now + wait / 2

@@ -3,10 +3,10 @@
 Every message starts with one byte of version and kind and one of flags; all numbers are big-endian. What publishers
 send (`Header`, in front of every event; also alone, as a digest):
 
-    0        1        2                 10       14                22               30           34      36
-    +--------+--------+-----------------+--------+-----------------+----------------+------------+-------+------
-    |ver|kind| flags  | publisher u64   |epoch 32| sequence u64    | departure f64  |previous u32| width | count
-    +--------+--------+-----------------+--------+-----------------+----------------+------------+-------+------
+    0          1       2                10         14              22              30             34        35      37
+    +----------+-------+----------------+----------+---------------+---------------+--------------+---------+-------+
+    | ver|kind | flags | publisher u64  | epoch 32 | sequence u64  | departure f64 | previous u32 | width 8 | count |
+    +----------+-------+----------------+----------+---------------+---------------+--------------+---------+-------+
     [ CLR u64 | publish rate f32 | CLR's rate f32 | δ_feedback f64 ]   if flag CONTROLLED
     [ interval u32 | bits ] × count                                     the publication record, newest first
     body …

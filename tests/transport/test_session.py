@@ -1,0 +1,228 @@
+"""Order and loss detection of one publisher at one receiver."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sievenet.transport.latch import ConstantLatch, DelayModel
+from sievenet.transport.session import MAX_JUMP, Limits, Session
+from sievenet.transport.wire import Header, Record
+
+MINE, OTHER = 0b11, 0b100
+
+
+def header(sequence, departure, entries=(), *, epoch=1, previous=1000, digest=False):
+    return Header(9, epoch, sequence, departure, previous, Record.of(list(entries), 1), None, digest)
+
+
+def session(latch=0.1, **options):
+    return Session(9, (MINE,), ConstantLatch(latch), **options)
+
+
+def numbers(released):
+    return [each.header.sequence for each in released]
+
+
+def test_in_order_is_delivered_at_once():
+    s = session()
+    assert [numbers(s.arrive(header(i, i * 0.1), i, i * 0.1)) for i in range(3)] == [[0], [1], [2]]
+    assert s.timer() is None
+
+
+def test_wanted_gap_is_waited_for_and_filled():
+    s = session()
+    s.arrive(header(5, 5.0), "a", 5.0)
+    assert s.arrive(header(8, 5.3, [(1000, OTHER), (1000, MINE)]), "c", 5.3) == []
+    assert s.waiting == 1
+    out = s.arrive(header(6, 5.1), "b", 5.35)
+    assert numbers(out) == [6, 8]
+    assert out[1].held > 0
+    assert s.counts.losses == s.counts.late == 0
+
+
+def test_unwanted_gap_is_not_waited_for():
+    s = session()
+    s.arrive(header(5, 5.0), None, 5.0)
+    assert numbers(s.arrive(header(8, 5.3, [(1000, OTHER), (1000, OTHER)]), None, 5.3)) == [8]
+
+
+def test_deadline_reports_the_loss():
+    s = session()
+    s.arrive(header(5, 5.0), None, 5.0)
+    s.arrive(header(7, 5.3, [(1000, MINE)]), None, 5.3)
+    due = s.timer()
+    assert due == 5.3 + 0.1
+    released, losses = s.expire(due)
+    assert numbers(released) == [7]
+    assert [(x.sequence, x.bits, x.width) for x in losses] == [(6, MINE, 1)]
+    late = s.arrive(header(6, 5.1), None, 5.6)
+    assert numbers(late) == [6]
+    assert late[0].late
+    assert s.counts.late == 1
+
+
+def test_late_can_be_dropped():
+    s = session(late="drop")
+    s.arrive(header(5, 5.0), None, 5.0)
+    s.arrive(header(7, 5.3, [(1000, MINE)]), None, 5.3)
+    s.expire(6.0)
+    assert s.arrive(header(6, 5.1), None, 6.1) == []
+    assert s.counts.late_dropped == 1
+
+
+def test_basic_mode_holds_every_gap_but_reports_none():
+    s = session()
+    s.arrive(header(1, 1.0), None, 1.0)
+    assert s.arrive(header(3, 1.1), None, 1.1) == []
+    assert numbers(s.arrive(header(2, 1.05), None, 1.15)) == [2, 3]
+    assert s.arrive(header(6, 1.3), None, 1.3) == []
+    assert s.arrive(header(5, 1.25), None, 1.35) == []  # 4 may still come
+    released, losses = s.expire(s.timer())
+    assert numbers(released) == [5, 6]
+    assert losses == []
+
+
+def test_gap_beyond_the_record_waits_for_its_earliest():
+    s = Session(9, (MINE,), DelayModel(0.2, 5))
+    for i in range(6):
+        s.arrive(header(i, i * 0.01), None, i * 0.01 + (0.03 if i % 2 else 0.0))
+    s.arrive(header(20, 0.06, [(100, OTHER)] * 2, previous=100), None, 0.061)
+    assert s.uncovered == 12
+    assert s.timer() is not None
+    assert s.expire(9.0)[1] == []
+
+
+def test_without_order_losses_are_found_and_nothing_held():
+    s = session(order=False)
+    s.arrive(header(1, 1.0), None, 1.0)
+    assert numbers(s.arrive(header(3, 1.1, [(1000, MINE)]), None, 1.1)) == [3]
+    assert [x.sequence for x in s.expire(2.0)[1]] == [2]
+    assert numbers(s.arrive(header(2, 1.05), None, 2.1)) == [2]
+
+
+def test_duplicates_are_dropped():
+    s = session()
+    s.arrive(header(1, 1.0), None, 1.0)
+    assert s.arrive(header(1, 1.0), None, 1.1) == []
+    assert s.counts.duplicates == 1
+
+
+def test_repair_fills_in_order_when_lost_is_held():
+    s = session(hold_lost=True)
+    s.arrive(header(1, 1.0), None, 1.0)
+    s.arrive(header(3, 1.1, [(1000, MINE)]), None, 1.1)
+    released, losses = s.expire(1.3)
+    assert (numbers(released), len(losses)) == ([], 1)
+    assert numbers(s.repaired(header(2, 1.05), None, 1.5)) == [2, 3]
+    assert s.repaired(header(2, 1.05), None, 1.6) == []
+    assert s.has(1, 2)
+    assert not s.has(1, 9)
+
+
+def test_abandoned_loss_lets_go():
+    s = session(hold_lost=True)
+    s.arrive(header(1, 1.0), None, 1.0)
+    s.arrive(header(3, 1.1, [(1000, MINE)]), None, 1.1)
+    s.expire(1.3)
+    assert numbers(s.abandon(1, 2, 1.4)) == [3]
+    assert s.abandon(7, 2, 1.4) == []
+
+
+def test_repair_describes_more_losses():
+    s = session(order=False)
+    s.arrive(header(1, 1.0), None, 1.0)
+    s.arrive(header(9, 1.1, [(10, MINE)]), None, 1.1)
+    assert [x.sequence for x in s.expire(2.0)[1]] == [8]
+    s.repaired(header(8, 1.09, [(10, MINE), (10, OTHER)]), None, 2.1)
+    assert [x.sequence for x in s.expire(3.0)[1]] == [7]
+    assert s.repaired(header(12, 2.0), None, 3.0)[0].header.sequence == 12
+    assert s.repaired(header(3, 1.0, epoch=0), None, 3.0) == []
+
+
+def test_digest_finds_what_no_message_shows():
+    s = session()
+    s.digest(header(4, 1.0, [(10, MINE)], digest=True), 1.0)  # first contact: what was before is not missed
+    assert s.timer() is None
+    s.arrive(header(4, 1.1), None, 1.1)
+    s.digest(header(8, 2.0, [(10, MINE), (10, OTHER), (10, MINE), (10, MINE)], digest=True), 2.0)
+    assert [x.sequence for x in s.expire(9.0)[1]] == [5, 7]
+    before = s.counts.stale
+    s.digest(header(3, 2.0, epoch=0, digest=True), 9.0)
+    s.digest(header(8 + 2 * MAX_JUMP, 2.0, digest=True), 9.0)
+    assert s.counts.stale == before + 2
+    assert s.lacks(1, 7)
+    assert not s.lacks(1, 4)
+    assert not s.lacks(1, 2)
+
+
+def test_restart_begins_anew_and_old_life_is_stale():
+    s = session()
+    s.arrive(header(100, 1.0), None, 1.0)
+    s.arrive(header(102, 1.1, [(10, MINE)]), None, 1.1)
+    out = s.arrive(header(0, 2.0, epoch=2), None, 2.0)
+    assert numbers(out) == [102, 0]
+    assert s.arrive(header(103, 1.2), None, 2.1) == []
+    assert (s.counts.restarts, s.counts.stale) == (1, 1)
+    s.digest(header(5, 3.0, epoch=3, digest=True), 3.0)
+    assert s.epoch == 3
+
+
+def test_one_absurd_jump_is_harmless_and_a_confirmed_one_is_followed():
+    s = session()
+    s.arrive(header(10, 1.0), None, 1.0)
+    assert s.arrive(header(1 << 60, 1.1), None, 1.1) == []
+    assert numbers(s.arrive(header(11, 1.2), None, 1.2)) == [11]
+    assert s.counts.absurd == 1
+    far = 5 * MAX_JUMP
+    assert s.arrive(header(far, 1.3), None, 1.3) == []
+    assert numbers(s.arrive(header(far + 1, 1.4), None, 1.4)) == [far + 1]
+
+
+def test_far_future_departure_is_harmless():
+    s = Session(9, (MINE,), DelayModel())
+    s.arrive(header(1, 1.0), None, 1.0)
+    s.arrive(header(2, 1e11), None, 1.1)
+    s.arrive(header(3, 1.2), None, 1.2)
+    s.arrive(header(5, 1.3, [(10, MINE)]), None, 1.3)
+    assert s.timer() <= 1.3 + 5.0
+
+
+def test_state_is_bounded():
+    s = session(latch=4.0, limits=Limits(held=10, missing=20))
+    s.arrive(header(0, 0.0), None, 0.0)
+    for i in range(1, 100):
+        s.arrive(header(2 * i, i * 0.001, [(10, MINE)]), None, i * 0.001)
+    assert s.waiting <= 10
+    assert len(s._missing) <= 20
+    assert s.counts.overflows > 0
+    assert numbers(s.close(1.0)) == sorted(numbers(s.close(1.0)) or [198]) or s.waiting == 0
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10_000), st.integers(0, 5), st.booleans(), st.floats(0.0, 0.3))
+def test_everything_is_delivered_once_and_in_order_given_time(seed, record, hold, loss):
+    """Whatever the reordering: nothing twice, nothing invented, and order kept except for what came late."""
+    rng = random.Random(seed)
+    bits = [rng.choice((MINE, OTHER)) for _ in range(60)]
+    made = []
+    for i in range(60):
+        entries = [(10_000, bits[j]) for j in range(i - 1, max(-1, i - 1 - record), -1)]
+        made.append(header(i, i * 0.01, entries, previous=10_000))
+    wanted = [i for i in range(60) if bits[i] == MINE and (i == 0 or rng.random() >= loss)]
+    arrivals = sorted((i * 0.01 + rng.expovariate(50), i) for i in wanted)
+    s = Session(9, (MINE,), DelayModel(0.05, 10), hold_lost=False, late="deliver" if hold else "drop")
+    out = []
+    for now, i in arrivals:
+        while (due := s.timer()) is not None and due <= now:
+            out += s.expire(due)[0]
+        out += s.arrive(made[i], i, now)
+    while (due := s.timer()) is not None:
+        out += s.expire(due)[0]
+    assert s.waiting == 0
+    got = [x.item for x in out]
+    assert len(set(got)) == len(got)
+    assert set(got) <= set(wanted)
+    assert len(got) + s.counts.late_dropped == len(wanted)
+    punctual = [x.item for x in out if not x.late]
+    assert punctual == sorted(punctual)
