@@ -12,7 +12,7 @@ import textwrap
 
 import pytest
 
-from sievenet.control.journal import Durability, MemoryJournal, SqliteJournal
+from sievenet.control.journal import Durability, MemoryJournal, SqliteJournal, read_records
 from sievenet.errors import CodecError, Rejected, Unavailable
 
 
@@ -160,3 +160,32 @@ def test_acknowledged_records_survive_kill_9(tmp_path):
         records = reopened(path)
         assert len(records) >= safe
         assert records == [b"%d" % i for i in range(len(records))]
+
+
+def test_a_journal_in_use_can_be_read(tmp_path):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j")
+        for i in range(20):
+            await journal.append([b"%d" % i])
+            assert read_records(tmp_path / "j") == [b"%d" % j for j in range(i + 1)]
+        await journal.close()
+        assert len(read_records(tmp_path / "j")) == 20
+
+    asyncio.run(main())
+    with pytest.raises(Unavailable, match="no such file"):
+        read_records(tmp_path / "nothing")
+    (tmp_path / "text").write_text("not a journal " * 1000)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_records(tmp_path / "text")
+    with pytest.raises(Unavailable, match="each of 0 times"):
+        read_records(tmp_path / "j", attempts=0)
+
+
+def test_a_journal_that_was_closed_takes_nothing(tmp_path):
+    async def main():
+        journal = SqliteJournal(tmp_path / "j")
+        await journal.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await journal.append([b"late"])
+
+    asyncio.run(main())
