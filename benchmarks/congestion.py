@@ -21,6 +21,7 @@ from math import nan
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -345,7 +346,7 @@ def large(bench: Bench, report: Report) -> None:
 
     tagger = Tagger(schema, WIDTH)
 
-    def experiment(control: bool) -> dict[str, object]:
+    def experiment(control: bool) -> dict[str, Any]:
         clock, rng = Clock(), Random(8)
         edges = low_degree_graph(8, 6, 2)
 
@@ -399,9 +400,9 @@ def large(bench: Bench, report: Report) -> None:
 
         stamped = world._do
 
-        def released(client: int, actions: object) -> None:
+        def released(client: int, actions: Any) -> None:
             # Messages that waited in the sender's queue leave later: note when.
-            acts = list(actions)  # type: ignore[call-overload]
+            acts = list(actions)
             for action in acts:
                 if type(action).__name__ == "Publish":
                     born[client, action.sequence] = clock.now
@@ -429,13 +430,13 @@ def large(bench: Bench, report: Report) -> None:
     seconds = int(length)
     late = slice(min(3, seconds - 1), seconds)
 
-    def mean(run: dict[str, object], name: str) -> float:
-        return float(np.mean(run[name][late]))  # type: ignore[index]
+    def mean(run: dict[str, Any], name: str) -> float:
+        return float(np.mean(run[name][late]))
 
     rows = []
     for name, run in (("off", off), ("on", on)):
         rows.append(
-            [name, mean(run, "received"), mean(run, "lost"), float(np.mean(run["delays"])) * 1e3,  # type: ignore[arg-type]
+            [name, mean(run, "received"), mean(run, "lost"), float(np.mean(run["delays"])) * 1e3,
              float(str(run["used"])) * 100, run["feedbacks"], run["flows"]]
         )  # fmt: skip
     rows.append(["source", "12 % fewer with", "~0 after 3 s", "102 off, 54 on", "> 90", "", ""])
@@ -444,8 +445,8 @@ def large(bench: Bench, report: Report) -> None:
         ["", "deliveries", "lost", "mean delay ms", "link used %", "feedback", "flows"],
         rows,
     )
-    report.figure("large_delay_without_ms", float(np.mean(off["delays"])) * 1e3, "ms, source 102")  # type: ignore[arg-type]
-    report.figure("large_delay_with_ms", float(np.mean(on["delays"])) * 1e3, "ms, source 54")  # type: ignore[arg-type]
+    report.figure("large_delay_without_ms", float(np.mean(off["delays"])) * 1e3, "ms, source 102")
+    report.figure("large_delay_with_ms", float(np.mean(on["delays"])) * 1e3, "ms, source 54")
     report.figure("large_throughput", 100 * mean(on, "received") / max(1e-9, mean(off, "received")), "%, source 88")
     report.figure("large_feedback_per_s", float(str(on["feedbacks"])) / length, "messages/s")
     report.figure("large_flows", int(str(on["flows"])), "flows of the busiest publisher")
@@ -453,7 +454,7 @@ def large(bench: Bench, report: Report) -> None:
     report.goal("large_utilisation", float(str(on["used"])) * 100, "> 90 %")
     bench.plot_lines(
         "congestion-large", list(range(seconds)),
-        {f"{name}: {what}/s": list(run[what])[:seconds]  # type: ignore[call-overload]
+        {f"{name}: {what}/s": list(run[what])[:seconds]
          for name, run in (("off", off), ("on", on)) for what in ("received", "lost")},
         xlabel="s",
     )  # fmt: skip

@@ -18,8 +18,6 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from sievenet.errors import CodecError
 from sievenet.transport.actions import Action, Channel, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, covers_any
@@ -32,6 +30,7 @@ from sievenet.transport.rates import RateSession
 from sievenet.transport.repairs import RepairCounts, Repairs
 from sievenet.transport.requests import RequestCounts, Requests
 from sievenet.transport.session import Limits, Loss, Released, Session, SessionCounts
+from sievenet.transport.statistics import ReceiverStatistics
 from sievenet.transport.wire import Header, Kind, decode_header, kind_of
 
 __all__ = ["Receiver", "ReceiverStatistics"]
@@ -43,24 +42,6 @@ _WHOLE: Final = (0,)
 
 #: Body → what the application gets, or None if it is not wanted after all.
 Decoder = Callable[[Header, bytes], Any]
-
-
-class ReceiverStatistics(msgspec.Struct, frozen=True):
-    """What the transport did for one subscription."""
-
-    delivered: int
-    held: int
-    held_seconds: float
-    waiting: int
-    late: int
-    lost: int
-    recovered: int
-    gaps: int
-    #: Messages per second allowed by the tightest publisher session, and received in all; None without rate control.
-    rate: float | None
-    allowed: float | None
-    sessions: int
-    dropped: dict[str, int]
 
 
 class Receiver:
@@ -390,11 +371,6 @@ class Receiver:
     def repair_counts(self) -> RepairCounts:
         """What answering came to."""
         return self.repairs.counts if self.repairs is not None else RepairCounts()
-
-    @property
-    def round_trips(self) -> dict[int, float]:
-        """Round trips by publisher, in seconds."""
-        return {publisher: rates.round_trip for publisher, rates in self._rates.items()}
 
     def statistics(self) -> ReceiverStatistics:
         """What was done since the subscription began."""

@@ -14,8 +14,6 @@ from collections import Counter, deque
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from sievenet.errors import CodecError, InvalidInput, Rejected
 from sievenet.transport.actions import Action, Channel, Publish, Send
 from sievenet.transport.bloom import Bits
@@ -24,27 +22,13 @@ from sievenet.transport.control import Echo, Feedback, Gone, Repair, Request, de
 from sievenet.transport.flows import Flow, FlowTable, SendQueue
 from sievenet.transport.options import Publishing
 from sievenet.transport.repairs import Repairs
+from sievenet.transport.statistics import SenderStatistics
 from sievenet.transport.wire import MAX_DIGEST, Control, Header, Record, decode_header, encode_header, record_entry
 
 __all__ = ["Sender", "SenderStatistics"]
 
 #: Echoes answered per second at most.
 _ECHOES: Final = 1000
-
-
-class SenderStatistics(msgspec.Struct, frozen=True):
-    """What the transport did for one publisher."""
-
-    published: int
-    waiting: int
-    refused: int
-    rate: float
-    flows: int
-    feedbacks: int
-    digests: int
-    repairs: int
-    logged: int
-    dropped: dict[str, int]
 
 
 class Sender:
