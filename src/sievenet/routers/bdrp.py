@@ -98,8 +98,9 @@ class BdrpRouting(TreeRouting):
         """Tell neighbours what changed."""
         for neighbour, change in self._interests.changes().items():
             delta = self._tellers[neighbour].change(change.added, change.removed, self.context.catalogue.encoded)
-            if delta is not None:
+            if delta is not None and neighbour not in self._fresh:
                 self.context.send(neighbour, delta)
+        self._introduce()
 
     def onward(self, shipment: Shipment, by: Interface, wanted: dict[Hashable, Rows]) -> list[tuple[str, Shipment]]:
         """Choose destinations at the first router; split by next hop at every one."""

@@ -223,6 +223,10 @@ class CbcbRouting:
         for neighbour in [n for n in self._predicates if n not in near]:
             self.lost(neighbour)
 
+    def in_step(self, neighbour: str) -> bool:
+        """There is no channel to be out of step."""
+        return True
+
     def lost(self, neighbour: str) -> None:
         """Forget what was wanted behind a neighbour."""
         for key in list(self._predicates.get(neighbour, ())):

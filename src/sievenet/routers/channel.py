@@ -80,6 +80,11 @@ class Holder:
         #: Whether everything was asked for and has not come yet; then changes are of no use.
         self.waiting = False
 
+    @property
+    def started(self) -> bool:
+        """Whether anything was told in this epoch: the first message is a `Whole`."""
+        return self._epoch >= 0
+
     def current(self, epoch: int, number: int, digest: int) -> bool:
         """Whether what is held is what the neighbour says it told."""
         return epoch == self._epoch and number == self._number and digest == self._digest

@@ -39,7 +39,7 @@ from sievenet.routers.messages import (
     Settle,
     Settled,
 )
-from sievenet.routers.outputs import Counts, Deliver, Output, Send, WaveDone
+from sievenet.routers.outputs import Counts, Deliver, Output, Send, WaveDone, unwanted
 from sievenet.routers.overlay import LinkStates, Record
 from sievenet.routers.routing import Catalogue, Context, Interface, Routing, Settings
 from sievenet.routers.shipment import Shipment
@@ -73,6 +73,7 @@ class Router:
         self._version = -1
         self._beaten = self._stated = now
         self._waves = Waves()
+        self._later: list[tuple[str, Settle]] = []
         self._outputs: list[Output] = []
         self.counts = Counts()
         self._state()
@@ -135,8 +136,7 @@ class Router:
 
     def _leave(self, kind: Kind, client: str, number: int, now: float) -> list[Output]:
         self._context.now = now
-        known = self._clients[client]
-        if (kind, number) in known:
+        if (kind, number) in (known := self._clients[client]):
             self._withdraw(client, known, kind, number)
         return self._flush()
 
@@ -193,7 +193,7 @@ class Router:
             useful = max(useful, len(part))
             self._context.send(neighbour, part.message())
         if by[0] == "router":
-            counts.false_positives += _unwanted(self.name, shipment, by, wanted, useful)
+            counts.false_positives += unwanted(self.name, shipment, by, wanted, useful)
 
     # -- neighbours -----------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Router:
                     self._tell_graph(neighbour)
                 self.routing.greeted(neighbour, message.epoch, message.number, message.digest)
             case Settle():
-                self._wave(message.issuer, message.number, neighbour)
+                self._later.append((neighbour, message))
             case Settled():
                 self._echo(self._waves.answered(message.issuer, message.number, neighbour))
             case _:
@@ -265,8 +265,8 @@ class Router:
         self._number += 1
         self._stated = self._context.now
         record = Record(self.name, self._number, tuple(sorted(self._heard)))
-        self.states.take(record, self._context.now)
         self._flood(record, None)
+        self.states.take(record, self._context.now)
 
     def _flood(self, record: Record, by: str | None) -> None:
         for neighbour in self._heard:
@@ -293,11 +293,19 @@ class Router:
     def settle(self, now: float) -> tuple[int, list[Output]]:
         """Start a wave; `WaveDone` with its number comes when it is back (or after a lease)."""
         self._context.now = now
-        self._flush_routing()
         self._number += 1
         number = self._number
         self._wave(self.name, number, None)
         return number, self._flush()
+
+    def _pass_waves(self) -> None:
+        """Waves go on once all that their sender told before them is held."""
+        waiting, self._later = self._later, []
+        for neighbour, message in waiting[-1024:]:
+            if self.routing.in_step(neighbour):
+                self._wave(message.issuer, message.number, neighbour)
+            elif neighbour in self._heard:
+                self._later.append((neighbour, message))
 
     def _wave(self, issuer: str, number: int, by: str | None) -> None:
         near = [n for n in self.routing.settle_to(issuer, by) if n in self._heard]
@@ -348,6 +356,7 @@ class Router:
 
     def _flush(self) -> list[Output]:
         self._follow_graph()
+        self._pass_waves()
         self._flush_routing()
         outputs, self._outputs = self._outputs, []
         outbox, self._context.outbox = self._context.outbox, []
@@ -389,12 +398,3 @@ class Router:
             "repeated": self._seen.repeated,
             "messages": dict(sorted(self._context.counts.items())),
         }
-
-
-def _unwanted(name: str, shipment: Shipment, by: Interface, wanted: dict[Any, Any], useful: int) -> int:
-    """Rows that somebody sent to a router for nothing."""
-    on_the_way = shipment.destinations is not None and any(d != name for d in shipment.destinations)
-    if useful == len(shipment) or on_the_way:
-        return 0
-    rows = {row for interface, some in wanted.items() if interface != by for row in some.tolist()}
-    return len(shipment) - len(rows)

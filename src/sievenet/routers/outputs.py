@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sievenet.routers.messages import FromRouter
 from sievenet.routers.shipment import Shipment
 
-__all__ = ["Counts", "Deliver", "Output", "Send", "WaveDone"]
+__all__ = ["Counts", "Deliver", "Output", "Send", "WaveDone", "unwanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +49,12 @@ class Counts:
     expired_hops: int = 0
     malformed: int = 0
     strangers: int = 0
+
+
+def unwanted(name: str, shipment: Shipment, by: tuple[str, str], wanted: dict[Any, Any], useful: int) -> int:
+    """Rows that somebody sent to a router for nothing."""
+    on_the_way = shipment.destinations is not None and any(d != name for d in shipment.destinations)
+    if useful == len(shipment) or on_the_way:
+        return 0
+    rows = {row for interface, some in wanted.items() if interface != by for row in some.tolist()}
+    return len(shipment) - len(rows)

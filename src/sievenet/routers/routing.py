@@ -160,6 +160,9 @@ class Routing(Protocol):
     def topology_changed(self) -> None:
         """The overlay is another one."""
 
+    def in_step(self, neighbour: str) -> bool:
+        """Whether all that a neighbour told so far is held."""
+
     def lost(self, neighbour: str) -> None:
         """A neighbour is gone."""
 

@@ -32,6 +32,8 @@ class TreeRouting:
         self._tellers: dict[str, Teller] = {}
         self._holders: dict[str, Holder] = {}
         self._epoch = context.incarnation << 16
+        #: Neighbours with a new channel, to be told everything once.
+        self._fresh: list[str] = []
         sample = make_scheme(context.settings)
         self.tagged, self.covering = sample.tagged, sample.covering
 
@@ -73,6 +75,14 @@ class TreeRouting:
             self._holders[neighbour] = Holder()
             for scheme in (*self._schemes.values(), *self._offers.values()):
                 scheme.join(neighbour)
+            # Whoever of the two learns of the link last: its message finds the other side ready.
+            self._fresh.append(neighbour)
+            self.context.send(neighbour, AskWhole())
+
+    def in_step(self, neighbour: str) -> bool:
+        """Whether all that a neighbour told so far is held."""
+        holder = self._holders.get(neighbour)
+        return holder is not None and holder.started and not holder.waiting
 
     def lost(self, neighbour: str) -> None:
         """Forget a neighbour and what it told."""
@@ -158,8 +168,16 @@ class TreeRouting:
         for neighbour, items in added.items():
             teller = self._tellers[neighbour]
             delta = teller.change(items, removed[neighbour], catalogue.encoded)
-            if delta is not None:
+            if delta is not None and neighbour not in self._fresh:
                 self.context.send(neighbour, delta)
+        self._introduce()
+
+    def _introduce(self) -> None:
+        """Tell neighbours with a new channel everything."""
+        fresh, self._fresh = self._fresh, []
+        for neighbour in fresh:
+            if neighbour in self._tellers:
+                self.context.send(neighbour, self._tellers[neighbour].whole(self.context.catalogue.encoded))
 
     # -- events ---------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -27,6 +26,7 @@ from sievenet.content.filter import Filter
 from sievenet.errors import FilterError
 from sievenet.routers.offload.choosing import Chooser, Way
 from sievenet.routers.offload.hiding import Disguise
+from sievenet.routers.offload.jobs import Ask, Counts, Job, RtoSettings
 from sievenet.routers.offload.messages import (
     Compute,
     Computed,
@@ -44,57 +44,6 @@ __all__ = ["Ask", "Offloader", "RtoSettings"]
 
 #: Of so many filters that are inserted at once, one is timed.
 _LOOK: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class RtoSettings:
-    """How to offload."""
-
-    #: Filters placed together, and seconds after which fewer are not waited for.
-    batch: int = 10
-    wait: float = 0.05
-    #: Filters in a vector, and clients asked about each.
-    vector: int = 100
-    copies: int = 3
-    #: Seconds after which answers are not waited for.
-    timeout: float = 1.0
-    #: Test every link before it is made.
-    check: bool = False
-    #: "auto" offloads when it costs the router less than searching.
-    mode: Literal["auto", "always", "never"] = "auto"
-    #: Hides what filters say from clients.
-    secret: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A question for a client."""
-
-    client: str
-    request: Compute
-
-
-@dataclass(slots=True)
-class _Job:
-    number: int
-    inputs: list[tuple[Filter, Hashable]]
-    until: float
-    #: Vector → clients asked; client → all its answers are in.
-    asked: dict[int, tuple[str, ...]]
-    waiting: set[str]
-    answers: dict[int, dict[str, bytes]] = field(default_factory=dict)
-    pairs: dict[str, bytes] = field(default_factory=dict)
-    spent: float = 0.0
-
-
-@dataclass(slots=True)
-class _Counts:
-    offloaded: int = 0
-    searched: int = 0
-    local_vectors: int = 0
-    failed_checks: int = 0
-    late: int = 0
-    malformed: int = 0
 
 
 class Offloader:
@@ -122,13 +71,13 @@ class Offloader:
         self._cpu = cpu
         self._pending: deque[tuple[Filter, Hashable]] = deque()
         self._since = 0.0
-        self._job: _Job | None = None
+        self._job: Job | None = None
         self._numbers = 0
         self._assigned: dict[int, tuple[str, ...]] = {}
         self._load: dict[str, int] = {}
         #: Vector → client → the version it was sent.
         self._sent: dict[int, dict[str, int]] = {}
-        self.counts = _Counts()
+        self.counts = Counts()
 
     # -- clients --------------------------------------------------------------------------
 
@@ -233,7 +182,7 @@ class Offloader:
 
     # -- asking ---------------------------------------------------------------------------
 
-    def _launch(self, inputs: list[tuple[Filter, Hashable]], now: float) -> tuple[_Job, list[Ask]] | None:
+    def _launch(self, inputs: list[tuple[Filter, Hashable]], now: float) -> tuple[Job, list[Ask]] | None:
         """Questions about some inputs; ``None`` if there is nothing to ask, or a filter that cannot be hidden."""
         if not self._watching:
             self._watching = True
@@ -257,7 +206,7 @@ class Offloader:
                 updates.setdefault(client, []).append(vector.update(sent.get(client, 0), self._encoded))
                 sent[client] = vector.version
         self._tidy()
-        job = _Job(self._numbers, inputs, now + self.settings.timeout, asked, set(updates))
+        job = Job(self._numbers, inputs, now + self.settings.timeout, asked, set(updates))
         asks = [
             Ask(client, Compute(self._numbers, self._category, tuple(encoded), tuple(mine)))
             for client, mine in updates.items()
@@ -325,7 +274,7 @@ class Offloader:
         self.chooser.cost("offload", job.spent + self._cpu() - begin, len(job.inputs))
         return self._next(now)
 
-    def _relations(self, job: _Job) -> tuple[list[set[int]], list[set[int]]]:
+    def _relations(self, job: Job) -> tuple[list[set[int]], list[set[int]]]:
         """All predecessors and successors of each input, by vote or by own work."""
         count = len(job.inputs)
         above: list[set[int]] = [set() for _ in range(count)]
@@ -362,14 +311,14 @@ class Offloader:
             return None
         return found
 
-    def _own(self, number: int, job: _Job) -> Relations:
+    def _own(self, number: int, job: Job) -> Relations:
         """What clients did not answer, computed here."""
         self.counts.local_vectors += 1
         vector = self.vectors.vectors.get(number)
         members = {n: self.table.filter(n) for n in (vector.members if vector is not None else ())}
         return related([wanted for wanted, _ in job.inputs], members)
 
-    def _insert(self, job: _Job, above: list[set[int]], below: list[set[int]]) -> None:
+    def _insert(self, job: Job, above: list[set[int]], below: list[set[int]]) -> None:
         table, check = self.table, self.settings.check
         covering, covered = self._inner(job)
         placed: dict[int, int] = {}
@@ -390,7 +339,7 @@ class Offloader:
             if number is not None:
                 placed[i] = number
 
-    def _inner(self, job: _Job) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    def _inner(self, job: Job) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
         """For each input, the other inputs that cover it and those that it covers."""
         best = majority(job.pairs, len(job.pairs))
         pairs: tuple[tuple[int, int], ...] | None = None
