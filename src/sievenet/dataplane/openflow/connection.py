@@ -28,8 +28,8 @@ from sievenet.errors import CodecError
 __all__ = ["Answered", "Closed", "Connection", "Effect", "Failed", "PacketCame", "PortChanged", "Ready", "Send"]
 
 #: Seconds of silence before we ask whether the switch is there, and before we give it up.
-ECHO: Final = 2.0
-DEAD: Final = 6.0
+ECHO: Final = 4.0
+DEAD: Final = 15.0
 #: Bytes of an answer in parts that we are willing to hold (half a million flows are about 80 MB).
 MOST: Final = 1 << 28
 

@@ -232,7 +232,7 @@ class OvsNetwork:
                 commands += ["--", "add-port", bridge, device, "--", "set", "Interface", device]
                 commands += [f"ofport_request={port}"]
             commands += ["--", "set-controller", bridge, f"tcp:127.0.0.1:{CONTROLLER_PORT}"]
-            commands += ["--", "set", "Controller", bridge, "max_backoff=1000", "inactivity_probe=5000"]
+            commands += ["--", "set", "Controller", bridge, "max_backoff=1000", "inactivity_probe=15000"]
         return commands[1:]
 
     def _start_database(self) -> None:

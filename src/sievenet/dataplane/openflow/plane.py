@@ -78,7 +78,7 @@ class OpenFlowDataPlane:
         place: Callable[[str], Place] | None = None,
         rounds: Rounds | None = None,
         secret: bytes | None = None,
-        ack_timeout: float = 2.0,
+        ack_timeout: float = 5.0,
         grace: float = 1.0,
         audit: float = 1.0,
         mtu: int = 1500,

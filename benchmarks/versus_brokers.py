@@ -1,0 +1,202 @@
+"""Sievenet (Open vSwitch, embedded) against ActiveMQ selectors and a RabbitMQ headers exchange.
+
+One workload for all: points with x and y, subscriptions that tile x, so that every event goes to exactly one of them,
+and a publisher and a subscriber process. ActiveMQ filters with JMS selectors on one topic, over STOMP, without
+persistence; RabbitMQ with a headers exchange. Both compare for equality alone (Debian's ActiveMQ refuses selectors with
+numbers over STOMP), so their publisher says in which piece of the tiling x lies, which is less than Sievenet does.
+Brokers run in a namespace of their own and end with it; those that are not installed are reported as absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks._fabric_worker import DOMAIN
+from benchmarks.fabric import HOSTS, Worker
+from benchmarks.harness import Bench, Report, quantiles
+from benchmarks.openflow import available, folder
+from benchmarks.openflow import start as start_ovs
+from sievenet.dataplane.openflow import namespaces
+from sievenet.errors import Unavailable
+
+_ACTIVEMQ = Path("/usr/share/activemq/bin/activemq.jar")
+_RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+_PORT = 5699
+
+
+class Asked(Protocol):
+    """A process that takes commands."""
+
+    def ask(self, do: str, **order: Any) -> dict[str, Any]: ...
+
+
+class BrokerWorker(Worker):
+    """A client process next to its broker, in the broker's namespace."""
+
+    def __init__(self, stack: ExitStack, namespace: str, *arguments: str) -> None:
+        command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "benchmarks._broker_worker", *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.callback(self._end)
+
+
+def activemq(path: Path) -> list[str] | None:
+    """How to start ActiveMQ, or None."""
+    if shutil.which("java") is None or not _ACTIVEMQ.exists():
+        return None
+    where = [f"-Dactivemq.{name}={path}" for name in ("base", "conf", "data")]
+    uri = f"broker:(stomp+nio://127.0.0.1:{_PORT})?persistent=false&useJmx=false&brokerName=bench"
+    return ["java", "-Xmx1g", "-Dactivemq.home=/usr/share/activemq", *where, "-jar", str(_ACTIVEMQ), "start", uri]
+
+
+def rabbitmq(path: Path) -> list[str] | None:
+    """How to start RabbitMQ, or None."""
+    if not _RABBITMQ.exists():
+        return None
+    (path / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{_PORT}\n")
+    settings = {
+        "HOME": path,
+        "RABBITMQ_NODENAME": "bench@localhost",
+        "RABBITMQ_CONFIG_FILE": path / "rabbitmq.conf",
+        "RABBITMQ_MNESIA_BASE": path / "mnesia",
+        "RABBITMQ_LOG_BASE": path / "log",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": path / "plugins",
+        "RABBITMQ_PID_FILE": path / "pid",
+    }
+    return ["env", *(f"{name}={value}" for name, value in settings.items()), str(_RABBITMQ)]
+
+
+BROKERS: dict[str, Callable[[Path], list[str] | None]] = {"activemq": activemq, "rabbitmq": rabbitmq}
+
+
+@contextmanager
+def broker(kind: str, path: Path) -> Iterator[str | None]:
+    """A broker in a namespace of its own, whose name is given; None if it is not installed."""
+    command = BROKERS[kind](path)
+    if command is None:
+        yield None
+        return
+    namespace = f"svq{os.getpid() % 1_000_000:x}-{kind}"
+    namespaces.add([namespace])
+    # With a process namespace of its own too, so that nothing that it starts outlives it.
+    outer = ["ip", "netns", "exec", namespace, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    with (path / "output").open("w") as output:
+        process = subprocess.Popen([*outer, *command], stdout=output, stderr=subprocess.STDOUT, cwd=path)
+    try:
+        wait_for(namespace, process)
+        yield namespace
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        namespaces.delete([namespace])
+
+
+def wait_for(namespace: str, process: subprocess.Popen[bytes]) -> None:
+    def connect() -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", _PORT)) == 0
+
+    deadline = time.monotonic() + 120
+    while not namespaces.inside(namespace, connect):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise Unavailable("Expected a broker that listens, got none")
+        time.sleep(0.1)
+
+
+def run(bench: Bench) -> Report:
+    report = Report()
+    reason = available()
+    if reason is not None:
+        report.note(reason)
+        report.figure("measured", 0, "")
+        return report
+    report.figure("measured", 1, "")
+    sizes = bench.size([1, 100, 1_000], quick=[1, 10])
+    # Quick runs leave out the brokers: they alone take longer to start than a quick run may.
+    systems = bench.size(["ovs", "embedded", "activemq", "rabbitmq"], quick=["ovs"])
+    rows: list[list[Any]] = []
+    found: dict[tuple[str, int], tuple[float, float]] = {}
+    for system in systems:
+        with ExitStack() as stack, bench.step(system):
+            pair = started(system, stack)
+            if pair is None:
+                report.note(f"{system}: absent (not installed)")
+                continue
+            for size in sizes:
+                speed, p50, p99, share = measure(bench, *pair, size)
+                found[system, size] = (speed, p50)
+                rows.append(
+                    [system, f"{size:,}", f"{speed:,.0f}", f"{share:.3f}", f"{p50 * 1e3:.2f}", f"{p99 * 1e3:.2f}"]
+                )
+                report.figure(f"{system}_events_per_s_at_{size}", speed, "events/s")
+                report.figure(f"{system}_p50_ms_at_{size}", p50 * 1e3, "ms")
+    report.table("systems", ["system", "filters", "events/s", "delivered", "p50 ms", "p99 ms"], rows)
+    goals(report, found, sizes[-1])
+    report.note("one publisher and one subscriber process, on the cores that the system under test runs on too")
+    return report
+
+
+def goals(report: Report, found: dict[tuple[str, int], tuple[float, float]], size: int) -> None:
+    """Against the best broker, if there is one."""
+    brokers = [found[kind, size] for kind in BROKERS if (kind, size) in found]
+    if not brokers:
+        return
+    best, quickest = max(speed for speed, _ in brokers), min(p50 for _, p50 in brokers)
+    for system in ("ovs", "embedded"):
+        speed, p50 = found[system, size]
+        report.goal(f"{system}_throughput_over_best_broker", speed / best, ">= 5")
+        report.goal(f"{system}_latency_over_best_broker", p50 / quickest, "<= 1/3")
+
+
+def started(system: str, stack: ExitStack) -> tuple[Asked, Asked] | None:
+    """Publisher and subscriber of a system, ready; None if it is absent."""
+    path = stack.enter_context(folder())
+    if system == "ovs":
+        return start_ovs(stack, path, 9)
+    if system == "embedded":
+        settings = {"listen__port": 0, "data__port": 0, "topology": "testbed", "control__forwarding_delay": 0.01}
+        daemon = Worker(stack, "daemon", json.dumps(settings))
+        url = daemon.ready()["url"]
+        workers = Worker(stack, "publisher", url), Worker(stack, "subscriber", url, json.dumps(HOSTS))
+    else:
+        namespace = stack.enter_context(broker(system, path))
+        if namespace is None:
+            return None
+        workers = (
+            BrokerWorker(stack, namespace, "publisher", system, str(_PORT)),
+            BrokerWorker(stack, namespace, "subscriber", system, str(_PORT)),
+        )
+    for worker in workers:
+        worker.ready()
+    return workers
+
+
+def measure(bench: Bench, publisher: Asked, subscriber: Asked, size: int) -> tuple[float, float, float, float]:
+    """Events/s, p50 and p99 of latency in seconds, and the share that was delivered."""
+    width = DOMAIN // size
+    steady, flood = bench.size(1_000, quick=20), bench.size(20_000, quick=200)
+    subscriber.ask("tile", count=size)
+    publisher.ask("steady", count=50, rate=200, width=width)
+    subscriber.ask("wait", count=50)
+    subscriber.ask("reset")
+    publisher.ask("flood", count=flood // 10, width=width)
+    subscriber.ask("wait", count=flood // 10)
+    subscriber.ask("reset")
+    publisher.ask("steady", count=steady, rate=200, width=width)
+    times = subscriber.ask("wait", count=steady, latencies=True)["latencies"]
+    latency = quantiles([value / 1e9 for value in times], (0.5, 0.99))
+    subscriber.ask("reset")
+    begin = publisher.ask("flood", count=flood, width=width)["begin"]
+    answer = subscriber.ask("wait", count=flood)
+    speed = answer["seen"] / max(answer["last"] - begin, 1e-9)
+    return speed, latency["p50"], latency["p99"], answer["seen"] / flood
