@@ -1,0 +1,234 @@
+"""Small parts of routers by themselves: channels, waves, merging, overlays, shipments."""
+
+import random
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
+from sievenet.errors import CodecError, SchemaError
+from sievenet.routers.channel import Holder, Teller
+from sievenet.routers.forwarding import Forwarding, Seen
+from sievenet.routers.merging import Merger, excess, share
+from sievenet.routers.messages import SUBSCRIPTION, Carried, Delta, Item, category_of
+from sievenet.routers.overlay import LinkStates, Overlay
+from sievenet.routers.overlay import Record as LinkRecord
+from sievenet.routers.routing import Catalogue
+from sievenet.routers.shipment import Shipment
+from sievenet.routers.waves import Waves
+
+GRID = Schema("grid", (Attribute("x", "int", lo=0, hi=9), Attribute("y", "int", lo=0, hi=9)))
+
+
+def box(x0, x1, y0, y1):
+    return Filter(GRID, {"x": ValueSet.interval(x0, x1), "y": ValueSet.interval(y0, y1)})
+
+
+boxes = st.builds(
+    lambda a, b: box(*sorted(a), *sorted(b)),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+
+
+def points(filters):
+    return {(x, y) for x in range(10) for y in range(10) if any(f.matches(Event(GRID, (x, y))) for f in filters)}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(boxes, st.booleans()), max_size=25), st.sampled_from([0.0, 0.4]))
+def test_mergers_cover_their_members(changes, bound):
+    merger = Merger(bound)
+    members, told = set(), set()
+    for each, add in changes:
+        if add:
+            merger.add(each)
+            members.add(each)
+        else:
+            merger.remove(each)
+            members.discard(each)
+        added, removed = merger.changes()
+        assert not told & set(added)
+        assert set(removed) <= told
+        told = (told | set(added)) - set(removed)
+        assert told == set(merger.merged)
+        assert points(members) <= points(told)
+        if not bound:
+            assert points(members) == points(told)
+    assert len(told) <= len(members)
+
+
+def test_adjacent_boxes_become_one():
+    merger = Merger()
+    for x in range(0, 10, 2):
+        for y in range(0, 10, 5):
+            merger.add(box(x, x + 1, y, y + 4))
+    assert list(merger.merged) == [Filter(GRID)]
+
+
+def test_shares_and_excess():
+    assert share(box(0, 4, 0, 9)) == pytest.approx(0.5)
+    assert share(Filter.nothing(GRID)) == 0.0
+    assert share(Filter(None)) is None
+    # The merger has two values of each attribute: four points, of which two are wanted.
+    assert excess(box(0, 0, 0, 0), box(9, 9, 9, 9)) == pytest.approx(0.5)
+    assert excess(box(0, 4, 0, 4), box(2, 6, 0, 4)) == 0.0
+    mixed = Schema("m", (Attribute("s", "str"), Attribute("e", "str", values=("a", "b")), Attribute("b", "bool")))
+    assert share(Filter(mixed, {"s": ValueSet.of("x")})) is None
+    assert share(Filter(mixed, {"e": ValueSet.of("a"), "b": ValueSet.of(True)})) == 0.25
+    assert excess(Filter(mixed, {"s": ValueSet.of("x")}), Filter(mixed, {"e": ValueSet.of("a")})) == 1.0
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.booleans()), max_size=30))
+def test_channels_repair_themselves(changes):
+    """Whatever is lost: a greeting tells, and the whole brings both sides together."""
+    teller, holder = Teller(5), Holder()
+    holder.whole(teller.whole({}))
+    mirror = set()
+    for number, add, lost in changes:
+        item = Item(SUBSCRIPTION, 0, bytes((number,)))
+        delta = teller.change([item] if add else [], [] if add else [item], {})
+        if delta is None or lost:
+            continue
+        if holder.expects(delta):
+            added, removed = holder.delta(delta)
+            assert not mirror & set(added)
+            mirror = (mirror | set(added)) - set(removed)
+        if not holder.current(teller.epoch, teller.number, teller.digest):
+            added, removed = holder.whole(teller.whole({}))
+            mirror = (mirror | set(added)) - set(removed)
+        assert mirror == set(holder.items) == set(teller.items)
+    assert not holder.expects(Delta(6, teller.number + 1))
+    assert set(holder.clear()) == mirror
+    assert not holder.started
+
+
+def test_schemas_travel_with_the_first_entry_that_needs_them():
+    category = category_of(GRID)
+    catalogue = Catalogue()
+    assert catalogue.add(GRID) == category
+    teller = Teller(1)
+    first = teller.change([Item(0, category, b"a")], [], catalogue.encoded)
+    second = teller.change([Item(0, category, b"b")], [], catalogue.encoded)
+    assert first.schemas == (catalogue.encoded[category],)
+    assert second.schemas == ()
+    other = Catalogue()
+    with pytest.raises(SchemaError, match="category"):
+        other.want(Item(0, category, b"a"))
+    other.learn(first.schemas)
+    assert other.named("grid") == (category, GRID)
+    with pytest.raises(SchemaError, match="known schema"):
+        other.named("else")
+
+
+def test_waves_come_back_once():
+    waves = Waves()
+    assert waves.start("a", 1, None, [], 9.0) == [("a", 1, None)]
+    assert waves.start("a", 2, "x", ["y", "z"], 9.0) == []
+    assert waves.answered("a", 2, "y") == []
+    assert waves.answered("a", 2, "z") == [("a", 2, "x")]
+    assert waves.answered("a", 2, "z") == []
+    waves.start("b", 3, None, ["y"], 5.0)
+    waves.start("b", 4, None, ["z"], 5.0)
+    assert waves.lost("y") == [("b", 3, None)]
+    assert waves.expire(4.0) == []
+    assert waves.expire(5.0) == [("b", 4, None)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_trees_and_paths_of_random_graphs(seed):
+    rng = random.Random(seed)
+    graph = nx.gnm_random_graph(9, rng.randint(8, 20), seed=seed)
+    names = {n: f"r{n}" for n in graph}
+    graph = nx.relabel_nodes(graph, names)
+    overlay = Overlay({n: tuple(graph[n]) for n in graph})
+    for part in nx.connected_components(graph):
+        tree = nx.Graph((n, m) for n in part for m in overlay.tree_neighbours(n))
+        tree.add_nodes_from(part)
+        assert nx.is_tree(tree)
+        for source in part:
+            for other in part - {source}:
+                path = [other]
+                while path[-1] != source:
+                    path.append(overlay.next_hop(path[-1], source))
+                assert len(path) - 1 == nx.shortest_path_length(graph, source, other)
+                back = [source]
+                while back[-1] != other:
+                    back.append(overlay.next_hop(back[-1], other))
+                assert back == path[::-1]
+                assert other in overlay.reach(source, source)
+                assert path[-2] in overlay.children(source, source)
+
+
+def test_links_count_when_both_ends_tell():
+    states = LinkStates("a", lease=10.0)
+    assert states.take(LinkRecord("a", 1, ("b", "c")), 0.0)
+    assert states.take(LinkRecord("b", 1, ("a",)), 0.0)
+    assert not states.take(LinkRecord("b", 1, ()), 0.0)
+    assert states.overlay.links == {"a": ("b",), "b": ("a",)}
+    digest = states.digest()
+    assert states.take(LinkRecord("b", 2, ("a",)), 5.0)
+    assert states.digest() == digest
+    assert states.number("b") == 2
+    assert states.number("z") == -1
+    states.expire(12.0)
+    assert states.overlay.tree_neighbours("a") == ("b",)
+    states.expire(15.0)
+    assert states.overlay.links == {"a": ()}
+
+
+def test_forwarding_counts_additions():
+    forwarding = Forwarding(GRID)
+    events = EventBatch.from_events(GRID, [Event(GRID, (1, 1)), Event(GRID, (8, 8))])
+    assert forwarding.interfaces(events) == {}
+    forwarding.add("a", box(0, 5, 0, 5))
+    forwarding.add("a", box(0, 5, 0, 5))
+    forwarding.add("b", Filter(GRID))
+    forwarding.remove("a", box(0, 5, 0, 5))
+    found = forwarding.interfaces(events)
+    assert {i: rows.tolist() for i, rows in found.items()} == {"a": [0], "b": [0, 1]}
+    assert set(forwarding.wants("b")) == {box(0, 5, 0, 5)}
+    forwarding.remove("a", box(0, 5, 0, 5))
+    forwarding.remove("a", box(0, 5, 0, 5))
+    assert set(forwarding.interfaces(events)) == {"b"}
+    assert len(forwarding) == 1
+
+
+def test_seen_forgets_the_publisher_heard_least_lately():
+    import numpy as np
+
+    seen = Seen(publishers=2)
+    first = np.arange(3)
+    assert seen.fresh(1, first).tolist() == [0, 1, 2]
+    assert seen.fresh(1, first).tolist() == []
+    seen.fresh(2, first)
+    seen.fresh(3, first)
+    assert seen.fresh(1, first).tolist() == [0, 1, 2]
+    assert seen.repeated == 3
+
+
+def test_shipments_are_checked():
+    batch = EventBatch.from_events(GRID, [Event(GRID, (1, 2)), Event(GRID, (3, 4))])
+    shipment = Shipment.publish("r", 7, category_of(GRID), 5, 99, batch)
+    message = shipment.message()
+    again = Shipment.of(message, GRID)
+    assert again.rows() == shipment.rows()
+    assert again.sequences.tolist() == [5, 6]
+    records = Shipment.publish("r", 7, 0, 0, 1, [Record({"a": 1})])
+    assert Shipment.of(records.message(), None).rows() == (Record({"a": 1}),)
+
+    def changed(**fields):
+        values = {f: getattr(message, f) for f in message.__struct_fields__}
+        return Carried(**{**values, **fields})
+
+    for bad in (
+        changed(sequences=b"123"),
+        changed(sequences=message.sequences[:8], departures=message.departures[:8]),
+        changed(sequences=message.sequences[8:] + message.sequences[:8]),
+        changed(batch=b"\x01\x00"),
+    ):
+        with pytest.raises(CodecError):
+            Shipment.of(bad, GRID)
