@@ -1,5 +1,6 @@
 """Recovery: asking, answering, caching, giving up; two receivers and a publisher on a lossy overlay."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -48,7 +49,7 @@ def test_request_is_sent_after_a_wait_and_repeated_with_backoff():
         gaps += given_up
     assert 10.05 <= times[0] <= 10.1
     assert len(times) == 4
-    waits = [b - a for a, b in zip(times, times[1:], strict=False)]
+    waits = [b - a for a, b in pairwise(times)]
     assert waits[0] < waits[1] < waits[2]
     assert [g.sequence for g in gaps] == [3]
     assert len(asking) == 0

@@ -193,7 +193,8 @@ class Session:
         """Whether a message should have come and has not."""
         behind = self.top - sequence
         # What is from before the first message that came was never due here.
-        return epoch == self.epoch and 0 <= behind < _REACH and not self._seen >> behind & 1 and self._seen >> behind != 0
+        older = self._seen >> max(behind, 0)
+        return epoch == self.epoch and 0 <= behind < _REACH and older != 0 and not older & 1
 
     # -- time -----------------------------------------------------------------------------
 
