@@ -258,19 +258,19 @@ class Registrations:
                     if child is not None and child.stale:
                         stack.append((child, to, frm, to, frm, here, here))
                     continue
-                to |= node.to
-                frm |= node.frm
+                was = node.to, node.frm
             else:
                 node.was = None
-                to |= was[0]
-                frm |= was[1]
-            to2 |= node.to
-            frm2 |= node.frm
+            if was[0] or node.to:
+                to, to2 = to | was[0], to2 | node.to
+            if was[1] or node.frm:
+                frm, frm2 = frm | was[1], frm2 | node.frm
             here, here2 = to & frm, to2 & frm2
             new, new2 = here & ~above, here2 & ~above2
             if (new or new2) and (here != here2 or new != new2):
                 difference.add(self._match(node), node.length, here, here2, new, new2)
-            if to == to2 and frm == frm2:
+            same_frm = frm is frm2 or frm == frm2
+            if same_frm and to == to2:
                 child = node.zero
                 if child is not None and child.stale:
                     stack.append((child, to, frm, to, frm, here, here))
@@ -284,7 +284,10 @@ class Registrations:
                     continue
                 if not child.stale:  # may be nothing to see there
                     sub_to, sub_frm = child.sub_to, child.sub_frm
-                    flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
+                    if same_frm and not sub_frm:  # the usual case, with less to work out
+                        flows = sub_to & frm & ~(to & to2)
+                    else:
+                        flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
                     if not flows or not flows & sphere[changed]:
                         continue
                 stack.append((child, to, frm, to2, frm2, here, here2))

@@ -108,10 +108,11 @@ class Wires:
 
     def switches(self, mask: int) -> Iterator[str]:
         """The switches that some wires leave from, each once."""
+        owner, out = self.owner, self.out
         while mask:
-            switch = self.owner[(mask & -mask).bit_length() - 1]
+            switch = owner[mask.bit_length() - 1]
             yield switch
-            mask &= ~self.out[switch]
+            mask &= ~out[switch]
 
 
 class Masks(dict[int, int]):
