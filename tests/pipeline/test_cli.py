@@ -72,7 +72,7 @@ def test_watch(world):
     (world / "plan.json").write_bytes(Plan.regular(MARKET.schema, 12).to_json())
     arguments = ["tap", "--subscriptions", "wanted.txt", "--plan", "plan.json", "--state", "state", "--window", "20s"]
     said = call("watch", *arguments, "--seconds", "2", "--report", "report")
-    assert len([line for line in said.stdout.splitlines() if "FPR" in line]) == 4
+    assert len([line for line in said.stdout.splitlines() if "drift" in line]) == 3
     assert "batch 0:" in said.stdout
     assert (world / "report" / "windows.png").exists()
     again = json.loads(call("pipeline", "watch", *arguments, "--json").stdout)

@@ -22,7 +22,7 @@ from tests.fabric.harness import eventually, fabric, run
 
 SCHEMA = grid(4, hi=1023)
 BUDGET = 8
-BITS = 10
+BITS = 12
 #: Before the move events differ in x0 and x1, after it in x2 and x3; the hotspot is the same.
 BEFORE = Hotspots(schema=SCHEMA, hotspots=1, spread=(0.3, 0.3, 0.01, 0.01), concentration=0.0, selectivity=0.12, seed=5)
 AFTER = Hotspots(schema=SCHEMA, hotspots=1, spread=(0.01, 0.01, 0.3, 0.3), concentration=0.0, selectivity=0.12, seed=5)
@@ -132,8 +132,8 @@ def test_the_fabric_follows_its_traffic(spark, tmp_path):
     assert tuned.dimensions != plan.dimensions
     assert moved.dimensions != tuned.dimensions
     assert settled < untuned
-    assert risen > settled + 0.1
-    assert fallen < risen - 0.1
+    assert risen > settled + 0.05
+    assert fallen < risen - 0.05
     assert [s.plan for s in watcher.signals()][-1] == moved.to_json().decode()
     windows = watcher.windows()
     assert sum(w.events for w in windows) == 1200

@@ -1,7 +1,7 @@
 """Counting: what a plan delivers to whom, and what of it is wanted, batch by batch.
 
 Both are exact for the given events.  *Delivered*: the events' grid coordinates against the
-boxes of the covers, by the bitmaps of `sievenet.index.stabbing`.  *Wanted*: the events
+boxes of the covers, with a bitmap of events per end of a span (`kernels.tally`).  *Wanted*: the events
 against the subscriptions, by `sievenet.matcher`.  All results are sums over events, so
 batches can be counted anywhere and in any order.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ __all__ = ["Deliveries", "Wants", "fpr"]
 
 _I64 = npt.NDArray[np.int64]
 _U64 = npt.NDArray[np.uint64]
+#: Boxes tallied together.
+_CHUNK: Final = 16_384
 
 
 def fpr(delivered: float, wanted: float) -> float:
@@ -55,12 +57,31 @@ class Wants:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Some boxes of one region, with the owner of each."""
+    """Some boxes of one region as bitmaps, with the owner of each."""
 
     stabbing: Stabbing
     owners: _I64
-    #: Whether every box has an owner of its own.
-    single: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spans:
+    """Some boxes of one region as numbers of the ends of their spans, with the owner of each."""
+
+    #: Per axis where spans begin or end, ascending.
+    ends: tuple[_I64, ...]
+    #: Boxes × axes: the ends at which each box begins, and before which it ends.
+    first: npt.NDArray[np.int32]
+    behind: npt.NDArray[np.int32]
+    owners: _I64
+
+    def tally(self, part: _Part, found: _I64) -> None:
+        """Add to each owner's count the events that some box of it holds."""
+        from sievenet.pipeline.kernels import tally
+
+        # An event is below an end if no more ends than that one's number are at or below the event.
+        ranks = np.stack([np.searchsorted(e, part.grid(d), "right").astype(np.int32) for d, e in enumerate(self.ends)])
+        sizes = np.array([len(e) for e in self.ends], np.int64)
+        tally(ranks, sizes, self.first, self.behind, self.owners, found)
 
 
 class Deliveries:
@@ -71,36 +92,24 @@ class Deliveries:
         self.subscriptions = subscriptions
         self.entries = covers.entries
         self._rows, self._row_owner = covers.rows, covers.row_owner
-        self._groups = [_groups(covers, number, len(r.axes)) for number, r in enumerate(plan.regions)]
+        self._covers = covers
+        self._spans = [_spans(covers, number, len(r.axes)) for number, r in enumerate(plan.regions)]
+        #: Made when first needed.
+        self._groups: list[list[_Group]] | None = None
 
     def total(self, batch: EventBatch) -> tuple[int, int]:
         """Packets of a batch, and (packet, subscription) pairs that are delivered."""
-        packets = delivered = 0
-        for part, groups in self._parts(batch):
-            packets += part.count
-            for group in groups:
-                found = np.zeros(part.count, np.int64)
-                whole = group.stabbing
-                owners = np.zeros(0, np.int64) if group.single else group.owners
-                Stabbing(whole.axes, whole.bitmaps, owners).count(part.grid, found)
-                delivered += int(found.sum())
-        if len(self._rows):
-            owned = np.zeros(self.subscriptions, np.int64)
-            self._masked(batch, owned)
-            delivered += int(owned.sum())
-        return packets, delivered
+        packets, found = self.per_subscription(batch)
+        return packets, int(found.sum())
 
     def per_subscription(self, batch: EventBatch) -> tuple[int, _I64]:
         """Packets of a batch, and how many of them each subscription gets."""
-        from sievenet.pipeline.kernels import tally
-
         packets = 0
         found = np.zeros(self.subscriptions, np.int64)
-        for part, groups in self._parts(batch):
+        for number, part in self._parts(batch):
             packets += part.count
-            for group in groups:
-                whole = group.stabbing
-                tally(whole.ranks(part.grid), whole.bitmaps, whole.starts, group.owners, found)
+            for spans in self._spans[number]:
+                spans.tally(part, found)
         self._masked(batch, found)
         return packets, found
 
@@ -108,12 +117,14 @@ class Deliveries:
         """Per packet its event, and a bitmap of the places (of subscriptions) that it has to reach."""
         from sievenet.pipeline.kernels import mark_masked, mark_places
 
+        if self._groups is None:
+            self._groups = [_groups(self._covers, n, len(r.axes)) for n, r in enumerate(self.plan.regions)]
         words = max(1, -(-places // 64))
         every: list[_U64] = []
         events: list[_I64] = []
-        for part, groups in self._parts(batch):
+        for number, part in self._parts(batch):
             reached = np.zeros((part.count, words), np.uint64)
-            for group in groups:
+            for group in self._groups[number]:
                 whole = group.stabbing
                 mark_places(whole.ranks(part.grid), whole.bitmaps, whole.starts, group.owners, place, reached)
             every.append(reached)
@@ -131,11 +142,10 @@ class Deliveries:
             codes = self.plan.encode_batch(batch)
             tally_masked(codes.hi, codes.lo, self._rows, self._row_owner, found)
 
-    def _parts(self, batch: EventBatch) -> Iterator[tuple[_Part, list[_Group]]]:
+    def _parts(self, batch: EventBatch) -> Iterator[tuple[int, _Part]]:
         encoder = self.plan.encoder
         for region, rows in encoder.members(batch):
-            number = encoder.regions.index(region)
-            yield _Part(region, batch, rows), self._groups[number]
+            yield encoder.regions.index(region), _Part(region, batch, rows)
 
 
 class _Part:
@@ -155,20 +165,35 @@ class _Part:
         return self._grids[axis] if self._grids else np.zeros(self.count, np.int64)
 
 
-def _groups(covers: Covers, region: int, axes: int) -> list[_Group]:
-    """The boxes of one region in groups of about `GROUP`; boxes of one owner stay together."""
+def _chunks(covers: Covers, region: int, size: int) -> Iterator[_I64]:
+    """The boxes of one region, about ``size`` at a time; boxes of one owner stay together."""
     chosen = np.flatnonzero(covers.region == region)
-    found: list[_Group] = []
     at = 0
     while at < len(chosen):
-        end = min(at + GROUP, len(chosen))
+        end = min(at + size, len(chosen))
         while end < len(chosen) and covers.owner[chosen[end]] == covers.owner[chosen[end - 1]]:
             end += 1
-        part = chosen[at:end]
+        yield chosen[at:end]
+        at = end
+
+
+def _spans(covers: Covers, region: int, axes: int) -> list[_Spans]:
+    found = []
+    for part in _chunks(covers, region, _CHUNK):
+        first, behind = covers.first[part], covers.behind[part]
+        ends = tuple(np.unique(np.concatenate([first[:, d], behind[:, d]])) for d in range(max(1, axes)))
+        numbers = [
+            np.stack([np.searchsorted(e, side[:, d]) for d, e in enumerate(ends)], axis=1).astype(np.int32)
+            for side in (first, behind)
+        ]
+        found.append(_Spans(ends, numbers[0], numbers[1], covers.owner[part]))
+    return found
+
+
+def _groups(covers: Covers, region: int, axes: int) -> list[_Group]:
+    found = []
+    for part in _chunks(covers, region, GROUP):
         box = np.arange(len(part))
         spans = [(covers.first[part, d], covers.behind[part, d], box) for d in range(max(1, axes))]
-        owners = covers.owner[part]
-        single = bool((np.diff(owners) > 0).all())
-        found.append(_Group(Stabbing.of(spans, len(part)), owners, single))
-        at = end
+        found.append(_Group(Stabbing.of(spans, len(part)), covers.owner[part]))
     return found
