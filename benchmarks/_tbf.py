@@ -44,7 +44,10 @@ def publisher() -> None:
         if readable:
             actions += sender.receive(link.recv(65535), time.time())
         if writable:
-            bulk.send(block)
+            try:
+                bulk.send(block)
+            except ConnectionError:  # the other end has seen enough
+                return
         for action in actions:
             if isinstance(action, Publish | Send):
                 link.sendto(action.data, (PEER, UDP))
