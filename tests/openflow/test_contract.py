@@ -5,6 +5,11 @@ from functools import partial
 
 import pytest
 
+from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane.openflow.channel import Refused
+from sievenet.dataplane.openflow.ovs import OvsNetwork
+from sievenet.index import Dz
+from sievenet.network import Add, Flow, parse_topology
 from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, with_harness
 from tests.openflow.harness import make_network, on_ovs, remove_network
 
@@ -22,3 +27,52 @@ def network():
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_open_vswitch(network, check):
     asyncio.run(with_harness(partial(on_ovs, network), check))
+
+
+def test_packets_out_and_in(network):
+    """What the controller lets one switch send, the next switch gives back to the controller."""
+
+    async def main():
+        async with on_ovs(network) as harness:
+            plane, came = harness.plane, []
+            plane.on_packet = lambda switch, packet: came.append((switch, packet.in_port, packet.data))
+            frame = bytes.fromhex("0180c200000e025356000001") + b"\x88\xcc" + b"who is there".ljust(50, b"\0")
+            topology = plane.topology
+            plane.send_packet("s1", topology.port("s1", "s2"), frame)
+            for _ in range(500):
+                if came:
+                    break
+                await asyncio.sleep(0.01)
+            assert came == [("s2", topology.port("s2", "s1"), frame)]
+
+    asyncio.run(main())
+
+
+def test_capacity_is_known_and_a_full_table_says_which_change(network):
+    async def main():
+        async with on_ovs(network) as harness:
+            plane = harness.plane
+            assert (await plane.counters("s1")).capacity == CAPACITY + 1
+            flows = [Flow.of(1, Dz(i, 10), 1) for i in range(CAPACITY + 5)]
+            with pytest.raises(Refused, match=r"Switch s1 refuses change 65: table full") as caught:
+                await plane.apply("s1", [Add(flow) for flow in flows])
+            assert (caught.value.change, caught.value.partly) == (CAPACITY, False)
+            assert len(await plane.table("s1")) == 0
+
+    asyncio.run(main())
+
+
+def test_what_a_crash_left_is_removed_and_what_runs_is_adopted():
+    topology = parse_topology("line,switches=1")
+    network = make_network(topology, "svc")
+    try:
+        assert not network.adopt()
+        network.connect()
+        assert OvsNetwork(topology, network.name, run_dir=network.run_dir).prepare()
+        network.kill_switches()
+        other = OvsNetwork(parse_topology("line,switches=2"), network.name, run_dir=network.run_dir)
+        assert not other.prepare()
+        assert len(namespaces.listing(f"{network.name}-")) == 3
+    finally:
+        remove_network(network)
+    assert namespaces.listing(f"{network.name}-") == []
