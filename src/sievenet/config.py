@@ -71,7 +71,16 @@ class DataConfig(_Settings, frozen=True):
 
 
 class OpenFlowConfig(_Settings, frozen=True):
-    """Real switches: a network of Open vSwitch on this machine."""
+    """Real switches: a network of Open vSwitch on this machine, or switches that connect to us."""
+
+    #: Address that switches connect to, for "openflow".
+    listen: str = "127.0.0.1:6653"
+    #: How many switches to wait for before the network is looked at, for "openflow".
+    switches: Positive = 1
+    #: Files for TLS to switches (PEM): our certificate, its key, and who signs the switches' certificates.
+    certificate: str | None = None
+    key: str | None = None
+    authority: str | None = None
 
     #: Names its network namespaces (NAME-net, NAME-h1, …); two networks need two names.
     name: str = "sievenet"
@@ -93,8 +102,9 @@ class Config(_Settings, frozen=True):
     #: Leases, plans of new categories, partitions, trees: see `sievenet.control.config`.
     control: ControlConfig = ControlConfig()
     listen: ListenConfig = ListenConfig()
-    #: What forwards: "embedded" (software switches in the daemon) or "ovs" (Open vSwitch on this machine; needs root).
-    dataplane: Literal["embedded", "ovs"] = "embedded"
+    #: What forwards: "embedded" (software switches in the daemon), "ovs" (Open vSwitch on this machine; needs root) or
+    #: "openflow" (switches that exist already; the network is found out, `topology` is not used).
+    dataplane: Literal["embedded", "ovs", "openflow"] = "embedded"
     openflow: OpenFlowConfig = OpenFlowConfig()
     data: DataConfig = DataConfig()
     #: What every link between switches does to packets; default: a perfect wire.

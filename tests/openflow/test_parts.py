@@ -1,7 +1,9 @@
 """Pacing, waiting for rounds, and the plane with pretended switches."""
 
 import asyncio
+import contextlib
 import json
+import socket
 import ssl
 import struct
 import subprocess
@@ -9,11 +11,13 @@ import subprocess
 import pytest
 
 from sievenet.client.content_port import Pacer
+from sievenet.config import load_config
+from sievenet.daemon.daemon import Daemon
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow.numbers import V13, V14, Multipart, Type
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.dataplane.openflow.settling import Rounds, appctl
-from sievenet.errors import Rejected, Unavailable
+from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, parse_topology
 
@@ -272,5 +276,49 @@ def test_tls(tmp_path):
         finally:
             task.cancel()
             await plane.close()
+
+    asyncio.run(main())
+
+
+def test_a_daemon_finds_switches_that_connect():
+    async def main():
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        switch = PretendedSwitch(7)
+
+        async def keep_connecting():
+            while True:
+                with contextlib.suppress(OSError):
+                    await switch.run(port)
+                await asyncio.sleep(0.01)
+
+        task = asyncio.create_task(keep_connecting())
+        config = load_config(
+            dataplane="openflow", openflow__listen=f"127.0.0.1:{port}", openflow__switches=1, listen__port=0
+        )
+        try:
+            async with Daemon(config) as daemon:
+                assert daemon.plane.topology.hosts == ("h1", "h2", "h3")
+                assert (await daemon.answers.status())["switches"][0]["up"]
+        finally:
+            task.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"openflow__listen": "nowhere"},
+        {"openflow__listen": "127.0.0.1:99999"},
+        {"openflow__certificate": "a"},
+        {"openflow__certificate": "/no/c", "openflow__key": "/no/k", "openflow__authority": "/no/a"},
+    ],
+)
+def test_settings_that_make_no_sense(wrong):
+    async def main():
+        with pytest.raises(InvalidInput):
+            await Daemon(load_config(dataplane="openflow", listen__port=0, **wrong)).start()
 
     asyncio.run(main())

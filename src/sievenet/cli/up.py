@@ -36,8 +36,15 @@ __all__ = ["up"]
 )
 @click.option(
     "--dataplane",
-    type=click.Choice(["embedded", "ovs"]),
-    help="What forwards: software switches in this process, or Open vSwitch on this machine (root). Default: embedded.",
+    type=click.Choice(["embedded", "ovs", "openflow"]),
+    help="What forwards: software switches in this process, Open vSwitch on this machine (root), or OpenFlow switches "
+    "that connect to us. Default: embedded.",
+)
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", help="With openflow, where switches connect. Default: 127.0.0.1:6653"
+)
+@click.option(
+    "--switches", type=click.IntRange(min=1), help="With openflow, how many switches to wait for. Default: 1"
 )
 @click.option("--name", "network", metavar="NAME", help="With ovs, what its namespaces are called. Default: sievenet.")
 @click.option("--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Register this schema; may be repeated.")
@@ -58,6 +65,8 @@ def up(
     config_file: str | None,
     topology: str | None,
     dataplane: str | None,
+    listen: str | None,
+    switches: int | None,
     network: str | None,
     schemas: tuple[str, ...],
     sample_name: str | None,
@@ -81,6 +90,7 @@ def up(
       $ sievenet up --sample stock --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
+      $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4  # needs switches
       $ sievenet up --topology fattree,k=4 --schema stock --state ./fabric  # needs Ctrl-C to end
     """
     from sievenet.config import load_config
@@ -90,6 +100,8 @@ def up(
         topology=topology,
         dataplane=dataplane,
         openflow__name=network,
+        openflow__listen=listen,
+        openflow__switches=switches,
         state=state,
         listen__port=port,
         data__port=data_port,

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import TypeAlias
 
-from sievenet.config import Config
+from sievenet.config import Config, OpenFlowConfig
 from sievenet.daemon.server import Server
 from sievenet.dataplane.embedded import EmbeddedDataPlane
+from sievenet.dataplane.openflow.discovery import Scout
 from sievenet.dataplane.openflow.namespaces import listening
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
+from sievenet.errors import InvalidInput
 from sievenet.network.topology import Topology
 
 __all__ = ["AnyPlane", "Planes"]
@@ -37,6 +40,8 @@ class Planes:
         """The plane, working; closed with the stack."""
         if self._config.dataplane == "ovs":
             return await self._ovs(secret)
+        if self._config.dataplane == "openflow":
+            return await self._openflow(secret)
         data = self._config.data
         plane = EmbeddedDataPlane(self._topology, seed=self._config.seed, capacity=data.capacity)
         self._stack.push_async_callback(plane.close)
@@ -56,6 +61,19 @@ class Planes:
         self._network = network
         return plane
 
+    async def _openflow(self, secret: bytes | None) -> OpenFlowDataPlane:
+        config = self._config.openflow
+        host, port = _address(config.listen)
+        tls = _tls(config)
+        found = await Scout().look(config.switches, host, port, tls=tls)
+        plane = OpenFlowDataPlane(
+            found.topology, found.datapaths, secret=secret, grace=config.grace, audit=config.audit
+        )
+        self._stack.push_async_callback(plane.close)
+        await plane.start(host, port, tls=tls)
+        await plane.connected(30.0)
+        return plane
+
     async def open_doors(self, server: Server) -> None:
         """Let hosts that have a network of their own reach the daemon at the usual address."""
         network = self._network
@@ -65,3 +83,26 @@ class Planes:
             sock = listening(network.host_namespace(host), "127.0.0.1", server.port)
             await server.add_door(sock, host)
         (network.run_dir / "url").write_text(server.url)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 0xFFFF:
+        raise InvalidInput(expected="an address such as 127.0.0.1:6653", got=text, where="openflow.listen")
+    return host.strip("[]"), int(port)
+
+
+def _tls(config: OpenFlowConfig) -> ssl.SSLContext | None:
+    """Both sides prove who they are, or nothing is encrypted."""
+    files = (config.certificate, config.key, config.authority)
+    if files == (None, None, None):
+        return None
+    if None in files or config.certificate is None:
+        raise InvalidInput(expected="certificate, key and authority together", got=files, where="openflow")
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=config.authority)
+        context.load_cert_chain(config.certificate, config.key)
+    except OSError as error:
+        raise InvalidInput(f"Expected readable PEM files, got {error}", where="openflow") from None
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
