@@ -1,7 +1,8 @@
 """Real switches (Open vSwitch): changes per second, subscribe times, events through the testbed.
 
 Everything is real: ovs-vswitchd with a bridge for each of the testbed's ten switches, hosts in network namespaces,
-clients that send IPv6 packets from them. Needs root and Open vSwitch; without them it says so and measures nothing.
+clients that send IPv6 packets from them. Switches are joined by patches of Open vSwitch. Needs root and Open vSwitch;
+without them it says so and measures nothing.
 
 Two figures about changes: *acknowledged* is what the switch has committed; *in effect* also waits until its cache of
 forwarding decisions follows, which is what `subscribe` waits for. Subscriptions tile the event space as in the
@@ -170,9 +171,10 @@ def start(stack: ExitStack, path: Path, number: int) -> tuple[Worker, Worker]:
         "dataplane": "ovs",
         "openflow__name": f"svb{os.getpid() % 100_000:x}{number}",
         "openflow__run_dir": str(path / "run"),
+        "openflow__links": "patch",
         "control__forwarding_delay": 0.05,
     }
-    network = OvsNetwork(parse_topology("testbed"), settings["openflow__name"], run_dir=path / "run")
+    network = OvsNetwork(parse_topology("testbed"), settings["openflow__name"], run_dir=path / "run", links="patch")
     stack.callback(network.down)
     daemon = Worker(stack, "daemon", json.dumps(settings))
     url = daemon.ready()["url"]

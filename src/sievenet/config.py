@@ -86,6 +86,8 @@ class OpenFlowConfig(_Settings, frozen=True):
     name: str = "sievenet"
     #: Directory of its processes; None means /run/sievenet/NAME.
     run_dir: str | None = None
+    #: How switches of "ovs" are joined: "veth" (as by cables) or "patch" (inside Open vSwitch: faster, no bandwidth).
+    links: Literal["veth", "patch"] = "veth"
     #: Seconds that a switch may be without a connection before it counts as down.
     grace: Seconds = 1.0
     #: Seconds between looks at whether somebody else has changed a table.

@@ -16,10 +16,10 @@ from tests.openflow.harness import make_network, on_ovs, remove_network
 pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs")]
 
 
-@pytest.fixture(scope="module")
-def network():
+@pytest.fixture(scope="module", params=["veth", "patch"])
+def network(request):
     # Room for the entry that counts what nobody wanted.
-    network = make_network(capacity=CAPACITY + 1)
+    network = make_network(kind=f"sv{request.param[0]}", capacity=CAPACITY + 1, links=request.param)
     yield network
     remove_network(network)
 

@@ -50,7 +50,13 @@ class Planes:
 
     async def _ovs(self, secret: bytes | None) -> OpenFlowDataPlane:
         config = self._config.openflow
-        network = OvsNetwork(self._topology, config.name, run_dir=config.run_dir, capacity=self._config.data.capacity)
+        network = OvsNetwork(
+            self._topology,
+            config.name,
+            run_dir=config.run_dir,
+            capacity=self._config.data.capacity,
+            links=config.links,
+        )
         await asyncio.to_thread(network.prepare)
         self._stack.push_async_callback(asyncio.to_thread, network.down)
         plane = network.plane(secret=secret, grace=config.grace, audit=config.audit)

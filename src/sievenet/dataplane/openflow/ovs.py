@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from sievenet.dataplane.openflow import namespaces as ns
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
@@ -41,7 +41,7 @@ from sievenet.dataplane.openflow.settling import Rounds
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.topology import Topology
 
-__all__ = ["MTU", "OvsNetwork"]
+__all__ = ["MTU", "Links", "OvsNetwork"]
 
 #: Bytes of the largest packet: jumbo frames, since an event is not cut into pieces.
 MTU: Final = 9000
@@ -57,6 +57,11 @@ _PIDFD_GETFD: Final = 438
 _WAIT: Final = 10.0
 
 
+#: How switches are joined: by virtual Ethernet, where each passes packets on to the next through the system, or by Open
+#: vSwitch's own patches, where one decision carries a packet through all of them.  Patches have no bandwidth.
+Links: TypeAlias = Literal["veth", "patch"]
+
+
 class OvsNetwork:
     """A topology, built from bridges."""
 
@@ -67,12 +72,14 @@ class OvsNetwork:
         *,
         run_dir: str | Path | None = None,
         capacity: int | None = None,
+        links: Links = "veth",
     ) -> None:
         if not _SAFE.fullmatch(name):
             raise InvalidInput(expected="a name of 1 to 10 letters, digits, _ . -", got=name, where="network")
         self.topology = topology
         self.name = name
         self.capacity = capacity
+        self.links = links
         self.run_dir = Path(run_dir) if run_dir is not None else Path("/run/sievenet") / name
         #: The bridge of each switch, and which switch a datapath number is.
         self.bridges: dict[str, str] = {
@@ -101,6 +108,9 @@ class OvsNetwork:
     def device(self, switch: str, port: int) -> str:
         """The device behind a port of a switch."""
         return f"{self.bridges[switch]}-{port}"
+
+    def _patched(self, switch: str, port: int) -> bool:
+        return self.links == "patch" and self.topology.is_switch(self.topology.ports(switch)[port])
 
     # -- building ----------------------------------------------------------------------------------
 
@@ -158,7 +168,7 @@ class OvsNetwork:
         return self._pid("ovs-vswitchd") is not None and self._pid("ovsdb-server") is not None
 
     def _digest(self) -> str:
-        said = repr((self.topology.switches, self.topology.hosts, self.topology.links, self.capacity))
+        said = repr((self.topology.switches, self.topology.hosts, self.topology.links, self.capacity, self.links))
         return blake2b(said.encode(), digest_size=16).hexdigest()
 
     def _wire(self) -> None:
@@ -168,6 +178,8 @@ class OvsNetwork:
             switch, port, peer, peer_port = link.a, link.a_port, link.b, link.b_port
             if switch in self.topology.hosts:
                 switch, port, peer, peer_port = peer, peer_port, switch, port
+            if self._patched(switch, port):
+                continue
             near = self.device(switch, port)
             if peer in self.topology.hosts:
                 far = f"{near}h"
@@ -183,7 +195,9 @@ class OvsNetwork:
         for host, device in hosts.items():
             self._wire_host(host, device)
         for link in self.topology.links:
-            if link.settings.bandwidth is not None and link.a not in hosts and link.b not in hosts:
+            limited = link.settings.bandwidth is not None and link.a not in hosts and link.b not in hosts
+            if limited and self.links == "veth":
+                assert link.settings.bandwidth is not None
                 self._limit(self.device(link.a, link.a_port), link.settings.bandwidth)
                 self._limit(self.device(link.b, link.b_port), link.settings.bandwidth)
 
@@ -228,12 +242,18 @@ class OvsNetwork:
             commands += [f"other_config:datapath-id={self._numbers[switch]:016x}", f"flow_tables:1=@t{bridge}"]
             commands += ["other_config:disable-in-band=true"]
             for port in self.topology.ports(switch):
-                device = self.device(switch, port)
-                commands += ["--", "add-port", bridge, device, "--", "set", "Interface", device]
-                commands += [f"ofport_request={port}"]
+                commands += self._port_commands(switch, port)
             commands += ["--", "set-controller", bridge, f"tcp:127.0.0.1:{CONTROLLER_PORT}"]
             commands += ["--", "set", "Controller", bridge, "max_backoff=1000", "inactivity_probe=15000"]
         return commands[1:]
+
+    def _port_commands(self, switch: str, port: int) -> list[str]:
+        device = self.device(switch, port)
+        commands = ["--", "add-port", self.bridges[switch], device]
+        commands += ["--", "set", "Interface", device, f"ofport_request={port}"]
+        if self._patched(switch, port):
+            commands += ["type=patch", f"options:peer={self.device(*self.topology.peer_port(switch, port))}"]
+        return commands
 
     def _start_database(self) -> None:
         database = self.run_dir / "conf.db"
@@ -300,7 +320,11 @@ class OvsNetwork:
         link = self.topology.link(a, b)
         switch, port = (link.a, link.a_port) if self.topology.is_switch(link.a) else (link.b, link.b_port)
         device = self.device(switch, port)
-        ns.ip(self.network_namespace, [f"link set {device} {'up' if up else 'down'}"])
+        if self._patched(switch, port):
+            # A patch cannot be down, but it can be missing.
+            self._vsctl(*(self._port_commands(switch, port)[1:] if up else ("--if-exists", "del-port", device)))
+        else:
+            ns.ip(self.network_namespace, [f"link set {device} {'up' if up else 'down'}"])
 
     def kill_switches(self) -> None:
         """All switches die at once, as the process that they are."""
