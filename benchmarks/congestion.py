@@ -125,9 +125,7 @@ class Bottleneck:
         key = (number, kind)
         if key not in self._bits:
             self._bits[key] = tagger.event(SCHEMA.event(source=number, kind=kind))
-        ok = self.world.publish(
-            PUBLISHER + number, self._bits[key], bytes(BODY), {1: [number + 1]} if wanted else {}
-        )
+        ok = self.world.publish(PUBLISHER + number, self._bits[key], bytes(BODY), {1: [number + 1]} if wanted else {})
         if wanted:
             flow.matched += 1
             flow.refused += not ok

@@ -86,9 +86,7 @@ def simulate(setting: Setting, length: float, seed: int, bench: Bench) -> Trace:
             high = low + width
         wanted = Filter(SCHEMA, {"stream": ValueSet.of(stream), "level": ValueSet.interval(low, high)})
         # The fast streams reach everybody a little: one message in fifty.
-        fast = Filter(
-            SCHEMA, {"stream": ValueSet.of(client // 2 % 2), "level": ValueSet.interval(980, 999)}
-        )
+        fast = Filter(SCHEMA, {"stream": ValueSet.of(client // 2 % 2), "level": ValueSet.interval(980, 999)})
         trace.interests[client] = (tagger.filter(wanted), tagger.filter(fast))
         receivers.append((stream, low, high, client // 2 % 2))
 

@@ -86,9 +86,7 @@ def simulate(
     def link(_a: int, _b: int) -> Link:
         return Link(clock, noise, delay=rng.uniform(0.025, 0.075), wander=0.005, loss=loss)
 
-    overlay = Overlay(
-        clock, low_degree_graph(setting.brokers, setting.diameter, 3), link, processing=0.001, seed=9
-    )
+    overlay = Overlay(clock, low_degree_graph(setting.brokers, setting.diameter, 3), link, processing=0.001, seed=9)
     outcome = Outcome()
     #: (publisher, sequence) → when it was published, and who has not got it yet.
     born: dict[tuple[int, int], float] = {}

@@ -188,7 +188,7 @@ def test_range_across_the_middle_has_bits():
 
 def test_subscription_bits_leave_out_the_needless():
     tagger = TAGGERS[128]
-    wide = "stock: price > 0 or symbol = \"IBM\" and price > 0"
+    wide = 'stock: price > 0 or symbol = "IBM" and price > 0'
     subscription = parse_subscription(wide, {"stock": STOCK})
     bits = tagger.subscription(subscription)
     assert len(bits) == len(set(bits)) >= 1

@@ -62,8 +62,16 @@ HEADER = encode_header(Header(7, 1, 3, 2.0, 10))
 messages = st.one_of(
     st.integers(1, 64).flatmap(
         lambda w: st.builds(
-            c.Request, U64, U32, U64, U64, st.integers(0, 255), st.floats(0, 3600, width=32),
-            st.floats(0, 3600, width=32), st.integers(0, (1 << 8 * w) - 1), st.just(w),
+            c.Request,
+            U64,
+            U32,
+            U64,
+            U64,
+            st.integers(0, 255),
+            st.floats(0, 3600, width=32),
+            st.floats(0, 3600, width=32),
+            st.integers(0, (1 << 8 * w) - 1),
+            st.just(w),
         )
     ),
     st.builds(c.Repair, U64, U64, st.binary(max_size=50).map(lambda b: HEADER + b)),

@@ -303,9 +303,7 @@ class Receiver:
         if session is not None and session.lacks(request.epoch, request.sequence):
             # Somebody else noticed what this receiver could not: it is missing here too.
             departure = now - request.distance
-            loss = Loss(
-                request.publisher, request.epoch, request.sequence, request.bits, request.width, 0.0, departure
-            )
+            loss = Loss(request.publisher, request.epoch, request.sequence, request.bits, request.width, 0.0, departure)
             self.requests.lost(loss, now)
         self.requests.heard(request, now)
         if self.cache is not None and self.repairs is not None:

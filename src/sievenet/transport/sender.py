@@ -130,8 +130,7 @@ class Sender:
 
     def _release(self, now: float) -> list[Action]:
         return [
-            self._stamp(bits, body, now, context, flows)
-            for flows, (bits, body, context) in self.queue.release(now)
+            self._stamp(bits, body, now, context, flows) for flows, (bits, body, context) in self.queue.release(now)
         ]
 
     def _stamp(self, bits: Bits, body: bytes, now: float, context: Any, flows: tuple[Flow, ...]) -> Publish:

@@ -324,9 +324,7 @@ class Session:
             if first <= missing.last:
                 self._wait(first, missing)
 
-    def _judge(
-        self, header: Header, now: float, behind: int, count: int | None = None, *, extra: float = 0.0
-    ) -> float:
+    def _judge(self, header: Header, now: float, behind: int, count: int | None = None, *, extra: float = 0.0) -> float:
         """Decide about the last messages of a record, the newest ``behind`` below `top`; the age of the last one."""
         record, departure = header.record, header.departure
         last = header.sequence - 1

@@ -143,4 +143,3 @@ class World:
                 if receiver.requests is not None and covers_any(bits, receiver.interests)
             ]
         return found
-
