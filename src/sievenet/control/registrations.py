@@ -326,12 +326,15 @@ class _Difference:
     def add(self, match: Match, length: int, old: int, now: int, old_new: int, now_new: int) -> None:
         """A node with P and the wires new at it, before and after."""
         self._used |= now
-        out, ports, alive = self._wires.out, self._wires.ports, self._alive
+        wires, alive = self._wires, self._alive
+        owner, out, ports = wires.owner, wires.out, wires.ports
         # A switch is concerned if it has a flow here before or after and anything differs.
         either, differing = old_new | now_new, old ^ now | old_new ^ now_new
         fewer, other = (either, differing) if either.bit_count() < differing.bit_count() else (differing, either)
-        for switch in self._wires.switches(fewer):
+        while fewer:  # as `Wires.switches`, here for speed
+            switch = owner[fewer.bit_length() - 1]
             mask = out[switch]
+            fewer &= ~mask
             if not other & mask:
                 continue
             before, after = old & mask, now & mask
