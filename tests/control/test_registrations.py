@@ -29,9 +29,7 @@ class Network:
         self.wires = Wires(topology)
         self.tree = SpanningTree.shortest(topology, topology.switches[0])
         self.registrations = Registrations(7, self.wires, Routes(self.wires, self.tree))
-        self.places = [
-            (self.random.choice(topology.switches), 1000 + i) for i in range(clients)
-        ]
+        self.places = [(self.random.choice(topology.switches), 1000 + i) for i in range(clients)]
         self.leaves = [self.wires.attach(*place) for place in self.places]
         self.held = []
         self.tables = {switch: FlowTable() for switch in topology.switches}
@@ -131,9 +129,7 @@ def test_another_tree_gives_the_tables_of_that_tree(seed):
     a, b = net.random.choice(sorted(net.tree.links()))
     rest = net.topology.without(down_links=[(a, b)])
     kept = {link: 0 for link in net.tree.links() if link != (a, b)}
-    tree = nx.minimum_spanning_tree(
-        nx.Graph([(k.a, k.b, {"weight": 0 if k.id in kept else 1}) for k in rest.links])
-    )
+    tree = nx.minimum_spanning_tree(nx.Graph([(k.a, k.b, {"weight": 0 if k.id in kept else 1}) for k in rest.links]))
     assert tree.number_of_nodes() <= 6
     if tree.number_of_nodes() < 6 or not nx.is_connected(tree):
         return

@@ -76,9 +76,7 @@ class Fleet:
     def clean(self, switches: Iterable[str], scope: Callable[[Flow], bool], done: Callable[[], None]) -> None:
         """Remove all flows in scope."""
         self.board.watch(
-            Rollout(
-                self.board, [{}], expected=lambda *_: (), scope=scope, unknown=switches, done=lambda _: done()
-            )
+            Rollout(self.board, [{}], expected=lambda *_: (), scope=scope, unknown=switches, done=lambda _: done())
         )
 
     def _use(self, switch: str) -> None:

@@ -275,4 +275,3 @@ class Lane:
         if match.category != self.owner.number or not isinstance(match.cell, Dz):
             return False
         return match.cell == self._group_dz if flow.priority == TOP_PRIORITY else self._dz.covers(match.cell)
-

@@ -128,4 +128,3 @@ class Space:
                 for i in range(first, first + (1 << -gap)):
                     found.setdefault(i, []).append(count | i)
         return list(found.items())
-
