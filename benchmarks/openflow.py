@@ -128,7 +128,7 @@ async def rate(plane: OpenFlowDataPlane, switches: int, count: int, batch: int) 
 
 
 def measure_fabric(bench: Bench, report: Report) -> None:
-    sizes = bench.size([1, 1_000, 16_000], quick=[1, 20])
+    sizes = bench.size([1, 1_000, 16_000], quick=[20])
     count, flood = bench.size(2_000, quick=40), bench.size(50_000, quick=500)
     rounds = bench.size(3, quick=1)
     rows, figures = [], {}
