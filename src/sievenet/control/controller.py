@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from sievenet.content import Subscription
 from sievenet.control import signals
@@ -39,6 +39,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.fleet import Fleet
 from sievenet.control.lane import Job, Part
+from sievenet.control.leases import Leases
 from sievenet.control.ledger import Entered, Ledger, Then
 from sievenet.control.space import Space
 from sievenet.control.state import Category, Client, Entry, State
@@ -51,9 +52,6 @@ from sievenet.network import Flow, Topology, link_id
 __all__ = ["Controller"]
 
 logger = logging.getLogger(__name__)
-
-#: Seconds that a look at a lease may come late before it counts as not having listened.
-_DEAF: Final = 0.25
 
 
 class Controller:
@@ -82,6 +80,7 @@ class Controller:
         trees.mend()
         self.fleet = Fleet(topology, trees, self.spaces, config.retry, self._remember)
         self.board = self.fleet.board
+        self._leases = Leases(self.state, self.board, config, self._lease_ended)
         self._ledger = Ledger(self.state, config.snapshot)
         self._jobs: dict[Entry, Job] = {}
         self._coverers: dict[int, Coverer] = {}
@@ -122,8 +121,7 @@ class Controller:
         for number in self.state.categories:
             self._open_space(number)
         for client in self.state.clients.values():
-            client.deadline = now + self.config.lease
-            self._watch_lease(client)
+            self._leases.begin(client)
             if client.wire is not None:
                 for entry in client.entries():
                     self._register_now(entry, client.wire)
@@ -178,7 +176,12 @@ class Controller:
     def _on_written(self, error: SievenetError | None) -> None:
         batch = self._ledger.finished()
         if error is None:
-            self._cover_ahead(batch)
+            said: dict[int, list[Subscription]] = {}
+            for waiting in batch:
+                if waiting.said is not None and isinstance(waiting.command, Subscribe | Advertise):
+                    said.setdefault(waiting.command.category, []).append(waiting.said)
+            for number in said.keys() & self.state.categories.keys():
+                self._coverer(self.state.categories[number]).ahead(said[number])
         for waiting in batch:
             if error is None:
                 self._attempt(waiting)
@@ -187,16 +190,6 @@ class Controller:
         if error is None:
             for space in self.spaces.values():
                 space.pump()
-
-    def _cover_ahead(self, batch: Iterable[Entered]) -> None:
-        said: dict[int, list[Subscription]] = {}
-        for waiting in batch:
-            if waiting.said is not None and isinstance(waiting.command, Subscribe | Advertise):
-                said.setdefault(waiting.command.category, []).append(waiting.said)
-        for number, contents in said.items():
-            category = self.state.categories.get(number)
-            if category is not None:
-                self._coverer(category).ahead(contents)
 
     def _failed(self, waiting: Entered, error: SievenetError) -> None:
         if waiting.ticket is not None:
@@ -239,8 +232,7 @@ class Controller:
             return
         client = effect.client
         if isinstance(waiting.command, Join) and client is not None:
-            client.deadline = self.board.now + self.config.lease
-            self._watch_lease(client)
+            self._leases.begin(client)
         if client is None or not (effect.added or effect.removed or isinstance(waiting.command, Leave)):
             if ticket is not None:
                 self._reply(ticket, None, effect.category)
@@ -356,23 +348,9 @@ class Controller:
     def _on_renewed(self, renewed: signals.Renewed) -> None:
         client = self.state.clients.get(renewed.client)
         if client is not None:
-            client.deadline = self.board.now + self.config.lease
+            self._leases.renew(client)
 
-    def _watch_lease(self, client: Client) -> None:
-        self.board.at(client.deadline, partial(self._check_lease, client))
-
-    def _check_lease(self, client: Client) -> None:
-        if self.state.clients.get(client.name) is not client:
-            return
-        late = self.board.now - client.deadline
-        if late > min(_DEAF, self.config.lease / 2):
-            # Nobody listened (the machine slept, or was kept busy), so signs of life may still wait to be read.
-            client.deadline = self.board.now + self.config.lease
-        if client.deadline > self.board.now:
-            self._watch_lease(client)
-            return
-        client.deadline = self.board.now + self.config.retry  # if the journal is full, once more then
-        self._watch_lease(client)
+    def _lease_ended(self, client: Client) -> None:
         self.log(Leave(client.name), partial(self._expired, client.name))
 
     def _expired(self, name: str, error: SievenetError | None) -> None:
