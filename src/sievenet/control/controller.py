@@ -399,14 +399,3 @@ class Controller:
         del self.transitions[space.number]
         if ticket is not None:
             self._reply(ticket, error, report)
-
-    def wires_of(self, number: int) -> tuple[set[int], set[int]]:
-        """The wires of all who want, and of all who offer, something of a category."""
-        wanting, offering = set(), set()
-        for client in self.state.clients.values():
-            if client.wire is not None:
-                if any(e.category == number for e in client.subscriptions.values()):
-                    wanting.add(client.wire)
-                if any(e.category == number for e in client.advertisements.values()):
-                    offering.add(client.wire)
-        return wanting, offering

@@ -231,6 +231,17 @@ class State:
         self.categories[number] = category
         return category
 
+    def wires_of(self, number: int) -> tuple[set[int], set[int]]:
+        """The wires of all who want, and of all who offer, something of a category."""
+        wanting, offering = set(), set()
+        for client in self.clients.values():
+            ads, subs = client.counts.get(number, (0, 0))
+            if client.wire is not None and subs:
+                wanting.add(client.wire)
+            if client.wire is not None and ads:
+                offering.add(client.wire)
+        return wanting, offering
+
     def snapshot(self) -> list[bytes]:
         """Commands that lead to this state at once."""
         commands: list[Command] = []

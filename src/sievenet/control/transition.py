@@ -272,7 +272,7 @@ class Transition:
         self._lanes = self._old = space.lanes
         space.closed = space.held = True
         # Nobody knows which ports the old flows used: take all between any publisher and any subscriber.
-        wanting, offering = self._c.wires_of(space.number)
+        wanting, offering = self._c.state.wires_of(space.number)
         groups = self._c.config.spread
         each = len(space.lanes) // groups
         space.catch = []
