@@ -224,9 +224,8 @@ class Controller:
             self._open_space(effect.category.number)
         tickets = [] if ticket is None else [ticket]
         if effect.same is not None:
-            job = self._jobs.get(effect.same)
-            if job is not None:
-                job.tickets += tickets
+            if effect.same in self._jobs:
+                self._jobs[effect.same].tickets += tickets
             elif ticket is not None:
                 self._reply(ticket)
             return
