@@ -44,6 +44,8 @@ METHODS: Final = ("RI", "EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "SI+ASI",
 RECTANGLES: Final = (2, 4, 8, 16, 32, 64)
 #: Subsets of more dimensions than this are not all tried.
 _MAX_BRS: Final = 8
+#: Rectangles around clusters by all attributes, for greedy bits.
+_ALL: Final = 16
 #: Bits of split points on an adaptive axis.
 _SPLIT_BITS: Final = 8
 #: Bins of the histograms that they come from.
@@ -118,7 +120,7 @@ class Search:
         """Search."""
         self._start = self.clock()
         complete = True
-        for stage in (self._regular, self._ranked, self._greedy, self._indexed, self._every_subset, self._greedy_bits):
+        for stage in (self._regular, self._ranked, self._greedy, self._indexed, self._greedy_bits, self._every_subset):
             for _ in stage():
                 if self.clock() - self._start > self.seconds:
                     complete = False
@@ -189,7 +191,11 @@ class Search:
         different: dict[int, Tried] = {}
         for each in sorted(self.tried, key=lambda t: t.fpr):
             different.setdefault(each.rectangles, each)
-        for each in list(different.values())[:3]:
+        bases = list(different.values())[:2]
+        if "SI" in self.methods:
+            # Clusters by all attributes: here each rectangle has dimensions of its own.
+            bases[:0] = self._judged([self._selective("RI", self._names, _ALL)])
+        for each in bases:
             base = "GB+SI" if each.rectangles > 1 else "GB+RI"
             judge = self.judge
             self._judged([(base, greedy_bits(each.plan, judge.batch, judge.interests), each.rectangles)])
