@@ -89,7 +89,7 @@ class OpenFlowConfig(_Settings, frozen=True):
     #: How switches of "ovs" are joined: "veth" (as by cables) or "patch" (inside Open vSwitch: faster, no bandwidth).
     links: Literal["veth", "patch"] = "veth"
     #: Seconds that a switch may be without a connection before it counts as down.
-    grace: Seconds = 1.0
+    grace: Seconds = 3.0
     #: Seconds between looks at whether somebody else has changed a table.
     audit: Seconds = 1.0
 

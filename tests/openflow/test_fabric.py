@@ -117,9 +117,9 @@ def network_of(daemon):
 
 
 @asynccontextmanager
-async def under_traffic(folder):
+async def under_traffic(folder, **changes):
     async with (
-        fabric(folder) as daemon,
+        fabric(folder, **changes) as daemon,
         sievenet.connect(daemon.url, name="pub", host="h1") as publisher,
         sievenet.connect(daemon.url, name="sub", host="h3") as subscriber,
     ):
@@ -255,7 +255,8 @@ def test_control_connection_cut(folder):
     """The switch goes on forwarding; once it is back, changes reach it again."""
 
     async def main():
-        async with under_traffic(folder) as (daemon, traffic):
+        # Longer than Open vSwitch waits before it connects again.
+        async with under_traffic(folder, openflow__grace=10.0) as (daemon, traffic):
             plane = daemon.plane
             switch = plane.topology.attachment("h1").switch
             first = traffic.sent

@@ -338,7 +338,7 @@ class OvsNetwork:
         """Where the switches' process can be asked."""
         return self.run_dir / f"ovs-vswitchd.{self._pid('ovs-vswitchd')}.ctl"
 
-    def plane(self, *, secret: bytes | None = None, grace: float = 1.0, audit: float = 1.0) -> OpenFlowDataPlane:
+    def plane(self, *, secret: bytes | None = None, grace: float = 3.0, audit: float = 1.0) -> OpenFlowDataPlane:
         """A controller for this network; to be started on `controller_socket`."""
         return OpenFlowDataPlane(
             self.topology,

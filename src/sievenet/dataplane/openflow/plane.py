@@ -79,7 +79,7 @@ class OpenFlowDataPlane:
         rounds: Rounds | None = None,
         secret: bytes | None = None,
         ack_timeout: float = 5.0,
-        grace: float = 1.0,
+        grace: float = 3.0,
         audit: float = 1.0,
         mtu: int = 1500,
     ) -> None:
