@@ -40,12 +40,8 @@ __all__ = ["up"]
     help="What forwards: software switches in this process, Open vSwitch on this machine (root), or OpenFlow switches "
     "that connect to us. Default: embedded.",
 )
-@click.option(
-    "--listen", metavar="ADDRESS:PORT", help="With openflow, where switches connect. Default: 127.0.0.1:6653"
-)
-@click.option(
-    "--switches", type=click.IntRange(min=1), help="With openflow, how many switches to wait for. Default: 1"
-)
+@click.option("--listen", metavar="ADDRESS:PORT", help="With openflow, where switches connect. Default: 127.0.0.1:6653")
+@click.option("--switches", type=click.IntRange(min=1), help="With openflow, how many switches to wait for. Default: 1")
 @click.option("--name", "network", metavar="NAME", help="With ovs, what its namespaces are called. Default: sievenet.")
 @click.option("--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Register this schema; may be repeated.")
 @click.option("--sample", "sample_name", metavar="NAME", help="Run a sample workload: stock.")
