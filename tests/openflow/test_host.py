@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from sievenet.cli.host import host
 from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane.openflow.buffers import enlarge
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network import parse_topology
@@ -62,3 +63,16 @@ def test_what_is_not_there():
         OvsNetwork(parse_topology("line,switches=1"), "a name that is too long for a device")
     with pytest.raises(InvalidInput):
         OvsNetwork(parse_topology("line,switches=1"), "x").host_namespace("h9")
+
+
+@pytest.mark.root
+def test_buffers_of_another_process():
+    code = "import socket, sys\ns = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n"
+    code += "print(flush=True)\nsys.stdin.read()\n"
+    code += "print(s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.readline()
+        assert enlarge(process.pid) == 1
+        assert int(process.communicate("")[0]) >= 16 << 20

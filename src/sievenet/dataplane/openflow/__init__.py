@@ -2,7 +2,7 @@
 
 Bytes: `numbers` (what the standard calls things), `messages`, `oxm` (matches and actions), `statistics`.  Meaning:
 `pipeline` says which entries of a switch our flows are.  Talking: `connection` (no I/O), `channel` (one switch),
-`plane` (all of them, as a `DataPlane`).  Open vSwitch on this machine: `namespaces`, `ovs`.  May import what
+`handle` and `plane` (all of them, as a `DataPlane`).  Open vSwitch on this machine: `namespaces`, `ovs`.  May import what
 `dataplane` may; importing it opens nothing.
 """
 

@@ -23,7 +23,6 @@ stopped meanwhile.  A network that is not the wanted one, or half dead, is remov
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import shutil
@@ -36,6 +35,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from sievenet.dataplane.openflow import namespaces as ns
+from sievenet.dataplane.openflow.buffers import enlarge
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.dataplane.openflow.settling import Rounds
 from sievenet.errors import InvalidInput, Unavailable
@@ -47,13 +47,10 @@ __all__ = ["MTU", "Links", "OvsNetwork"]
 MTU: Final = 9000
 #: The port that OpenFlow controllers listen on.
 CONTROLLER_PORT: Final = 6653
-#: Bytes that may wait for a switch at each of its ports; the system's default holds some two hundred packets.
-_PORT_BUFFER: Final = 16 << 20
 _SCHEMA: Final = "/usr/share/openvswitch/vswitch.ovsschema"
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
 #: Of every host: content is addressed to nobody in particular, so that a packet fits any host as it is.
 _MAC: Final = "02:53:56:00:00:01"
-_PIDFD_GETFD: Final = 438
 _WAIT: Final = 10.0
 
 
@@ -282,27 +279,10 @@ class OvsNetwork:
         ns.run("ovs-vsctl", self._db, "--timeout=30", *commands)
 
     def enlarge_buffers(self) -> None:
-        """Give the switches' sockets room for bursts.
-
-        The alternative is a setting of the whole system; this touches nobody else.
-        """
+        """Give the switches' sockets room for bursts."""
         pid = self._pid("ovs-vswitchd")
-        if pid is None:
-            return
-        handle = os.pidfd_open(pid)
-        try:
-            for entry in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
-                        continue
-                    copy = ctypes.CDLL(None).syscall(_PIDFD_GETFD, handle, int(entry), 0)
-                    if copy >= 0:
-                        with socket.socket(fileno=copy) as sock:
-                            if sock.family == socket.AF_PACKET:
-                                force = getattr(socket, "SO_RCVBUFFORCE", 33)
-                                sock.setsockopt(socket.SOL_SOCKET, force, _PORT_BUFFER)
-        finally:
-            os.close(handle)
+        if pid is not None:
+            enlarge(pid)
 
     # -- failing on purpose --------------------------------------------------------------------------
 
