@@ -1,9 +1,9 @@
 """Real OpenFlow switches as a data plane: our own codec and driver, and networks of Open vSwitch.
 
 Bytes: `numbers` (what the standard calls things), `messages`, `oxm` (matches and actions), `statistics`.  Meaning:
-`pipeline` says which entries of a switch our flows are.  Talking: `connection` (no I/O), `channel` (one switch),
-`handle` and `plane` (all of them, as a `DataPlane`).  Open vSwitch on this machine: `namespaces`, `ovs`.  May import what
-`dataplane` may; importing it opens nothing.
+`pipeline` says which entries of a switch our flows are.  Talking: `connection` (no I/O), `channel` (its socket),
+`handle` (one switch), `plane` (all of them, as a `DataPlane`), `settling`, `discovery`.  Open vSwitch on this machine:
+`namespaces`, `buffers`, `ovs`.  May import what `dataplane` may; importing it opens nothing.
 """
 
 from __future__ import annotations

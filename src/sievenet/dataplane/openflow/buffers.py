@@ -1,8 +1,8 @@
 """Room for bursts in the sockets of another process.
 
 Open vSwitch reads each of its ports through a packet socket with the system's default buffer, which holds some two
-hundred packets.  The default is a setting of the whole system; the buffer of one socket is not, and root may take a copy of
-another process's descriptor (`pidfd_getfd`), which is the same socket.
+hundred packets.  The default is a setting of the whole system; the buffer of one socket is not, and root may take a
+copy of another process's descriptor (`pidfd_getfd`), which is the same socket.
 """
 
 from __future__ import annotations
