@@ -1,4 +1,4 @@
-"""Congestion control over narrow links: load ramp, bandwidth steps, fairness, sharing with TCP, 760 clients.
+"""Congestion control over narrow links: ramps, steps, fairness, sharing with TCP, 760 clients.
 
 The source's settings in virtual time with the real protocol: two brokers with a bottleneck between them (10 ms, a
 drop-tail queue of 60 packets), a publication record of 2, messages of some 300 bytes; TCP is a NewReno in the simulator

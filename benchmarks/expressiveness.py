@@ -7,6 +7,7 @@ entries add.  Choices are made on a sample, rates are true ones over all events 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -60,11 +61,11 @@ class Setting:
         )
 
     def by_size(self, tried: Sequence[Tried], name: str) -> list[float]:
-        """The true rate of the best candidate of a name for each number of dimensions; 1 first."""
+        """The true rate of the best candidate of a name for each number of dimensions; none where none was tried."""
         found = []
         for size in range(1, len(self.schema.attributes) + 1):
-            best = min((t for t in tried if t.name == name and len(t.dimensions) == size), key=lambda t: t.fpr)
-            found.append(self.rate(best.plan))
+            same = [t for t in tried if t.name == name and len(t.dimensions) == size]
+            found.append(self.rate(min(same, key=lambda t: t.fpr).plan) if same else math.nan)
         return found
 
 
@@ -193,8 +194,7 @@ def _numbers(bench: Bench, report: Report, setting: Setting, found: Found) -> No
             for dims in random_sets(list(setting.schema.positions))
         ]
         counts = [1, 2, 4, 8, 16, 32]
-        chosen = found.of("GS")
-        assert chosen is not None
+        chosen = found.of("GS") or found.best
         every = tuple(setting.schema.positions)
         boxes = {
             "SI, all dimensions": [_selective(setting, every, n) for n in counts],
