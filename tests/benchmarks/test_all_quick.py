@@ -15,7 +15,7 @@ def marked(entry):
     return pytest.param(entry, marks=[pytest.mark.spark] if entry.name in NEEDS_SPARK else [], id=entry.name)
 
 
-@pytest.mark.parametrize("entry", map(marked, discover()))
+@pytest.mark.parametrize("entry", [marked(each) for each in discover()])
 def test_quick_run(entry):
     result = CliRunner().invoke(main, [entry.name, "--quick"], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
