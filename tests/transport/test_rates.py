@@ -90,11 +90,11 @@ def test_max_min(demands, total):
 
 
 def feedback(subscriber, *wishes, publisher=P, sent=0.0):
-    return Feedback(subscriber, publisher, sent, tuple(FlowRequest(bits, 2, quota) for bits, quota in wishes))
+    return Feedback(subscriber, publisher, sent, tuple(FlowRequest(bits, 16, quota) for bits, quota in wishes))
 
 
 def test_flow_table_merges_by_covering():
-    table = FlowTable(P)
+    table = FlowTable(P, width=16)
     table.feedback(feedback(1, (0b11, 100.0)), 1.0)
     table.feedback(feedback(2, (0b11, 200.0)), 1.0)  # looser, same filter
     table.feedback(feedback(3, (0b111, 150.0)), 1.0)  # covered by a tighter flow
@@ -110,7 +110,7 @@ def test_flow_table_merges_by_covering():
 
 
 def test_flow_table_is_bounded_and_expires():
-    table = FlowTable(P, limit=3, timeout=5.0)
+    table = FlowTable(P, width=16, limit=3, timeout=5.0)
     for i in range(6):
         table.feedback(feedback(i + 1, (1 << i, 10.0)), float(i))
     assert len(table.flows) == 3
@@ -122,7 +122,7 @@ def test_flow_table_is_bounded_and_expires():
 
 
 def test_absurd_feedback_is_counted():
-    table = FlowTable(P)
+    table = FlowTable(P, width=16)
     table.feedback(feedback(1, (1, 10.0), publisher=5), 0.0)
     table.feedback(feedback(0, (1, 10.0)), 0.0)
     table.feedback(feedback(1, (1, 0.0)), 0.0)
@@ -130,7 +130,7 @@ def test_absurd_feedback_is_counted():
 
 
 def test_queue_keeps_order_within_flows_and_lets_others_pass():
-    table = FlowTable(P)
+    table = FlowTable(P, width=16)
     table.feedback(feedback(1, (0b01, 10.0)), 0.0)
     table.feedback(feedback(2, (0b10, 1000.0)), 0.0)
     queue = SendQueue(table, 100)

@@ -116,8 +116,8 @@ def test_repair_fills_in_order_when_lost_is_held():
     assert (numbers(released), len(losses)) == ([], 1)
     assert numbers(s.repaired(header(2, 1.05), None, 1.5)) == [2, 3]
     assert s.repaired(header(2, 1.05), None, 1.6) == []
-    assert s.has(1, 2)
-    assert not s.has(1, 9)
+    assert not s.lacks(1, 2)
+    assert not s.lacks(1, 9)
 
 
 def test_abandoned_loss_lets_go():

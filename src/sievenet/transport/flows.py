@@ -61,8 +61,10 @@ class Flow(msgspec.Struct):
 class FlowTable:
     """The flows of one publisher."""
 
-    def __init__(self, publisher: int, *, limit: int = 1024, timeout: float = 10.0) -> None:
+    def __init__(self, publisher: int, *, width: int, limit: int = 1024, timeout: float = 10.0) -> None:
         self._publisher = publisher
+        #: Of bits, in bytes: wishes about bits of another width mean nothing.
+        self._width = width
         self._limit, self._timeout = limit, timeout
         self.flows: list[Flow] = []
         #: Changes with every flow that comes or goes.
@@ -77,7 +79,7 @@ class FlowTable:
         self.feedbacks += 1
         delay = now - message.sent
         for wish in message.flows:
-            if not wish.quota > 0:
+            if not wish.quota > 0 or wish.width != self._width:
                 self.absurd += 1
             else:
                 self._wish(wish.bits, message.subscriber, wish.quota, delay if abs(delay) < _MAX_DELAY else 0.0, now)

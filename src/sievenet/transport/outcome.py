@@ -9,7 +9,7 @@ import msgspec
 from sievenet.transport.bloom import Bits
 from sievenet.transport.wire import Header
 
-__all__ = ["Limits", "Loss", "Released", "SessionCounts"]
+__all__ = ["Limits", "Loss", "Missing", "Released", "SessionCounts"]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -40,6 +40,24 @@ class Loss(msgspec.Struct, frozen=True):
     believed: bool = True
 
 
+class Missing(msgspec.Struct):
+    """A wanted message, or an unknown stretch, that is still waited for."""
+
+    deadline: float
+    bits: Bits
+    width: int
+    age: float
+    departure: float
+    #: Last message of an unknown stretch, -1 if this is one message that a record showed to be wanted.
+    last: int = -1
+    #: Reported lost; still in the way only if held for repair.
+    lost: bool = False
+
+    def loss(self, publisher: int, epoch: int, sequence: int, *, believed: bool) -> Loss:
+        """It did not come."""
+        return Loss(publisher, epoch, sequence, self.bits, self.width, self.age, self.departure, believed)
+
+
 class Released(msgspec.Struct, frozen=True):
     """A message for the application."""
 
@@ -66,3 +84,8 @@ class SessionCounts(msgspec.Struct):
     absurd: int = 0
     stale: int = 0
     restarts: int = 0
+
+    def dropped(self) -> dict[str, int]:
+        """What was not delivered, and other oddities, as far as there were any."""
+        names = ("duplicates", "late_dropped", "overflows", "absurd", "stale", "restarts")
+        return {name: value for name in names if (value := getattr(self, name))}

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -27,8 +29,8 @@ from sievenet.transport.doubt import Doubt
 from sievenet.transport.latch import DelayModel
 from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.rates import RateSession
-from sievenet.transport.repairs import RepairCounts, Repairs
-from sievenet.transport.requests import RequestCounts, Requests
+from sievenet.transport.repairs import Repairs
+from sievenet.transport.requests import Requests
 from sievenet.transport.session import Limits, Loss, Released, Session, SessionCounts
 from sievenet.transport.statistics import ReceiverStatistics
 from sievenet.transport.wire import Header, Kind, decode_header, kind_of
@@ -40,8 +42,16 @@ _SESSIONS: Final = 1024
 _IDLE: Final = 120.0
 _WHOLE: Final = (0,)
 
+#: Width in bytes → the bits of something in that width.
+Encoding = Callable[[int], tuple[Bits, ...]]
+
 #: Body → what the application gets, or None if it is not wanted after all.
 Decoder = Callable[[Header, bytes], Any]
+
+
+def _encoding(bits: tuple[Bits, ...] | Encoding) -> Encoding:
+    """Widths come from outside, but there are no more than 64 of them."""
+    return (lambda _width: bits) if isinstance(bits, tuple) else lru_cache(maxsize=None)(bits)
 
 
 class Receiver:
@@ -50,24 +60,27 @@ class Receiver:
     def __init__(
         self,
         me: int,
-        interests: tuple[Bits, ...],
+        interests: tuple[Bits, ...] | Encoding,
         *,
         order: Order | None = None,
         recover: Recover | None = None,
         rate: RateControl | None = None,
         width: int = 128,
-        flow_bits: tuple[Bits, ...] = (),
+        flow_bits: tuple[Bits, ...] | Encoding = (),
         decode_item: Decoder | None = None,
         rng: Random | None = None,
         sessions: int = _SESSIONS,
         idle: float = _IDLE,
     ) -> None:
         self.me = me
-        self.interests = interests
-        #: Bits that name this subscription's flows to publishers, one per filter.
-        self._flow_bits = flow_bits or interests
-        self._order, self._recover, self._rate = order, recover, rate
+        #: What is wanted, and what names this subscription's flows to publishers: bits of the width that they use.
+        self._wanted = _encoding(interests)
+        self._flows = _encoding(flow_bits) if flow_bits else self._wanted
         self._width = width // 8
+        self.interests = self._wanted(self._width)
+        #: When the subscription stood; until that is said, nothing is due that left before the first message.
+        self.since = inf
+        self._order, self._recover, self._rate = order, recover, rate
         self._decode: Decoder = decode_item or (lambda _header, body: body)
         self._rng = rng or Random(me)
         self._limit, self._idle = sessions, idle
@@ -83,8 +96,8 @@ class Receiver:
         self._timers: list[tuple[float, int]] = []
         self._set: dict[int, float] = {}
         self._sweep = 0.0
-        #: Echoes under way for the sake of distances: publisher → when sent.
-        self._greeted: OrderedDict[int, float] = OrderedDict()
+        #: What came of sessions that had to go.
+        self._spilt: list[Action] = []
 
     # -- what comes -----------------------------------------------------------------------
 
@@ -110,14 +123,15 @@ class Receiver:
             self.dropped["unwanted"] += 1
             return []
         publisher = header.publisher
-        session = self._session(publisher, now)
+        session = self._session(publisher, header.record.width, now)
         before = self.counts.received
         epoch = session.epoch
-        greeting = self._greet(publisher, now) if epoch < 0 and self.requests is not None else []
         released = session.arrive(header, item, now)
         if self.requests is not None:
-            if epoch != session.epoch and epoch >= 0:
-                self.requests.forget(publisher)
+            if epoch < 0:
+                self._spilt += self._greet(publisher, now)
+            elif epoch != session.epoch:
+                self._spilt += self._given_up(self.requests.forget(publisher), now)
             self.requests.found((publisher, header.epoch, header.sequence), now)
         if self.counts.received != before:
             if self.cache is not None:
@@ -125,17 +139,18 @@ class Receiver:
             if self._rate is not None:
                 self._rates[publisher].received(header, len(data), session.uncovered, now, tuple(matched))
         self._watch(publisher, session)
-        if not session.expired_by(now) and not greeting:
+        if not session.expired_by(now) and not self._spilt:
             return self._deliver(released)
-        return [*self._deliver(released), *greeting, *self._expire_session(publisher, now)]
+        return [*self._spill(), *self._deliver(released), *self._expire_session(publisher, now)]
 
     def digest(self, header: Header, now: float) -> list[Action]:
         """A publisher's digest."""
-        session = self._session(header.publisher, now)
-        greeting = self._greet(header.publisher, now) if session.epoch < 0 and self.requests is not None else []
+        session = self._session(header.publisher, header.record.width, now)
+        if session.epoch < 0 and self.requests is not None:
+            self._spilt += self._greet(header.publisher, now)
         released = session.digest(header, now)
         self._watch(header.publisher, session)
-        return [*self._deliver(released), *greeting]
+        return [*self._spill(), *self._deliver(released)]
 
     def control(self, data: bytes, now: float) -> list[Action]:
         """What peers and publishers say."""
@@ -201,12 +216,9 @@ class Receiver:
 
     def _greet(self, publisher: int, now: float) -> list[Action]:
         """An echo to a new publisher: timers of requests are in units of its distance."""
-        if self._rate is not None:
+        if self._rate is not None or self.requests is None:
             return []  # rate control asks itself
-        self._greeted[publisher] = now
-        if len(self._greeted) > _SESSIONS:
-            self._greeted.popitem(last=False)
-        return [Send(Channel.PUBLISHER, publisher, 0, encode(Echo(self.me, publisher, now)))]
+        return [Send(Channel.PUBLISHER, publisher, 0, encode(self.requests.greet(publisher, now)))]
 
     def _echoed(self, echo: Echo, now: float) -> None:
         rates = self._rates.get(echo.publisher)
@@ -214,44 +226,51 @@ class Receiver:
             rates.echoed(echo, now)
             if self.requests is not None:
                 self.requests.hint(echo.publisher, rates.round_trip)
-        elif self._greeted.pop(echo.publisher, None) == echo.sent and self.requests is not None:
-            self.requests.hint(echo.publisher, now - echo.sent)
-        else:
+        elif self.requests is None or not self.requests.echoed(echo, now):
             self.dropped["unknown publisher"] += 1
 
-    def _session(self, publisher: int, now: float) -> Session:
+    def _spill(self) -> list[Action]:
+        spilt, self._spilt = self._spilt, []
+        return spilt
+
+    def _session(self, publisher: int, width: int, now: float) -> Session:
         session = self._sessions.get(publisher)
         if session is not None:
+            if session.width != width:  # it restarted with other settings
+                session.width, session.interests = width, self._wanted(width or self._width)
             return session
         order, recover = self._order, self._recover
+        interests = self._wanted(width or self._width)
         session = self._sessions[publisher] = Session(
             publisher,
-            self.interests,
+            interests,
             DelayModel(order.p_late, order.samples) if order else DelayModel(Order().p_late),
             order=order is not None,
             late=order.late if order else "deliver",
             hold_lost=order is not None and recover is not None and order.hold_for_repair,
             limits=order.limits if order else Limits(),
-            doubt=Doubt(self.interests) if self._rate is not None else None,
+            doubt=Doubt(interests) if self._rate is not None else None,
             counts=self.counts,
+            since=self.since,
+            width=width,
         )
         if self._rate is not None:
-            self._rates[publisher] = RateSession(
-                self.me, publisher, self._flow_bits, self._width, self._rate, self._rng
-            )
+            width = width or self._width
+            self._rates[publisher] = RateSession(self.me, publisher, self._flows(width), width, self._rate, self._rng)
         if len(self._sessions) > self._limit:
             oldest = min(self._sessions, key=lambda each: self._sessions[each].touched if each != publisher else now)
             self.dropped["sessions"] += 1
-            self._drop(oldest, now)
+            self._spilt += self._drop(oldest, now)
         return session
 
     def _drop(self, publisher: int, now: float) -> list[Action]:
         session = self._sessions.pop(publisher)
         self._rates.pop(publisher, None)
         self._set.pop(publisher, None)
-        if self.requests is not None:
-            self.requests.forget(publisher)
-        return self._deliver(session.close(now))
+        # Should it be heard again, what is from before counts as had.
+        self.since = max(self.since, session.touched)
+        actions = self._deliver(session.close(now))
+        return actions if self.requests is None else actions + self._given_up(self.requests.forget(publisher), now)
 
     def _forget_idle(self, now: float) -> list[Action]:
         self._sweep = now + self._idle / 4
@@ -296,7 +315,8 @@ class Receiver:
         ]
 
     def _asked(self, request: Request, now: float) -> list[Action]:
-        if self.requests is None or request.requester == self.me or not covers_any(request.bits, self.interests):
+        wanted = self._wanted(request.width)
+        if self.requests is None or request.requester == self.me or not covers_any(request.bits, wanted):
             self.dropped["not for me"] += 1
             return []
         session = self._sessions.get(request.publisher)
@@ -360,24 +380,9 @@ class Receiver:
                 actions += self._deliver(session.abandon(loss.epoch, loss.sequence, now))
         return actions
 
-    @property
-    def request_counts(self) -> RequestCounts:
-        """What asking came to."""
-        return self.requests.counts if self.requests is not None else RequestCounts()
-
-    @property
-    def repair_counts(self) -> RepairCounts:
-        """What answering came to."""
-        return self.repairs.counts if self.repairs is not None else RepairCounts()
-
     def statistics(self) -> ReceiverStatistics:
         """What was done since the subscription began."""
-        counts = self.counts
-        rates = list(self._rates.values())
-        dropped = dict(self.dropped)
-        for name in ("duplicates", "late_dropped", "overflows", "absurd", "stale", "restarts"):
-            if value := getattr(counts, name):
-                dropped[name] = value
+        counts, rates = self.counts, list(self._rates.values())
         return ReceiverStatistics(
             delivered=self.delivered,
             held=counts.held,
@@ -388,7 +393,7 @@ class Receiver:
             recovered=self.recovered,
             gaps=self.gaps,
             rate=sum(each.rate for each in rates) if rates else None,
-            allowed=min((each.allowed for each in rates), default=None) if rates else None,
+            allowed=min((each.allowed for each in rates), default=None),
             sessions=len(self._sessions),
-            dropped=dropped,
+            dropped=dict(self.dropped) | counts.dropped(),
         )

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from sievenet.transport.control import Gone, Request
+from sievenet.transport.control import Echo, Gone, Request
 from sievenet.transport.options import Recover
 from sievenet.transport.session import Loss
 from sievenet.transport.timers import AdaptiveTimer
@@ -77,6 +77,8 @@ class Requests:
         self._due: list[tuple[float, Key]] = []
         #: publisher → smoothed time from asking to repair.
         self._answers: OrderedDict[int, float] = OrderedDict()
+        #: Echoes under way: publisher → when sent.
+        self._greeted: OrderedDict[int, float] = OrderedDict()
 
     def distance(self, publisher: int) -> float:
         """Seconds to those who answer for a publisher."""
@@ -87,6 +89,21 @@ class Requests:
         """A round trip to a publisher was measured otherwise."""
         if publisher not in self._answers:
             self._learn(publisher, round_trip)
+
+    def greet(self, publisher: int, now: float) -> Echo:
+        """Ask a new publisher how far away it is."""
+        self._greeted[publisher] = now
+        if len(self._greeted) > _PUBLISHERS:
+            self._greeted.popitem(last=False)
+        return Echo(self._me, publisher, now)
+
+    def echoed(self, echo: Echo, now: float) -> bool:
+        """A publisher answers an echo; False if none was sent."""
+        if self._greeted.get(echo.publisher) != echo.sent:
+            return False
+        del self._greeted[echo.publisher]
+        self.hint(echo.publisher, now - echo.sent)
+        return True
 
     def __len__(self) -> int:
         return len(self._wants)

@@ -29,6 +29,8 @@ __all__ = ["Sender", "SenderStatistics"]
 
 #: Echoes answered per second at most.
 _ECHOES: Final = 1000
+#: Digests after the last message.
+_REMINDERS: Final = 6
 
 
 class Sender:
@@ -43,6 +45,8 @@ class Sender:
             raise InvalidInput(expected="an epoch of 32 bits", got=epoch)
         self.epoch = epoch
         self._width = options.width // 8
+        #: Even without entries a record tells its width, by which receivers speak of flows.
+        self._empty = Record(self._width, 0, b"")
         self._next = 0
         self._last = -1.0
         #: Entries of the record, newest first; as many as a record or a digest needs.
@@ -50,10 +54,10 @@ class Sender:
         self._entries: deque[bytes] = deque(maxlen=max(need, 1))
         self._log = Log(options.log, options.log_bytes)
         self._repairs = Repairs(publisher, rng or Random(publisher), publisher=True)
-        self.table = FlowTable(publisher, limit=options.flows, timeout=options.flow_timeout)
+        self.table = FlowTable(publisher, width=self._width, limit=options.flows, timeout=options.flow_timeout)
         self.queue = SendQueue(self.table, options.queue)
         #: Messages since the last digest and in the one before it, and when the next is due.
-        self._fresh = self._told = 0
+        self._fresh = self._told = self._quiet = 0
         self._digest_due: float | None = None
         self._rate = 0.0
         self._window: tuple[float, int] = (0.0, 0)
@@ -157,25 +161,31 @@ class Sender:
             self._log.keep(sequence, data)
         if options.digest:
             self._fresh += 1
-            if self._digest_due is None:
-                self._digest_due = now + options.digest
+            if self._digest_due is None or self._quiet > 1:
+                self._digest_due, self._quiet = now + options.digest, 0
         return Publish(bits, sequence, data, context)
 
     def _record(self, count: int) -> Record:
         count = min(count, len(self._entries))
         if not count:
-            return Record(0, 0, b"")
+            return self._empty
         entries = self._entries
         return Record(self._width, count, b"".join([entries[i] for i in range(count)]))
 
     def _digest(self, now: float) -> Send:
-        """Describe what was published since the digest before the last: one lost digest does no harm."""
+        """Describe what was published since the digest before the last: one lost digest does no harm.
+
+        While nothing is published the last ones are told again, half as often each time, and then no more: whoever
+        lost the last messages, and some digests too, still hears of them.
+        """
         count = min(self._fresh + self._told, MAX_DIGEST)
         previous = int((now - self._last) * 1e6)
         header = Header(self.publisher, self.epoch, self._next, now, previous, self._record(count), None, digest=True)
-        # Goes on until one digest has told nothing new: then everything was told twice.
-        self._digest_due = now + (self.options.digest or 0.0) if self._fresh else None
-        self._told, self._fresh = self._fresh, 0
+        self._quiet = 0 if self._fresh else self._quiet + 1
+        pause = (self.options.digest or 0.0) * (1 << max(0, self._quiet - 1))
+        self._digest_due = now + pause if self._quiet < _REMINDERS else None
+        if self._fresh:
+            self._told, self._fresh = self._fresh, 0
         self.digests += 1
         return Send(Channel.DIGEST, self.publisher, 0, encode_header(header))
 

@@ -25,14 +25,13 @@ forged header cannot silence a publisher. A publisher that restarts has a higher
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from math import inf
 from typing import Any, Final
-
-import msgspec
 
 from sievenet.transport.bloom import Bits
 from sievenet.transport.doubt import Doubt
 from sievenet.transport.latch import Latch
-from sievenet.transport.outcome import Limits, Loss, Released, SessionCounts
+from sievenet.transport.outcome import Limits, Loss, Missing, Released, SessionCounts
 from sievenet.transport.wire import Header
 
 __all__ = ["Limits", "Loss", "Released", "Session", "SessionCounts"]
@@ -42,18 +41,6 @@ _REACH: Final = 2048
 _FULL: Final = (1 << _REACH) - 1
 #: A jump beyond this needs a second message to be believed.
 MAX_JUMP: Final = 1 << 20
-
-
-class _Missing(msgspec.Struct):
-    deadline: float
-    bits: Bits
-    width: int
-    age: float
-    departure: float
-    #: Last message of an unknown stretch, -1 if this is one message that a record showed to be wanted.
-    last: int = -1
-    #: Reported lost; still in the way only if held for repair.
-    lost: bool = False
 
 
 class Session:
@@ -71,10 +58,15 @@ class Session:
         limits: Limits | None = None,
         doubt: Doubt | None = None,
         counts: SessionCounts | None = None,
+        since: float = inf,
+        width: int = 0,
     ) -> None:
         self.publisher = publisher
         self.model = model
-        self.interests = interests
+        #: What is wanted, in bits of ``width`` bytes as the publisher's record has them.
+        self.interests, self.width = interests, width
+        #: When the subscription stood: what left after that is due here, even if nothing has come yet.
+        self._since = since
         self.order = order
         self.hold_lost = hold_lost
         self.counts = counts if counts is not None else SessionCounts()
@@ -93,7 +85,7 @@ class Session:
         self._newest = -1
         self._probe = -1
         #: What is waited for: a message by its number, an unknown stretch by its first.
-        self._missing: dict[int, _Missing] = {}
+        self._missing: dict[int, Missing] = {}
         self._due: list[tuple[float, int]] = []
         #: Numbers of `_missing` (and of some that are missing no more) that hold back what is above them.
         self._barriers: list[int] = []
@@ -150,6 +142,10 @@ class Session:
             self.counts.restarts += self.top >= 0
             self.epoch, self.top, self.released, self._newest = header.epoch, last, -1, -1
             self._seen, self._judged, self.touched = 0, _FULL, now
+            due = header.record.younger(header.previous, now - self._since)
+            if due:
+                self._judged = _FULL & ~((1 << due) - 1)
+                self._judge(header, now, 0, due, extra=self.model.bound())
             return flushed
         if header.epoch != self.epoch or not -MAX_JUMP <= last - self.top <= MAX_JUMP:
             self.counts.stale += 1
@@ -184,11 +180,6 @@ class Session:
             self._judge(header, now, behind + 1)
         return self._enter(header, item, now, repair=True)
 
-    def has(self, epoch: int, sequence: int) -> bool:
-        """Whether a message has come."""
-        behind = self.top - sequence
-        return epoch == self.epoch and 0 <= behind < _REACH and bool(self._seen >> behind & 1)
-
     def lacks(self, epoch: int, sequence: int) -> bool:
         """Whether a message should have come and has not."""
         behind = self.top - sequence
@@ -222,18 +213,8 @@ class Session:
                     del self._missing[sequence]
                 continue
             self.counts.losses += 1
-            losses.append(
-                Loss(
-                    self.publisher,
-                    self.epoch,
-                    sequence,
-                    missing.bits,
-                    missing.width,
-                    missing.age,
-                    missing.departure,
-                    self._doubt is None or self._doubt.believe(),
-                )
-            )
+            believed = self._doubt is None or self._doubt.believe()
+            losses.append(missing.loss(self.publisher, self.epoch, sequence, believed=believed))
             if self.hold_lost:
                 missing.lost = True
             else:
@@ -276,6 +257,8 @@ class Session:
             self.counts.restarts += 1
             flushed = self.close(now)
         self._begin(header, now)
+        if self._missing:
+            return [*flushed, *self._enter(header, item, now)]
         return [*flushed, Released(header, item)]
 
     def _begin(self, header: Header, now: float) -> None:
@@ -284,14 +267,22 @@ class Session:
         self.top = self.released = self._newest = header.sequence
         self._departure, self._arrival = header.departure, now
         self._seen = 1
-        # What was published before this message may be from before the subscription: it is not missed.
+        # What was published before this message may be from before the subscription: then it is not missed.
         self._judged = _FULL
         self._probe = -1
+        due = header.record.younger(header.previous, now - self._since)
+        if due:
+            self._judged = _FULL & ~(((1 << due) - 1) << 1)
+            self.released = header.sequence - due - 1
+            self._judge(header, now, 1, due)
+            if not self._missing:
+                self.released = header.sequence
 
     def _absurd(self, header: Header, item: Any, now: float) -> list[Released]:
         probe, self._probe = self._probe, header.sequence
         if probe >= 0 and 0 < header.sequence - probe <= MAX_JUMP:
             flushed = self.close(now)
+            self._since = now  # nobody can say what was due of the stretch between
             self._begin(header, now)
             return [*flushed, Released(header, item)]
         self.counts.absurd += 1
@@ -306,9 +297,9 @@ class Session:
             if self.order:
                 deadline = now + min(self.model.latch(age), self._limits.latch)
                 if deadline > now and len(self._missing) < self._limits.missing:
-                    self._wait(sequence - gap, _Missing(deadline, 0, 0, age, 0.0, sequence - known - 1))
+                    self._wait(sequence - gap, Missing(deadline, 0, 0, age, 0.0, sequence - known - 1))
 
-    def _wait(self, sequence: int, missing: _Missing) -> None:
+    def _wait(self, sequence: int, missing: Missing) -> None:
         self._missing[sequence] = missing
         heappush(self._due, (missing.deadline, sequence))
         if self.order and sequence > self.released:
@@ -352,7 +343,7 @@ class Session:
             sequence = last - (place - behind)
             self._found(sequence)
             deadline = now + min(max(self.model.latch(age) + extra, 0.0), longest)
-            self._wait(sequence, _Missing(deadline, bits, record.width, age, departure - age))
+            self._wait(sequence, Missing(deadline, bits, record.width, age, departure - age))
         return age
 
     def _enter(self, header: Header, item: Any, now: float, *, repair: bool = False) -> list[Released]:

@@ -26,6 +26,7 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
+from itertools import takewhile
 from math import isfinite
 from typing import Final
 
@@ -116,6 +117,12 @@ class Record(msgspec.Struct, frozen=True):
         for apart, bits in form.iter_unpack(self.data[: count * form.size]):
             yield age * 1e-6, int.from_bytes(bits, "big")
             age += apart
+
+    def younger(self, previous: int, seconds: float) -> int:
+        """How many of the messages left less than so many seconds before; ``previous`` as in `walk`."""
+        if seconds <= 0.0:
+            return 0
+        return sum(1 for _ in takewhile(lambda entry: entry[0] < seconds, self.walk(previous, self.count)))
 
 
 def record_entry(apart: int, bits: Bits, width: int) -> bytes:
