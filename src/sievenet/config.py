@@ -81,6 +81,9 @@ class OpenFlowConfig(_Settings, frozen=True):
     certificate: str | None = None
     key: str | None = None
     authority: str | None = None
+    #: Seconds from a switch's acknowledgement until its change counts as in effect, for "openflow".  Open vSwitch
+    #: forwards by a cache that follows its tables within milliseconds; switches without such a cache need 0.
+    settle: Annotated[float, msgspec.Meta(ge=0)] = 0.1
 
     #: Names its network namespaces (NAME-net, NAME-h1, …); two networks need two names.
     name: str = "sievenet"

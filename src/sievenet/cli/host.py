@@ -16,24 +16,38 @@ __all__ = ["host"]
 @click.argument("name", metavar="[HOST]", required=False)
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--network", default="sievenet", show_default=True, help="The network's name, as `up --name` gave it.")
+@click.option("--prepare", metavar="DEVICE", help="Print what makes this machine a host, behind this device.")
+@click.option("--address", metavar="ADDRESS", help="With --prepare, the host's own address in fd0f::/16.")
 @json_option
-def host(name: str | None, command: tuple[str, ...], network: str, as_json: bool) -> None:
+def host(
+    name: str | None, command: tuple[str, ...], network: str, prepare: str | None, address: str | None, as_json: bool
+) -> None:
     """Run a command in the network of a host.
 
     For networks of Open vSwitch (`sievenet up --dataplane ovs`), each of whose hosts has a network namespace. A client
     that runs there finds the fabric at the usual address, and is attached at this host unless it asks for another.
     Without a command, lists the hosts and their namespaces.
 
+    A machine that is cabled to a switch (`sievenet up --dataplane openflow`) becomes a host by a few commands of `ip`,
+    which --prepare prints. It then reaches the fabric through its switch, at sievenet://[fd0f::1]:7400.
+
     \b
     Examples:
       $ sievenet host
+      $ sievenet host --prepare eth1 --address fd0f:2::7
       $ sievenet host h1 -- sievenet sub 'stock: price > 420'  # needs root and a running fabric
       $ sievenet host h2 -- ip -6 address  # needs root and a running fabric
     """
+    from sievenet.dataplane.openflow.hosts import host_commands
     from sievenet.dataplane.openflow.namespaces import listing
     from sievenet.errors import InvalidInput
     from sievenet.network.link import natural
 
+    if prepare is not None:
+        if address is None:
+            raise click.UsageError("Expected --address with --prepare, got none")
+        click.echo("\n".join(host_commands(prepare, address)))
+        return
     prefix = f"{network}-"
     known = {each.removeprefix(prefix): each for each in listing(prefix) if each != f"{prefix}net"}
     hosts = sorted(known, key=natural)

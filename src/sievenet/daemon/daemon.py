@@ -84,7 +84,7 @@ class Daemon:
         self.server = Server(self.service, config.listen)
         stack.push_async_callback(self.server.close)
         await self.server.start()
-        await planes.open_doors(self.server)
+        await planes.open_doors(self.server, self.plane)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
     @property

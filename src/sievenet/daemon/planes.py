@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from typing import TypeAlias
 
@@ -16,13 +17,18 @@ from sievenet.config import Config, OpenFlowConfig
 from sievenet.daemon.server import Server
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.openflow.discovery import Scout
+from sievenet.dataplane.openflow.inband import InBand
 from sievenet.dataplane.openflow.namespaces import listening
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
-from sievenet.errors import InvalidInput
+from sievenet.dataplane.openflow.settling import Pause
+from sievenet.dataplane.openflow.tunnel import open_tunnel
+from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.topology import Topology
 
 __all__ = ["AnyPlane", "Planes"]
+
+log = logging.getLogger("sievenet.daemon")
 
 AnyPlane: TypeAlias = EmbeddedDataPlane | OpenFlowDataPlane
 
@@ -35,9 +41,17 @@ class Planes:
         self._topology = topology
         self._stack = stack
         self._network: OvsNetwork | None = None
+        #: How hosts reach us through their switches, where that is possible.
+        self.in_band: InBand | None = None
 
     async def open(self, secret: bytes | None = None) -> AnyPlane:
         """The plane, working; closed with the stack."""
+        plane = await self._opened(secret)
+        # Before the plane, and after the server that is still to come: its last words are carried too.
+        self._stack.callback(self._close_tunnel)
+        return plane
+
+    async def _opened(self, secret: bytes | None) -> AnyPlane:
         if self._config.dataplane == "ovs":
             return await self._ovs(secret)
         if self._config.dataplane == "openflow":
@@ -73,15 +87,22 @@ class Planes:
         tls = _tls(config)
         found = await Scout().look(config.switches, host, port, tls=tls)
         plane = OpenFlowDataPlane(
-            found.topology, found.datapaths, secret=secret, grace=config.grace, audit=config.audit
+            found.topology,
+            found.datapaths,
+            rounds=Pause(config.settle) if config.settle else None,
+            secret=secret,
+            grace=config.grace,
+            audit=config.audit,
         )
         self._stack.push_async_callback(plane.close)
         await plane.start(host, port, tls=tls)
         await plane.connected(30.0)
         return plane
 
-    async def open_doors(self, server: Server) -> None:
-        """Let hosts that have a network of their own reach the daemon at the usual address."""
+    async def open_doors(self, server: Server, plane: AnyPlane) -> None:
+        """Let hosts reach the daemon: through their switches, and those of a network of ours at the usual address."""
+        if isinstance(plane, OpenFlowDataPlane):
+            await self._open_tunnel(server, plane)
         network = self._network
         if network is None:
             return
@@ -89,6 +110,19 @@ class Planes:
             sock = listening(network.host_namespace(host), "127.0.0.1", server.port)
             await server.add_door(sock, host)
         (network.run_dir / "url").write_text(server.url)
+
+    async def _open_tunnel(self, server: Server, plane: OpenFlowDataPlane) -> None:
+        try:
+            tunnel, sock = await asyncio.to_thread(open_tunnel, server.port)
+        except Unavailable as error:
+            log.warning("hosts cannot reach the daemon through their switches: %s", error)
+            return
+        self.in_band = InBand(plane, tunnel)
+        await server.add_door(sock, self.in_band.host_of)
+
+    def _close_tunnel(self) -> None:
+        if self.in_band is not None:
+            self.in_band.close()
 
 
 def _address(text: str) -> tuple[str, int]:

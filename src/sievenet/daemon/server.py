@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 
 from sievenet.config import ListenConfig
 from sievenet.control.framing import failure, frame
@@ -40,11 +41,12 @@ class Server:
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = (host, port)
 
-    async def add_door(self, sock: socket.socket, host: str) -> None:
-        """Accept connections at another socket as well, all of which come from one host."""
+    async def add_door(self, sock: socket.socket, host: str | Callable[[str], str | None]) -> None:
+        """Accept connections at another socket as well; all come from one host, or their addresses tell from which."""
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._accept(reader, writer, host)
+            where = host if isinstance(host, str) else host(writer.get_extra_info("peername")[0])
+            await self._accept(reader, writer, where)
 
         self._doors.append(await asyncio.start_server(accept, sock=sock))
 

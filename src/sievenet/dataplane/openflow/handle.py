@@ -14,7 +14,7 @@ from sievenet.dataplane.openflow import pipeline, statistics
 from sievenet.dataplane.openflow.channel import Channel, Refused
 from sievenet.dataplane.openflow.connection import Encode
 from sievenet.dataplane.openflow.numbers import Multipart
-from sievenet.dataplane.openflow.settling import Rounds
+from sievenet.dataplane.openflow.settling import Settling
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Unavailable
 from sievenet.network.flow import FlowChange, FlowKey
@@ -27,7 +27,7 @@ __all__ = ["SwitchHandle"]
 class SwitchHandle:
     """A switch of the topology."""
 
-    def __init__(self, name: str, links: Iterable[int], ports: Iterable[int], rounds: Rounds | None = None) -> None:
+    def __init__(self, name: str, links: Iterable[int], ports: Iterable[int], rounds: Settling | None = None) -> None:
         self.name = name
         #: Waits until changes are in effect; None if the acknowledgement is enough.
         self.rounds = rounds

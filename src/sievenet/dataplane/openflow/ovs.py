@@ -12,9 +12,7 @@ Everything lives in namespaces of its own, the switches' too: nothing collides w
 runs, and removing the namespaces removes the devices, whatever a crash left of them.  There may be no kernel datapath,
 so bridges are of type netdev.
 
-A host sends content by its link (a routing rule for what is made here) and takes all content that comes in as its own
-(a local route), under one static neighbour: no neighbour discovery, no multicast groups, nothing rewritten but a UDP
-port.
+What makes a namespace a host is in `hosts`.
 
 The network outlives the controller, on purpose: one that was killed finds it again (`adopt`), and traffic has not
 stopped meanwhile.  A network that is not the wanted one, or half dead, is removed and built anew.
@@ -36,6 +34,7 @@ from typing import Final, Literal, TypeAlias
 
 from sievenet.dataplane.openflow import namespaces as ns
 from sievenet.dataplane.openflow.buffers import enlarge
+from sievenet.dataplane.openflow.hosts import host_commands
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.dataplane.openflow.settling import Rounds
 from sievenet.errors import InvalidInput, Unavailable
@@ -49,8 +48,6 @@ MTU: Final = 9000
 CONTROLLER_PORT: Final = 6653
 _SCHEMA: Final = "/usr/share/openvswitch/vswitch.ovsschema"
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
-#: Of every host: content is addressed to nobody in particular, so that a packet fits any host as it is.
-_MAC: Final = "02:53:56:00:00:01"
 _WAIT: Final = 10.0
 
 
@@ -208,23 +205,8 @@ class OvsNetwork:
 
     def _wire_host(self, host: str, device: str) -> None:
         where = self.host_namespace(host)
-        address = self.host_address(host)
         ns.ip(self.network_namespace, [f"link set {device} netns {where} name eth0"])
-        ns.ip(
-            where,
-            [
-                f"link set eth0 address {_MAC} addrgenmode none up",
-                f"address add {address}/128 dev eth0 nodad",
-                "route add fd0f::/16 dev eth0 metric 1",
-                f"neighbour add fd0f::1 lladdr {_MAC} dev eth0 nud permanent",
-                f"route add fd0e::/16 via fd0f::1 dev eth0 src {address} table 100",
-                # What is made here goes out by the link, what comes in is ours.
-                "rule add pref 10 iif lo to fd0e::/16 lookup 100",
-                "rule add pref 20 lookup local",
-                "rule del pref 0",
-                "route add local fd0e::/16 dev lo",
-            ],
-        )
+        ns.ip(where, host_commands("eth0", self.host_address(host)))
         ns.no_checksum_offload(where, ["eth0"])
 
     def _bridge_commands(self, switches: tuple[str, ...]) -> list[str]:

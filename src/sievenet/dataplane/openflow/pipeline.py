@@ -225,14 +225,16 @@ def admitted_client(priority: int, fields: oxm.Fields) -> int | None:
 
 
 def punt(version: int, xid: int, number: int) -> bytes:
-    """Send link discovery (number 0) and in-band requests (number 1) to the controller."""
+    """Send link discovery (number 0) and in-band control (number 1) to the controller."""
     fields: oxm.Fields
     if number == 0:
         fields = {Oxm.ETH_TYPE: (_LLDP, None)}
     else:
-        fields = {Oxm.ETH_TYPE: (_IPV6, None), Oxm.IP_PROTO: (_UDP, None), Oxm.IPV6_DST: (CONTROL_ADDRESS, None)}
+        fields = {Oxm.ETH_TYPE: (_IPV6, None), Oxm.IPV6_DST: (CONTROL_ADDRESS, None)}
     rest = oxm.apply_actions([oxm.output(CONTROLLER)])
-    return _entry(version, xid, ADMISSION, 100 + number, fields, rest, Command.ADD)
+    # Below those that admit content: a switch that has found one of them looks no further, and its cache need not tell
+    # content from what goes to the controller bit by bit.
+    return _entry(version, xid, ADMISSION, 1 + number, fields, rest, Command.ADD)
 
 
 def unwanted(version: int, xid: int) -> bytes:

@@ -34,7 +34,7 @@ from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.channel import Channel
 from sievenet.dataplane.openflow.handle import SwitchHandle
 from sievenet.dataplane.openflow.numbers import CONTROLLER
-from sievenet.dataplane.openflow.settling import Rounds
+from sievenet.dataplane.openflow.settling import Settling
 from sievenet.dataplane.packet import DATAGRAM_HEADER, PACKET_HEADER
 from sievenet.dataplane.plane import (
     Attached,
@@ -76,7 +76,7 @@ class OpenFlowDataPlane:
         datapaths: Mapping[int, str],
         *,
         place: Callable[[str], Place] | None = None,
-        rounds: Rounds | None = None,
+        rounds: Settling | None = None,
         secret: bytes | None = None,
         ack_timeout: float = 5.0,
         grace: float = 3.0,
@@ -387,6 +387,6 @@ class OpenFlowDataPlane:
             channel.send_packet(CONTROLLER, oxm.output(port), data)
 
 
-def _handle(topology: Topology, name: str, rounds: Rounds | None) -> SwitchHandle:
+def _handle(topology: Topology, name: str, rounds: Settling | None) -> SwitchHandle:
     ports = topology.ports(name)
     return SwitchHandle(name, (port for port, peer in ports.items() if topology.is_switch(peer)), ports, rounds)

@@ -10,6 +10,9 @@ packets still go the old way, which for a new subscription is: nowhere.  `subscr
 
 The switch's own `revalidator/wait` says when a round ends.  A *poke* (an entry replaced by itself) makes the next round
 begin at once instead of within half a second.  Changes that wait at the same time share the rounds.
+
+A switch elsewhere cannot be asked that way, and OpenFlow has no word for it.  There a `Pause` has to do: a change makes
+Open vSwitch begin a round at once, and rounds take milliseconds.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from sievenet.errors import Unavailable
 
-__all__ = ["Poke", "Rounds", "appctl"]
+__all__ = ["Pause", "Poke", "Rounds", "Settling", "appctl"]
 
 Poke: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -65,6 +68,24 @@ async def _answer(reader: asyncio.StreamReader) -> dict[str, object]:
     raise OSError("no whole answer")
 
 
+class Settling(Protocol):
+    """Waits until changes are in effect."""
+
+    async def settled(self, poke: Poke) -> None:
+        """Return when whatever was acknowledged before this call is in effect."""
+
+
+class Pause:
+    """Waits for a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def settled(self, poke: Poke) -> None:
+        """Return when whatever was acknowledged before this call should be in effect."""
+        await asyncio.sleep(self._seconds)
+
+
 class Rounds:
     """Waits until changes are in effect; one for all switches of a process."""
 
@@ -77,6 +98,8 @@ class Rounds:
         """Return when whatever was acknowledged before this call is in effect."""
         if self._next is None:
             self._next = asyncio.create_task(self._round(self._running, poke))
+            # Those who waited may have given up; then nobody else reads how it ended.
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._next)
 
     async def _round(self, before: asyncio.Task[None] | None, poke: Poke) -> None:
