@@ -46,7 +46,7 @@ TOP_PRIORITY: Final = 1000
 _ALL: Final = (1 << CODE_BITS) - 1
 
 
-class Match(msgspec.Struct, frozen=True):
+class Match(msgspec.Struct, frozen=True, gc=False):
     """Packets of a category whose code lies in a cell; a cell that is a dz is kept as one, so that equals are equal."""
 
     category: int
@@ -92,7 +92,7 @@ class FlowKey(NamedTuple):
     table: int
 
 
-class Flow(msgspec.Struct, frozen=True):
+class Flow(msgspec.Struct, frozen=True, gc=False):
     """One entry of a flow table."""
 
     match: Match
@@ -145,7 +145,7 @@ class Flow(msgspec.Struct, frozen=True):
         return "  ".join(parts)
 
 
-class Add(msgspec.Struct, frozen=True, tag=True):
+class Add(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Install a flow; one with the same key is replaced."""
 
     flow: Flow
@@ -154,7 +154,7 @@ class Add(msgspec.Struct, frozen=True, tag=True):
         return f"+ {self.flow}"
 
 
-class Modify(msgspec.Struct, frozen=True, tag=True):
+class Modify(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Give an installed flow these ports; its counters go on."""
 
     flow: Flow
@@ -163,7 +163,7 @@ class Modify(msgspec.Struct, frozen=True, tag=True):
         return f"~ {self.flow}"
 
 
-class Delete(msgspec.Struct, frozen=True, tag=True):
+class Delete(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Remove the flow with this flow's key; nothing happens if there is none."""
 
     flow: Flow
