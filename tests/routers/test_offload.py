@@ -268,24 +268,43 @@ def test_majority_needs_more_than_half_of_those_asked():
     assert standing.trusted() == standing.excluded() == []
 
 
-def test_chooser_takes_the_cheaper_way_and_looks_again():
-    chooser = Chooser(least=10)
-    assert chooser.choose(5) == "plain"
-    costs = {"plain": 1.0, "offload": 3.0}
-    ways = []
-    for step in range(600):
-        if step == 200:
-            costs["plain"] = 50.0
-        way = chooser.choose(100)
+def chosen(costs, steps, setup=0.0, **options):
+    """Seconds spent in all, and the ways that a chooser took; ``costs`` may change at any step."""
+    chooser, spent, ways, there = Chooser(least=10, **options), 0.0, [], False
+    for step in range(steps):
+        way = chooser.choose(100, 10, 0.0 if there else setup)
+        seconds = 10 * costs(step)[way] + (setup if way == "offload" and not there else 0.0)
+        there = there or way == "offload"
+        chooser.cost(way, seconds, 10)
+        spent += seconds
         ways.append(way)
-        chooser.cost(way, 10 * costs[way], 10)
-    assert ways[:200].count("offload") < 12
-    assert ways[300:].count("plain") < 8
-    quick = Chooser(least=10, floor=1.0)
-    quick.cost(quick.choose(100), 0.5, 1)
-    assert quick.choose(100) == "plain"
+    return spent, ways, chooser
+
+
+def test_chooser_takes_the_cheaper_way_and_looks_again():
+    def costs(step):
+        return {"plain": 1.0 if step < 600 else 50.0, "offload": 3.0}
+
+    _, ways, chooser = chosen(costs, 1200)
+    assert 3 <= ways[:600].count("offload") < 20
+    assert ways[700:].count("plain") < 12
     assert chooser.best == "offload"
     assert set(chooser.costs()) == {"plain", "offload"}
+    assert Chooser(least=10).choose(5, 10, 0.0) == "plain"
+    quick = Chooser(least=10, floor=1.0)
+    quick.cost(quick.choose(100, 1, 0.0), 0.5, 1)
+    assert quick.needless()
+    assert quick.choose(100, 1, 0.0) == "plain"
+
+
+@pytest.mark.parametrize("dear", [1.5, 10.0, 1000.0])
+def test_choosing_costs_a_small_share_whatever_the_other_way_costs(dear):
+    """Beyond the share, at most one trial that turned out dearer than expected."""
+    setup, steps = 200.0, 4000
+    spent, ways, _ = chosen(lambda step: {"plain": 1.0, "offload": dear}, steps, setup, share=0.02)
+    assert spent <= 1.02 * 10 * steps + setup + 3 * 10 * dear
+    spent, ways, _ = chosen(lambda step: {"plain": dear, "offload": 1.0}, steps, setup, share=0.02)
+    assert ways.count("offload") > 0.8 * steps
 
 
 def test_auto_mode_avoids_what_does_not_pay():
@@ -301,7 +320,7 @@ def test_auto_mode_avoids_what_does_not_pay():
         # Each look at the clock costs a second: offloading looks more often, so it never pays here.
         pool.serve(offloader.submit(box, i, float(i)), float(i))
     assert offloader.counts.offloaded < 0.2 * offloader.counts.searched
-    offloader.charge(1.0)
+    offloader.charge(1, 1.0)
 
 
 # -- disguise -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from sievenet.content.filter import Filter
-from sievenet.routers.schemes import Scheme, Telling, Want
+from sievenet.routers.schemes import Change, Scheme, Telling, Want
 
 __all__ = ["Advertised"]
 
@@ -68,6 +68,11 @@ class Advertised(Telling[Want]):
         """There no longer is such a neighbour."""
         super().leave(neighbour)
         self.inner.leave(neighbour)
+
+    def changes(self) -> dict[str, Change[Want]]:
+        """What changed since the last call, by neighbour."""
+        self._follow()
+        return super().changes()
 
     def _follow(self) -> None:
         for neighbour, change in self.inner.changes().items():

@@ -20,6 +20,7 @@ router has told before it is in place everywhere. That is what lets ``await subs
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,6 +29,7 @@ from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Rejected, SievenetError
 from sievenet.routers.forwarding import Seen
+from sievenet.routers.helpers import Helpers
 from sievenet.routers.local import Kind, LocalTable, Registration
 from sievenet.routers.messages import (
     ADVERTISEMENT,
@@ -39,12 +41,15 @@ from sievenet.routers.messages import (
     Settle,
     Settled,
 )
-from sievenet.routers.outputs import Counts, Deliver, Output, Send, WaveDone, unwanted
-from sievenet.routers.overlay import LinkStates, Record
+from sievenet.routers.offload.jobs import Offloading
+from sievenet.routers.offload.messages import Claim, Computed
+from sievenet.routers.outputs import Counts, Deliver, Output, Send, Tell, WaveDone, unwanted
+from sievenet.routers.overlay import LinkStates
 from sievenet.routers.routing import Catalogue, Context, Interface, Routing, Settings
+from sievenet.routers.settling import Settling
 from sievenet.routers.shipment import Shipment
+from sievenet.routers.stating import Stating
 from sievenet.routers.strategies import make_routing
-from sievenet.routers.waves import Echo, Waves
 
 __all__ = ["Router"]
 
@@ -54,29 +59,45 @@ _Client = dict[tuple[Kind, int], Registration]
 
 
 class Router:
-    """One router. ``incarnation`` must be larger than in any earlier life of the same name."""
+    """One router. ``incarnation`` must be larger than in any earlier life of the same name.
 
-    def __init__(self, name: str, settings: Settings | None = None, now: float = 0.0, incarnation: int = 1) -> None:
+    With ``offloading`` clients help with its table (`helpers`); ``cpu`` reads the processor time that it takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings | None = None,
+        now: float = 0.0,
+        incarnation: int = 1,
+        *,
+        offloading: Offloading | None = None,
+        cpu: Callable[[], float] = float,
+    ) -> None:
         self.name = name
         self.settings = settings or Settings()
         self.states = LinkStates(name, self.settings.lease)
         self.catalogue = Catalogue()
         self._context = Context(name, self.settings, self.states, self.catalogue, incarnation, now=now)
-        self.routing: Routing = make_routing(self._context)
+        self.helpers = Helpers(self._context, offloading, cpu)
+        self.routing: Routing = make_routing(self._context, self.helpers)
         self._local: dict[tuple[int, int], LocalTable] = {}
         self._clients: dict[str, _Client] = {}
         self._quiet: set[str] = set()
         #: Neighbours and when they were heard last.
         self._heard: dict[str, float] = {}
         self._seen = Seen()
+        self._stating = Stating(self._context, self._heard)
+        #: Number of the last wave.
         self._number = incarnation << 16
         self._version = -1
-        self._beaten = self._stated = now
-        self._waves = Waves()
-        self._later: list[tuple[str, Settle]] = []
+        self._beaten = now
         self._outputs: list[Output] = []
+        self._settling = Settling(
+            self._context, self.routing, self.helpers, self._heard, self._flush_routing, self._wave_done
+        )
         self.counts = Counts()
-        self._state()
+        self._stating.state()
 
     # -- clients --------------------------------------------------------------------------
 
@@ -93,6 +114,7 @@ class Router:
         self._context.now = now
         known = self._clients.pop(client, {})
         self._quiet.discard(client)
+        self.helpers.leave(client)
         for kind, number in list(known):
             self._withdraw(client, known, kind, number)
         return self._flush()
@@ -101,8 +123,24 @@ class Router:
         """Make a schema known; its category."""
         return self.catalogue.add(schema)
 
-    def subscribe(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:
-        """A client wants something; the same number and content again is no change."""
+    def volunteer(self, client: str, willing: bool, now: float) -> list[Output]:
+        """A client is willing to compute for its router, or no longer."""
+        self._context.now = now
+        (self.helpers.join if willing else self.helpers.leave)(client)
+        return self._flush()
+
+    def computed(self, client: str, message: Computed, now: float) -> list[Output]:
+        """What a client computed."""
+        self._context.now = now
+        self.helpers.computed(client, message)
+        return self._flush()
+
+    def subscribe(
+        self, client: str, number: int, category: int, wanted: Subscription, now: float, claims: Sequence[Claim] = ()
+    ) -> list[Output]:
+        """A client wants something, and claims where it is in the fixed set (FF); the same again is no change."""
+        for each, claim in zip(wanted.filters, claims, strict=False):
+            self.helpers.claim(category, each, claim)
         return self._enter("subscription", client, number, category, wanted, now)
 
     def advertise(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:
@@ -228,15 +266,15 @@ class Router:
                 shipment = Shipment.of(message, self.catalogue.schemas[message.category])
                 self._forward(shipment, ("router", neighbour))
             case LinkStated():
-                self._stated_by(neighbour, message)
+                self._stating.stated(neighbour, message)
             case Greeting():
                 if message.graph != self.states.digest():
-                    self._tell_graph(neighbour)
+                    self._stating.tell(neighbour)
                 self.routing.greeted(neighbour, message.epoch, message.number, message.digest)
             case Settle():
-                self._later.append((neighbour, message))
+                self._settling.enter(message, neighbour)
             case Settled():
-                self._echo(self._waves.answered(message.issuer, message.number, neighbour))
+                self._settling.answered(message, neighbour)
             case _:
                 self.routing.receive(neighbour, message)
 
@@ -244,49 +282,19 @@ class Router:
         new = neighbour not in self._heard
         self._heard[neighbour] = self._context.now
         if new:
-            self._state()
-            self._tell_graph(neighbour)
+            self._stating.state()
+            self._stating.tell(neighbour)
             self._greet(neighbour)
 
     def _forget(self, neighbour: str) -> None:
         if self._heard.pop(neighbour, None) is None:
             return
         self.routing.lost(neighbour)
-        self._state()
-        self._echo(self._waves.lost(neighbour))
+        self._stating.state()
+        self._settling.lost(neighbour)
 
     def _greet(self, neighbour: str) -> None:
         self._context.send(neighbour, Greeting(self.states.digest(), *self.routing.greet(neighbour)))
-
-    # -- link states ----------------------------------------------------------------------
-
-    def _state(self) -> None:
-        """Say whom this router hears."""
-        self._number += 1
-        self._stated = self._context.now
-        record = Record(self.name, self._number, tuple(sorted(self._heard)))
-        self._flood(record, None)
-        self.states.take(record, self._context.now)
-
-    def _flood(self, record: Record, by: str | None) -> None:
-        for neighbour in self._heard:
-            if neighbour != by:
-                self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
-
-    def _stated_by(self, neighbour: str, message: LinkStated) -> None:
-        record = Record(message.origin, message.number, message.neighbours)
-        if record.origin == self.name:
-            # From an earlier life, or of a future one: what counts is what is so now.
-            if record.number >= self._number:
-                self._number = record.number
-                self._state()
-            return
-        if self.states.take(record, self._context.now):
-            self._flood(record, neighbour)
-
-    def _tell_graph(self, neighbour: str) -> None:
-        for record in self.states.records():
-            self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
 
     # -- settling -------------------------------------------------------------------------
 
@@ -295,31 +303,11 @@ class Router:
         self._context.now = now
         self._number += 1
         number = self._number
-        self._wave(self.name, number, None)
+        self._settling.enter(Settle(self.name, number), None)
         return number, self._flush()
 
-    def _pass_waves(self) -> None:
-        """Waves go on once all that their sender told before them is held."""
-        waiting, self._later = self._later, []
-        for neighbour, message in waiting[-1024:]:
-            if self.routing.in_step(neighbour):
-                self._wave(message.issuer, message.number, neighbour)
-            elif neighbour in self._heard:
-                self._later.append((neighbour, message))
-
-    def _wave(self, issuer: str, number: int, by: str | None) -> None:
-        near = [n for n in self.routing.settle_to(issuer, by) if n in self._heard]
-        self._flush_routing()
-        for neighbour in near:
-            self._context.send(neighbour, Settle(issuer, number))
-        self._echo(self._waves.start(issuer, number, by, near, self._context.now + self.settings.lease))
-
-    def _echo(self, echoes: list[Echo]) -> None:
-        for issuer, number, by in echoes:
-            if by is None:
-                self._outputs.append(WaveDone(number))
-            else:
-                self._context.send(by, Settled(issuer, number))
+    def _wave_done(self, number: int) -> None:
+        self._outputs.append(WaveDone(number))
 
     # -- time -----------------------------------------------------------------------------
 
@@ -329,8 +317,7 @@ class Router:
         old = now - self.settings.lease
         for neighbour in [n for n, heard in self._heard.items() if heard <= old]:
             self._forget(neighbour)
-        if now >= self._stated + self.settings.beat:
-            self._state()
+        self._stating.renew()
         self.states.expire(now)
         self._follow_graph()
         self.routing.tick()
@@ -339,8 +326,13 @@ class Router:
             self._flush_routing()
             for neighbour in self._heard:
                 self._greet(neighbour)
-        self._echo(self._waves.expire(now))
+        self._settling.expire()
+        self.helpers.tick()
         return self._flush()
+
+    def due(self) -> float | None:
+        """When `tick` has something to do that cannot wait for the next beat."""
+        return self.helpers.due()
 
     def _follow_graph(self) -> None:
         if self.states.version != self._version:
@@ -356,11 +348,14 @@ class Router:
 
     def _flush(self) -> list[Output]:
         self._follow_graph()
-        self._pass_waves()
+        self._flush_routing()
+        self._settling.go_on()
         self._flush_routing()
         outputs, self._outputs = self._outputs, []
         outbox, self._context.outbox = self._context.outbox, []
-        return [*outputs, *(Send(neighbour, message) for neighbour, message in outbox)]
+        tells, self._context.tells = self._context.tells, []
+        sends = (Send(neighbour, message) for neighbour, message in outbox)
+        return [*outputs, *sends, *(Tell(client, message) for client, message in tells)]
 
     # -- telling --------------------------------------------------------------------------
 
@@ -397,4 +392,5 @@ class Router:
             **asdict(self.counts),
             "repeated": self._seen.repeated,
             "messages": dict(sorted(self._context.counts.items())),
+            **({} if self.helpers.settings is None else {"offloading": self.helpers.statistics()}),
         }

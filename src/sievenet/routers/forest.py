@@ -291,6 +291,16 @@ class Forest:
             lower.parent = None
             self._graft(lower, node.id)
 
+    def rebuild(self) -> None:
+        """Enter every filter anew: for links that somebody else made, and made wrong."""
+        every = list(self.nodes.values())
+        self.nodes.clear()
+        self._numbers.clear()
+        self._roots.clear()
+        for node in every:
+            for interface in node.subscribers:
+                self.subscribe(node.filter, interface)
+
     def _settle(self, changed: Collection[int]) -> None:
         """Bring the levels of these subtrees up to date."""
         waiting = list(changed)

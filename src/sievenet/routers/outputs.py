@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sievenet.routers.messages import FromRouter
+from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.shipment import Shipment
 
-__all__ = ["Counts", "Deliver", "Output", "Send", "WaveDone", "unwanted"]
+__all__ = ["Counts", "Deliver", "Output", "Send", "Tell", "WaveDone", "unwanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,15 @@ class WaveDone:
     number: int
 
 
-Output = Send | Deliver | WaveDone
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A message for a client that computes for the router."""
+
+    client: str
+    message: Compute | Assign
+
+
+Output = Send | Deliver | WaveDone | Tell
 
 
 @dataclass(slots=True)

@@ -309,6 +309,16 @@ class Poset:
             self._on_level(number, entry.level, None)
         self.settle(entry.succs)
 
+    def rebuild(self) -> None:
+        """Enter every filter anew: for links that somebody else made, and made wrong."""
+        every = list(self.entries.values())
+        self.entries.clear()
+        self._numbers.clear()
+        self._roots.clear()
+        for entry in every:
+            for interface in entry.subscribers:
+                self.subscribe(entry.filter, interface)
+
     def settle(self, changed: Iterable[int], new: int | None = None) -> None:
         """Bring the levels of these entries, and of what follows from them, up to date."""
         entries, told = self.entries, self._on_level

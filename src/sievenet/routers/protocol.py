@@ -10,6 +10,9 @@ The first message of either side is `Hello` and `Welcome`; they name the version
       │ Register, Subscribe, … ───────────▶ │   answered by number: Done, CategoryIs, Failure
       │ Publish ──────────────────────────▶ │   not answered; TCP holds back who is too quick
       │ ◀────────────────────── Carried ─── │   events that one of its subscriptions matches
+      │ Volunteer ────────────────────────▶ │   the client computes for the router from now on:
+      │ ◀────────────── Compute, Assign ─── │   (`offload.messages`)
+      │ Computed, claims in Subscribe ────▶ │
 
 `Done` to a subscription comes after the wave (`core`): the whole overlay knows it then.
 """
@@ -35,6 +38,7 @@ from sievenet.routers.messages import (
     UpdateReply,
     Whole,
 )
+from sievenet.routers.offload.messages import Assign, Claim, Compute, Computed
 
 __all__ = [
     "MAX_FRAME",
@@ -54,6 +58,7 @@ __all__ = [
     "Subscribe",
     "Unadvertise",
     "Unsubscribe",
+    "Volunteer",
     "Welcome",
     "client_framer",
     "frame",
@@ -126,6 +131,8 @@ class Subscribe(_Message, frozen=True):
     id: Number
     category: Word
     content: Content
+    #: Where each filter is in the router's fixed set, if it gave one.
+    claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=1024)] = ()
 
 
 class Unsubscribe(_Message, frozen=True):
@@ -163,6 +170,13 @@ class Publish(_Message, frozen=True):
     request: Number = 0
 
 
+class Volunteer(_Message, frozen=True):
+    """A client is willing to compute for its router, or no longer."""
+
+    request: Number
+    willing: bool = True
+
+
 class Ask(_Message, frozen=True):
     """A question: ``status``, or ``explain`` of a filter."""
 
@@ -194,6 +208,8 @@ FromPeer = (
     | Advertise
     | Unadvertise
     | Publish
+    | Volunteer
+    | Computed
     | Ask
     | Goodbye
     | Greeting
@@ -208,7 +224,7 @@ FromPeer = (
     | Settled
     | Carried
 )
-ToClient = Welcome | CategoryIs | Done | Failure | Goodbye | Carried
+ToClient = Welcome | CategoryIs | Done | Failure | Goodbye | Carried | Compute | Assign
 
 _encoder = msgspec.msgpack.Encoder()
 _from_peer = msgspec.msgpack.Decoder(FromPeer)

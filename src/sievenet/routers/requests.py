@@ -8,12 +8,21 @@ from sievenet.content.batch_codec import decode_batch
 from sievenet.content.codec import decode_record
 from sievenet.content.parser import parse_subscription
 from sievenet.content.schema import Schema
-from sievenet.errors import CodecError, SchemaError
+from sievenet.errors import CodecError, InvalidInput, SchemaError
 from sievenet.routers.core import Router
 from sievenet.routers.protocol import Publish
 from sievenet.routers.shipment import MAX_ROWS, Shipment
 
-__all__ = ["explain", "schema_of", "shipment_of"]
+__all__ = ["answer", "explain", "schema_of", "shipment_of"]
+
+
+def answer(router: Router, about: str, of: str, extra: dict[str, Any]) -> Any:
+    """The answer to a client's question; ``extra`` is what the process around the router counts."""
+    if about == "status":
+        return {**router.statistics(), **extra}
+    if about == "explain":
+        return explain(router, of)
+    raise InvalidInput(expected="status or explain", got=about, where="ask")
 
 
 def schema_of(router: Router, category: int) -> Schema | None:

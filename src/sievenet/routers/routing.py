@@ -21,6 +21,7 @@ from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, SchemaError
 from sievenet.routers.forwarding import Forwarding
 from sievenet.routers.messages import FromRouter, Item, category_of
+from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.overlay import LinkStates
 from sievenet.routers.schemes import Want
 from sievenet.routers.shipment import Shipment
@@ -127,6 +128,8 @@ class Context:
     incarnation: int
     forwardings: dict[int, Forwarding] = field(default_factory=dict)
     outbox: list[tuple[str, FromRouter]] = field(default_factory=list)
+    #: Messages for clients that compute for the router.
+    tells: list[tuple[str, Compute | Assign]] = field(default_factory=list)
     now: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -135,6 +138,10 @@ class Context:
         self.outbox.append((neighbour, message))
         kind = type(message).__name__
         self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def tell(self, client: str, message: Compute | Assign) -> None:
+        """Send a message to a client."""
+        self.tells.append((client, message))
 
     def forwarding(self, category: int) -> Forwarding:
         """Who wants what, of one category."""

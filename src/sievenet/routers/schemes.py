@@ -25,7 +25,7 @@ from sievenet.content.filter import Filter
 from sievenet.routers.merging import Merger
 from sievenet.routers.poset import Entry, Poset
 
-__all__ = ["LOCAL", "Change", "Covering", "Flat", "Merging", "Scheme", "Telling", "Want"]
+__all__ = ["LOCAL", "Change", "Covering", "Flat", "Merging", "Placing", "Scheme", "Telling", "Want"]
 
 #: The interface that stands for all clients of a router.
 LOCAL: Final = ""
@@ -174,6 +174,16 @@ class Flat(Telling[W]):
         return 0
 
 
+class Placing(Protocol):
+    """How filters enter the poset if not at once; it calls `Covering.entered` for each that is in."""
+
+    def submit(self, wanted: Filter, interface: Hashable) -> None:
+        """An interface wants something."""
+
+    def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
+        """It no longer does; whether the filter was still on its way."""
+
+
 class Covering(Telling[Want]):
     """Covering-based routing over a filters poset."""
 
@@ -183,12 +193,19 @@ class Covering(Telling[Want]):
     def __init__(self) -> None:
         super().__init__()
         self.poset = Poset()
+        self.placing: Placing | None = None
 
     def subscribe(self, want: Want, interface: Hashable) -> None:
         """An interface wants something."""
-        poset = self.poset
-        entry = poset.subscribe(want.filter, interface)
+        if self.placing is not None:
+            self.placing.submit(want.filter, interface)
+            return
+        entry = self.poset.subscribe(want.filter, interface)
         assert entry is not None
+        self.entered(entry, interface)
+
+    def entered(self, entry: Entry, interface: Hashable) -> None:
+        """A filter is in the poset, for an interface."""
         for neighbour in self._told:
             if neighbour != interface and self._uncovered(entry, neighbour):
                 self._tell(neighbour, Want(entry.filter))
@@ -197,6 +214,8 @@ class Covering(Telling[Want]):
     def unsubscribe(self, want: Want, interface: Hashable) -> None:
         """It no longer does; what it covered may come to light."""
         poset = self.poset
+        if self.placing is not None and self.placing.withdraw(want.filter, interface):
+            return
         entry = poset.get(want.filter)
         if entry is None or interface not in entry.subscribers:
             return
@@ -206,6 +225,15 @@ class Covering(Telling[Want]):
             if neighbour != interface and not _others(entry, neighbour) and want in self._told[neighbour]:
                 self._untell(neighbour, Want(want.filter))
                 self._uncover(below, neighbour)
+
+    def rebuilt(self) -> None:
+        """The poset is another one: tell the difference."""
+        for neighbour, told in self._told.items():
+            due = {Want(e.filter) for e in self.poset if self._uncovered(e, neighbour)}
+            for want in told - due:
+                self._untell(neighbour, want)
+            for want in due - told:
+                self._tell(neighbour, want)
 
     def _uncovered(self, entry: Entry, neighbour: str) -> bool:
         """Whether an entry is wanted by others than a neighbour, and nothing above it is."""
@@ -308,6 +336,12 @@ class Merging(Telling[Want]):
         super().leave(neighbour)
         self.inner.leave(neighbour)
         self._mergers.pop(neighbour, None)
+
+    def changes(self) -> dict[str, Change[Want]]:
+        """What changed since the last call, by neighbour."""
+        # Filters may have entered the table meanwhile that were on their way.
+        self._follow()
+        return super().changes()
 
     def _follow(self) -> None:
         for neighbour, change in self.inner.changes().items():

@@ -26,23 +26,25 @@ from typing import Any, Self
 
 from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
 from sievenet.control.framing import Malformed, failure
-from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError
+from sievenet.errors import CodecError, Rejected, SievenetError
 from sievenet.routers import protocol as p
+from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
 from sievenet.routers.messages import Carried
-from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
-from sievenet.routers.peer import Peer
-from sievenet.routers.requests import explain, schema_of, shipment_of
+from sievenet.routers.offload.jobs import Offloading
+from sievenet.routers.offload.messages import Assign, Compute, Computed
+from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
+from sievenet.routers.peer import Peer, Pressure
+from sievenet.routers.requests import answer, schema_of, shipment_of
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import Shipment
+from sievenet.routers.waiting import Waiting
 
 __all__ = ["RouterServer"]
 
 log = logging.getLogger("sievenet.routers")
 
 _CHUNK = 1 << 18
-#: Bytes in a neighbour's buffer from which on clients are not read.
-_HIGH = 1 << 22
 
 
 class RouterServer:
@@ -58,8 +60,17 @@ class RouterServer:
         neighbours: Iterable[tuple[str, int]] = (),
         tls: ssl.SSLContext | None = None,
         dial_tls: ssl.SSLContext | None = None,
+        offloading: Offloading | None = None,
     ) -> None:
-        self.router = Router(name, settings, time.monotonic(), incarnation=int(time.time() * 1000))
+        self.router = Router(
+            name,
+            settings,
+            time.monotonic(),
+            incarnation=int(time.time() * 1000),
+            offloading=offloading,
+            cpu=time.process_time,
+        )
+        self._alarm = Alarm(self.router.due, self._ring)
         self._host, self._port = host, port
         self._dial = list(neighbours)
         self._tls, self._dial_tls = tls, dial_tls
@@ -70,12 +81,10 @@ class RouterServer:
         self._names: dict[tuple[str, int], str] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Requests that wait for the wave under way, and for the next one.
-        self._wave: int | None = None
-        self._settling: list[tuple[Peer, int]] = []
-        self._next: list[tuple[Peer, int]] = []
-        self._calm = asyncio.Event()
-        self._calm.set()
+        #: Requests that wait for a wave, and what to do to begin one.
+        self._waiting: Waiting[tuple[Peer, int]] = Waiting(self._begin_wave, self._run_wave, self._settled)
+        self._beginning: list[Output] = []
+        self._pressure = Pressure(self._routers)
         self._secret = secrets.token_bytes(16)
         self.dropped = 0
         #: Clients in this process: who takes their events, and who is told that wishes may have changed.
@@ -95,6 +104,7 @@ class RouterServer:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+        self._alarm.cancel()
         for peer in list(self._peers):
             peer.send(p.frame(p.Goodbye("the router stops")))
             peer.writer.close()
@@ -128,11 +138,14 @@ class RouterServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _ring(self) -> None:
+        self._do(self.router.tick(time.monotonic()))
+
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.router.settings.beat / 2)
             self._do(self.router.tick(time.monotonic()))
-            self._calmer()
+            self._pressure.ease()
 
     # -- connections ----------------------------------------------------------------------
 
@@ -176,7 +189,11 @@ class RouterServer:
         try:
             while data := await reader.read(_CHUNK):
                 published: list[p.Publish] = []
+                begin = time.process_time() if peer.helps else 0.0
                 for message in framer.feed(data):
+                    if isinstance(message, Computed) and peer.helps:
+                        # What reading took; what it leads to is counted where it is done.
+                        self.router.helpers.charge(message.job, time.process_time() - begin)
                     if peer.role == "client" and isinstance(message, p.Publish):
                         published.append(message)
                     elif peer.role:
@@ -184,11 +201,12 @@ class RouterServer:
                         self._message(peer, message)
                     elif self._greeted(peer, message, address) == "router":
                         framer.widen()
+                    begin = time.process_time() if peer.helps else 0.0
                 self._publish(peer, published)
                 if peer.writer.is_closing():
                     break
-                if peer.role == "client" and not self._calm.is_set():
-                    await self._calm.wait()
+                if peer.role == "client" and not self._pressure.calm:
+                    await self._pressure.wait()
         except (CodecError, Rejected) as error:
             peer.send(p.frame(failure(0, error)))
         except (OSError, ConnectionError) as error:
@@ -205,7 +223,7 @@ class RouterServer:
         if self._clients.get(peer.name) is peer and peer.role == "client":
             del self._clients[peer.name]
             self._do(self.router.detach(peer.name, time.monotonic()))
-        self._calmer()
+        self._pressure.ease()
 
     def _greeted(self, peer: Peer, message: Any, address: tuple[str, int] | None) -> str:
         """The first message of a connection; the role that it gives the other side."""
@@ -263,6 +281,9 @@ class RouterServer:
                 if not isinstance(message, Carried):
                     self._changed()
             return
+        if isinstance(message, Computed):
+            self._do(self.router.computed(peer.name, message, time.monotonic()))
+            return
         try:
             self._request(peer, message)
             self._changed()
@@ -290,14 +311,18 @@ class RouterServer:
             case p.LookUp(request, name):
                 category, schema = router.catalogue.named(name)
                 self._write(peer, p.CategoryIs(request, category, encode_schema(schema)))
-            case p.Subscribe(request, number, category, content):
+            case p.Subscribe(request, number, category, content, claims):
                 wanted = decode_subscription(schema_of(router, category), content)
-                self._do(router.subscribe(peer.name, number, category, wanted, now))
-                self._settle(peer, request)
+                self._do(router.subscribe(peer.name, number, category, wanted, now, claims))
+                self._waiting.add((peer, request))
+            case p.Volunteer(request, willing):
+                peer.helps = willing
+                self._do(router.volunteer(peer.name, willing, now))
+                self._write(peer, p.Done(request))
             case p.Advertise(request, number, category, content):
                 wanted = decode_subscription(schema_of(router, category), content)
                 self._do(router.advertise(peer.name, number, category, wanted, now))
-                self._settle(peer, request)
+                self._waiting.add((peer, request))
             case p.Unsubscribe(request, number):
                 self._do(router.unsubscribe(peer.name, number, now))
                 self._write(peer, p.Done(request))
@@ -305,42 +330,25 @@ class RouterServer:
                 self._do(router.unadvertise(peer.name, number, now))
                 self._write(peer, p.Done(request))
             case p.Ask(request, about, of):
-                self._write(peer, p.Done(request, self._answer(about, of)))
+                extra = {"dropped": self.dropped, "peers": len(self._peers)}
+                self._write(peer, p.Done(request, answer(router, about, of, extra)))
             case p.Goodbye():
                 peer.writer.close()
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
 
-    def _answer(self, about: str, of: str) -> Any:
-        if about == "status":
-            return {**self.router.statistics(), "dropped": self.dropped, "peers": len(self._peers)}
-        if about == "explain":
-            return explain(self.router, of)
-        raise InvalidInput(expected="status or explain", got=about, where="ask")
-
     # -- settling -------------------------------------------------------------------------
 
-    def _settle(self, peer: Peer, request: int) -> None:
-        """Answer a request when the overlay knows of it; requests share waves."""
-        self._next.append((peer, request))
-        if self._wave is None:
-            self._start_wave()
+    def _begin_wave(self) -> int:
+        number, self._beginning = self.router.settle(time.monotonic())
+        return number
 
-    def _start_wave(self) -> None:
-        self._settling, self._next = self._next, []
-        # The number is known before its wave can be done, even where there are no neighbours.
-        self._wave, outputs = self.router.settle(time.monotonic())
+    def _run_wave(self) -> None:
+        outputs, self._beginning = self._beginning, []
         self._do(outputs)
 
-    def _wave_done(self, number: int) -> None:
-        if number != self._wave:
-            return
-        self._wave = None
-        for peer, request in self._settling:
-            self._write(peer, p.Done(request))
-        self._settling = []
-        if self._next:
-            self._start_wave()
+    def _settled(self, request: tuple[Peer, int]) -> None:
+        self._write(request[0], p.Done(request[1]))
 
     def _changed(self) -> None:
         for watcher in self._watchers:
@@ -370,22 +378,22 @@ class RouterServer:
                     if near is not None:
                         self._to_router(near, message)
                 case WaveDone(number):
-                    self._wave_done(number)
+                    self._waiting.done(number)
+                case Tell(client, request):
+                    self._tell(client, request)
+        self._alarm.set()
+
+    def _tell(self, client: str, request: Compute | Assign) -> None:
+        """A question for a client; one that does not read is not asked, and found out by its silence."""
+        peer = self._clients.get(client)
+        if peer is not None:
+            begin = time.process_time()
+            peer.send(p.frame(request), droppable=True)
+            if isinstance(request, Compute):
+                self.router.helpers.charge(request.job, time.process_time() - begin)
 
     def _to_router(self, peer: Peer, message: Any) -> None:
         carried = isinstance(message, Carried)
         if not peer.send(p.frame(message), droppable=carried) and carried:
             self.dropped += len(message.sequences) // 8
-        if peer.writer.transport.get_write_buffer_size() > _HIGH:
-            self._calm.clear()
-            asyncio.get_running_loop().call_later(0.002, self._calmer)
-
-    def _calmer(self) -> None:
-        """Read clients again once no neighbour's buffer is long."""
-        if self._calm.is_set():
-            return
-        sizes = [peer.writer.transport.get_write_buffer_size() for peer in self._routers.values()]
-        if max(sizes, default=0) <= _HIGH // 2:
-            self._calm.set()
-        else:
-            asyncio.get_running_loop().call_later(0.002, self._calmer)
+        self._pressure.look(peer)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,17 @@ from sievenet.content.filter import Subscription
 from sievenet.errors import Unavailable
 from sievenet.routers.core import Router
 from sievenet.routers.messages import Delta, FromRouter, Receivers, UpdateReply, Whole
-from sievenet.routers.outputs import Deliver, Output, Send, WaveDone
+from sievenet.routers.offload.jobs import Offloading
+from sievenet.routers.offload.messages import Assign, Compute, Computed
+from sievenet.routers.offload.volunteer import Volunteer
+from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import Shipment
 
-__all__ = ["Network"]
+__all__ = ["Answering", "Network"]
+
+#: What a client makes of a request: seconds that it takes and the answer, or nothing at all.
+Answering = Callable[[Volunteer, Compute], tuple[float, Computed] | None]
 
 
 class Network:
@@ -37,6 +45,7 @@ class Network:
         *,
         seed: int = 0,
         delay: tuple[float, float] = (0.001, 0.01),
+        offloading: Offloading | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.links = {frozenset(link) for link in links}
@@ -45,10 +54,16 @@ class Network:
         self.loss = 0.0
         self._delay = delay
         self._random = random.Random(seed)
-        self._queue: list[tuple[float, int, str, str, FromRouter]] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._last: dict[tuple[str, str], float] = {}
         self._lives = count(1)
+        self._offloading = offloading
+        #: Clients that compute for their router: what each makes of a request (and after how long), or nothing.
+        self._volunteers: dict[str, Volunteer] = {}
+        self._answers: dict[str, Answering] = {}
+        #: When routers are to be woken besides their beat.
+        self._alarms: dict[str, float] = {}
         self.routers: dict[str, Router] = {}
         self._homes: dict[str, str] = {}
         self._sequences: dict[str, int] = {}
@@ -70,7 +85,8 @@ class Network:
 
     def start(self, name: str) -> None:
         """A router starts, with nothing but its name."""
-        self.routers[name] = router = Router(name, self.settings, self.now, next(self._lives))
+        router = Router(name, self.settings, self.now, next(self._lives), offloading=self._offloading)
+        self.routers[name] = router
         for neighbour in self.neighbours(name):
             if neighbour in self.routers:
                 self._do(name, router.connected(neighbour, self.now))
@@ -94,10 +110,22 @@ class Network:
 
     def _deliver(self, until: float) -> None:
         while self._queue and self._queue[0][0] <= until:
-            self.now, _, to, by, message = heapq.heappop(self._queue)
-            router = self.routers.get(to)
-            if router is not None:
-                self._do(to, router.receive(by, message, self.now))
+            self.now, _, act = heapq.heappop(self._queue)
+            act()
+
+    def _at(self, when: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (when, next(self._order), act))
+
+    def _arrive(self, to: str, by: str, message: FromRouter) -> None:
+        router = self.routers.get(to)
+        if router is not None:
+            self._do(to, router.receive(by, message, self.now))
+
+    def _wake(self, name: str, due: float) -> None:
+        if self._alarms.get(name) == due:
+            del self._alarms[name]
+        if name in self.routers:
+            self._do(name, self.routers[name].tick(self.now))
 
     def _do(self, name: str, outputs: list[Output]) -> None:
         for output in outputs:
@@ -109,6 +137,12 @@ class Network:
                     got += [(shipment.publisher, sequence) for sequence in shipment.sequences.tolist()]
                 case WaveDone(number):
                     self._done.add((name, number))
+                case Tell(client, message):
+                    self._at(self.now + self._random.uniform(*self._delay), partial(self._told, client, message))
+        due = self.routers[name].due() if name in self.routers else None
+        if due is not None and due < self._alarms.get(name, inf):
+            self._alarms[name] = due
+            self._at(max(due, self.now), partial(self._wake, name, due))
 
     def _send(self, name: str, neighbour: str, message: FromRouter) -> None:
         if frozenset((name, neighbour)) not in self.links:
@@ -125,7 +159,7 @@ class Network:
             return
         at = max(self.now + self._random.uniform(*self._delay), self._last.get((name, neighbour), 0.0))
         self._last[name, neighbour] = at
-        heapq.heappush(self._queue, (at, next(self._order), neighbour, name, message))
+        self._at(at, partial(self._arrive, neighbour, name, message))
 
     # -- clients --------------------------------------------------------------------------
 
@@ -141,6 +175,34 @@ class Network:
         home = self._homes.pop(client)
         self._do(home, self.routers[home].detach(client, self.now))
 
+    # -- clients that compute -------------------------------------------------------------
+
+    def volunteer(self, client: str, answering: Answering | None = None) -> None:
+        """A client computes for its router: as it should, or as ``answering`` says."""
+        home, router = self._home(client)
+        self._volunteers[client] = Volunteer()
+        if answering is not None:
+            self._answers[client] = answering
+        self._do(home, router.volunteer(client, True, self.now))
+
+    def _told(self, client: str, message: Compute | Assign) -> None:
+        volunteer = self._volunteers.get(client)
+        if client not in self._homes or volunteer is None:
+            return
+        if isinstance(message, Assign):
+            volunteer.assign(message)
+            return
+        answering = self._answers.get(client)
+        found = (0.0, volunteer.compute(message)) if answering is None else answering(volunteer, message)
+        if found is not None:
+            later = self.now + found[0] + self._random.uniform(*self._delay)
+            self._at(later, partial(self._computed, client, found[1]))
+
+    def _computed(self, client: str, message: Computed) -> None:
+        if client in self._homes:
+            home, router = self._home(client)
+            self._do(home, router.computed(client, message, self.now))
+
     def _home(self, client: str) -> tuple[str, Router]:
         home = self._homes.get(client)
         if home is None:
@@ -150,7 +212,9 @@ class Network:
     def subscribe(self, client: str, number: int, wanted: Subscription) -> None:
         """A client subscribes; `settle` makes sure that it counts everywhere."""
         home, router = self._home(client)
-        self._do(home, router.subscribe(client, number, router.register(wanted.schema), wanted, self.now))
+        category = router.register(wanted.schema)
+        claims = self._volunteers[client].claims(category, wanted.filters) if client in self._volunteers else ()
+        self._do(home, router.subscribe(client, number, category, wanted, self.now, claims))
 
     def unsubscribe(self, client: str, number: int) -> None:
         """A client takes a subscription back."""

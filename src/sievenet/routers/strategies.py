@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sievenet.routers.bdrp import BdrpRouting
 from sievenet.routers.cbcb import CbcbRouting
+from sievenet.routers.helpers import Helpers
 from sievenet.routers.routing import Context, Routing
 from sievenet.routers.tree import TreeRouting
 
 __all__ = ["make_routing"]
 
 
-def make_routing(context: Context) -> Routing:
+def make_routing(context: Context, helpers: Helpers) -> Routing:
     """The routing that a router's settings name."""
     match context.settings.scheme:
         case "cbcb":
@@ -18,4 +19,4 @@ def make_routing(context: Context) -> Routing:
         case "bdrp":
             return BdrpRouting(context)
         case _:
-            return TreeRouting(context)
+            return TreeRouting(context, helpers)

@@ -8,12 +8,13 @@ that are no longer on it are dropped, new ones are filled, and soft state does t
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from sievenet.content.filter import Filter
 from sievenet.routers.advertised import Advertised
 from sievenet.routers.channel import Holder, Teller
+from sievenet.routers.helpers import Helpers
 from sievenet.routers.messages import ADVERTISEMENT, SUBSCRIPTION, AskWhole, Delta, Item, Whole
 from sievenet.routers.routing import Context, Interface, Rows, Settings
 from sievenet.routers.schemes import LOCAL, Covering, Flat, Merging, Scheme, Want
@@ -25,8 +26,9 @@ __all__ = ["TreeRouting"]
 class TreeRouting:
     """Told sets on channels along the tree."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, helpers: Helpers | None = None) -> None:
         self.context = context
+        self._helpers = helpers
         self._schemes: dict[int, Scheme] = {}
         self._offers: dict[int, Scheme] = {}
         self._tellers: dict[str, Teller] = {}
@@ -34,8 +36,11 @@ class TreeRouting:
         self._epoch = context.incarnation << 16
         #: Neighbours with a new channel, to be told everything once.
         self._fresh: list[str] = []
-        sample = make_scheme(context.settings)
-        self.tagged, self.covering = sample.tagged, sample.covering
+        sample = make_scheme(context.settings, Covering)
+        self.tagged = sample.tagged
+        # Where clients do the comparing, one table is enough: the local one passes everything on.
+        self.covering = sample.covering and (helpers is None or helpers.settings is None)
+        self._offer: Callable[[], Scheme] = Covering if sample.covering else lambda: Flat[Want](sample.tagged)
 
     # -- the schemes ----------------------------------------------------------------------
 
@@ -43,10 +48,12 @@ class TreeRouting:
         schemes = self._schemes if kind == SUBSCRIPTION else self._offers
         found = schemes.get(category)
         if found is None:
+            helpers = self._helpers
             if kind == SUBSCRIPTION:
-                found = make_scheme(self.context.settings)
+                make = Covering if helpers is None else lambda: helpers.covering(category)
+                found = make_scheme(self.context.settings, make)
             else:
-                found = Covering() if self.covering else Flat[Want](self.tagged)
+                found = self._offer()
             schemes[category] = found
             for neighbour in self._tellers:
                 found.join(neighbour)
@@ -251,14 +258,14 @@ def _verdict(scheme: Scheme, told: list[Filter], neighbour: str, wanted: Filter)
     return "not forwarded: nobody else wants it"
 
 
-def make_scheme(settings: Settings) -> Scheme:
+def make_scheme(settings: Settings, covering: Callable[[], Covering]) -> Scheme:
     """The scheme of one category."""
     scheme: Scheme
     match settings.scheme:
         case "simple" | "identity":
             scheme = Flat[Want](tagged=settings.scheme == "simple")
         case "merging":
-            scheme = Merging(Covering(), settings.bound)
+            scheme = Merging(covering(), settings.bound)
         case _:
-            scheme = Covering()
+            scheme = covering()
     return Advertised(scheme) if settings.advertisements else scheme

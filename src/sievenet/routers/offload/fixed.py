@@ -16,32 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Annotated
-
-import msgspec
 
 from sievenet.content.codec import decode_filter, encode_filter
 from sievenet.content.filter import Filter
 from sievenet.content.schema import Schema
+from sievenet.routers.offload.messages import Assign, Claim
 from sievenet.routers.poset import Poset
 
 __all__ = ["Assign", "Claim", "FixedSet", "Placer"]
-
-
-class Assign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
-    """The fixed set, which replaces any before."""
-
-    version: Annotated[int, msgspec.Meta(ge=0)]
-    category: Annotated[int, msgspec.Meta(ge=0)]
-    filters: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)]
-
-
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a filter is among the fixed set: places of its immediate predecessors and successors."""
-
-    version: Annotated[int, msgspec.Meta(ge=0)]
-    preds: Annotated[tuple[int, ...], msgspec.Meta(max_length=4096)] = ()
-    succs: Annotated[tuple[int, ...], msgspec.Meta(max_length=4096)] = ()
 
 
 class Placer:
@@ -79,9 +61,11 @@ class _Chosen:
 class FixedSet:
     """The router's side, over a poset."""
 
-    def __init__(self, poset: Poset, category: int, size: int = 256) -> None:
+    def __init__(self, poset: Poset, category: int, size: int = 256, schema: bytes = b"") -> None:
         self.poset = poset
         self._category = category
+        self._schema = schema
+        self._message: Assign | None = None
         self._size = size
         self._chosen = _Chosen(0, ())
         self._chosen_at = 0
@@ -101,7 +85,12 @@ class FixedSet:
         self._chosen_at = len(self.poset)
         entries = self.poset.entries
         filters = tuple(encode_filter(entries[n].filter) for n in self._chosen.numbers)
-        return Assign(self._chosen.version, self._category, filters)
+        self._message = Assign(self._chosen.version, self._category, filters, self._schema)
+        return self._message
+
+    def current(self) -> Assign | None:
+        """The set of now, if there is one."""
+        return self._message
 
     def subscribe(self, wanted: Filter, interface: Hashable, claim: Claim | None) -> None:
         """Insert a filter, with what its client claims."""

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sievenet.content.filter import Filter
+from sievenet.errors import InvalidInput
 from sievenet.routers.offload.messages import Compute
 
-__all__ = ["Ask", "Counts", "Job", "RtoSettings"]
+__all__ = ["Ask", "Counts", "FixedSettings", "Job", "Offloading", "RtoSettings"]
 
 
 @dataclass(frozen=True, slots=True)
 class RtoSettings:
-    """How to offload."""
+    """How to offload table work (RTO)."""
 
     #: Filters placed together, and seconds after which fewer are not waited for.
     batch: int = 10
@@ -30,6 +31,32 @@ class RtoSettings:
     mode: Literal["auto", "always", "never"] = "auto"
     #: Hides what filters say from clients.
     secret: bytes | None = None
+    #: Share of filters that the router places itself too, to find out a majority that lies together.
+    audit: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.vector < 1 or self.copies < 1:
+            got = (self.batch, self.vector, self.copies)
+            raise InvalidInput(expected="batches, vectors and copies of at least 1", got=got, where="offloading")
+        if not (self.wait >= 0 and self.timeout > 0 and 0 <= self.audit <= 1):
+            times = (self.wait, self.timeout, self.audit)
+            raise InvalidInput(expected="times of more than 0 s, and audits in [0, 1]", got=times, where="offloading")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSettings:
+    """How clients place their own filters (FF)."""
+
+    #: Filters in the fixed set.
+    size: int = 256
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= 4096:
+            raise InvalidInput(expected="a fixed set of 1 to 4096 filters", got=self.size, where="offloading")
+
+
+#: What a router's clients do for it.
+Offloading = RtoSettings | FixedSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +80,10 @@ class Job:
     answers: dict[int, dict[str, bytes]] = field(default_factory=dict)
     pairs: dict[str, bytes] = field(default_factory=dict)
     spent: float = 0.0
+    #: What was taken back meanwhile.
+    withdrawn: set[tuple[Filter, Hashable]] = field(default_factory=set)
+    #: Filters that went from one vector to another meanwhile: no answer about a vector is sure to tell of them.
+    moved: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -63,5 +94,7 @@ class Counts:
     searched: int = 0
     local_vectors: int = 0
     failed_checks: int = 0
+    audited: int = 0
+    failed_audits: int = 0
     late: int = 0
     malformed: int = 0

@@ -2,10 +2,12 @@
 
     Compute    place these filters among those vectors     one message per client and batch, however many vectors
     Computed   the answers, one per vector                 sorted, so that equal answers are equal bytes
-    Forget     drop all vectors
+    Assign     the fixed set to place filters in           seldom: when the table has outgrown it
+    Claim      where a filter is in the fixed set          goes with its subscription
 
 A vector is not sent again and again: a client keeps it, and a request brings the changes since the version that the
-client has (``base`` 0: the whole vector). A client that lacks that version says so in ``missing``.
+client has (``base`` 0: the whole vector). A client that lacks that version says so in ``missing``. The schema travels
+with the first request that needs it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,18 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-__all__ = ["Answer", "Compute", "Computed", "Relations", "VectorUpdate", "decode_answer", "encode_answer"]
+__all__ = [
+    "Answer",
+    "Assign",
+    "Claim",
+    "Compute",
+    "Computed",
+    "Relations",
+    "VectorUpdate",
+    "decode_answer",
+    "decode_pairs",
+    "encode_answer",
+]
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 16)]
@@ -44,6 +57,8 @@ class Compute(_Message, frozen=True):
     category: Annotated[int, msgspec.Meta(ge=0)]
     inputs: Batch
     vectors: tuple[VectorUpdate, ...]
+    #: The schema in the codec's bytes, in the first request of a category to a client.
+    schema: Annotated[bytes, msgspec.Meta(max_length=1 << 20)] = b""
 
 
 class Answer(NamedTuple):
@@ -62,6 +77,24 @@ class Computed(_Message, frozen=True):
     inputs: bytes
     #: Vectors whose base this client does not have.
     missing: tuple[Number, ...] = ()
+
+
+class Assign(_Message, frozen=True):
+    """The fixed set of a category, which replaces any before."""
+
+    version: Number
+    category: Number
+    filters: Annotated[tuple[Blob, ...], msgspec.Meta(max_length=4096)]
+    #: As in `Compute`; always there, unless schemaless.
+    schema: Annotated[bytes, msgspec.Meta(max_length=1 << 20)] = b""
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Where a filter is among the fixed set: places of its immediate predecessors and successors."""
+
+    version: Number
+    preds: Annotated[tuple[Number, ...], msgspec.Meta(max_length=4096)] = ()
+    succs: Annotated[tuple[Number, ...], msgspec.Meta(max_length=4096)] = ()
 
 
 class Relations(NamedTuple):

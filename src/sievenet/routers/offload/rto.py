@@ -4,50 +4,54 @@
                      │                                                      │ timeout          │ no majority
                      └── does not pay, or no clients: search ◀──────────────┴── compute those vectors here
 
-Each vector goes to ``copies`` clients, always the same ones while they stay, so they hold it already and a request is
-little more than the inputs. One batch is under way at a time: what is asked about does not change meanwhile, except
-that filters may be removed, which answers survive (numbers are never used twice).
+One batch is under way at a time: what is asked about does not change meanwhile, except that filters may be removed,
+which answers survive (numbers are never used twice). Filters enter in the order of `submit`, so `mark` and `reached`
+tell when all that was submitted so far is in the table.
 
 The answers are *all* predecessors and successors, from which the place follows by set arithmetic (`poset.immediate`).
-With ``check`` every link to be made is tested; a wrong "covers" would lose events, a missing one only costs space, so
-these tests are what correctness needs. A filter that fails is inserted by searching.
+**What a lie can do.** A minority of liars, and whoever is silent, slow or gone, changes nothing: the vote or the
+router's own work decides. A majority that lies together could misplace a filter. With ``check`` every link to be made
+is tested: a wrong "covers" would lose events, a missing one only costs space, so these tests are what delivery needs. A
+filter that fails is inserted by searching. With ``audit`` a share of the filters is also placed by the router itself; a
+difference expels everybody who voted for it, and the table is built anew, without help.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
-from typing import Final
-
-import msgspec
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import asdict
+from itertools import count
+from typing import Any, Final
 
 from sievenet.content.codec import encode_filter
 from sievenet.content.filter import Filter
 from sievenet.errors import FilterError
+from sievenet.routers.offload.assignment import Assignment
 from sievenet.routers.offload.choosing import Chooser, Way
 from sievenet.routers.offload.hiding import Disguise
 from sievenet.routers.offload.jobs import Ask, Counts, Job, RtoSettings
-from sievenet.routers.offload.messages import (
-    Compute,
-    Computed,
-    Relations,
-    VectorUpdate,
-    decode_answer,
-    decode_pairs,
-)
+from sievenet.routers.offload.messages import Compute, Computed, Relations
 from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.vectors import Vectors
-from sievenet.routers.offload.voting import Standing, majority
-from sievenet.routers.offload.worker import input_pairs, related
+from sievenet.routers.offload.verdict import Verdict
+from sievenet.routers.offload.voting import Standing
+from sievenet.routers.offload.worker import related
 
 __all__ = ["Ask", "Offloader", "RtoSettings"]
 
 #: Of so many filters that are inserted at once, one is timed.
 _LOOK: Final = 16
+#: Seconds that writing and sending one filter of the table is expected to take, until it was done once.
+_BRING: Final = 2e-5
 
 
 class Offloader:
-    """Places filters in a table. ``cpu`` reads the processor time of the router, for choosing the way."""
+    """Places filters in a table. ``cpu`` reads the processor time of the router, for choosing the way.
+
+    ``schema`` (in the codec's bytes) is sent to clients once; ``numbers`` names jobs and vectors, and is to be shared
+    by all offloaders that share clients.
+    """
 
     def __init__(
         self,
@@ -56,27 +60,34 @@ class Offloader:
         settings: RtoSettings | None = None,
         *,
         cpu: Callable[[], float],
+        schema: bytes = b"",
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.settings = settings or RtoSettings()
-        self._category = 0 if self.settings.secret else category
-        self._disguise = Disguise(self.settings.secret) if self.settings.secret else None
+        hidden = self.settings.secret
+        self._disguise = Disguise(hidden) if hidden else None
+        # What is hidden is schemaless.
+        self._category, self._schema = (0, b"") if hidden else (category, schema)
+        #: Clients that were sent the schema.
+        self._explained: set[str] = set()
         #: Bytes of filters that are on their way into the table.
         self._bytes: dict[Filter, bytes] = {}
         self.table = table
-        self.vectors = Vectors(self.settings.vector)
-        #: Whether the vectors follow the table: from the first batch that is offloaded on.
+        self._numbers = numbers or count(1)
+        self.vectors = Vectors(self.settings.vector, self._numbers)
+        self._assignment = Assignment(self.settings.copies, self.settings.vector)
+        #: Whether the vectors follow the table: while filters are offloaded.
         self._watching = False
+        self._bring = _BRING
         self.standing = Standing()
         self.chooser = Chooser()
         self._cpu = cpu
         self._pending: deque[tuple[Filter, Hashable]] = deque()
         self._since = 0.0
         self._job: Job | None = None
-        self._numbers = 0
-        self._assigned: dict[int, tuple[str, ...]] = {}
-        self._load: dict[str, int] = {}
-        #: Vector → client → the version it was sent.
-        self._sent: dict[int, dict[str, int]] = {}
+        #: Filters that had to wait, and those of them that wait no more.
+        self._submitted = self._done = 0
+        self._audit = 0.0
         self.counts = Counts()
 
     # -- clients --------------------------------------------------------------------------
@@ -84,14 +95,12 @@ class Offloader:
     def join(self, client: str) -> None:
         """A client is willing to compute."""
         self.standing.join(client)
-        self._load.setdefault(client, 0)
 
     def leave(self, client: str, now: float) -> list[Ask]:
         """A client is gone; nothing more is waited for from it."""
         self.standing.leave(client)
-        self._load.pop(client, None)
-        for sent in self._sent.values():
-            sent.pop(client, None)
+        self._assignment.leave(client)
+        self._explained.discard(client)
         if self._job is not None and client in self._job.waiting:
             self._job.waiting.discard(client)
             return self._maybe_finish(now)
@@ -106,17 +115,40 @@ class Offloader:
             self.table.insert(wanted, interface)
             return []
         if not self._pending:
-            if self._job is None and self.settings.mode == "auto" and self.chooser.needless():
+            if self._job is None and self._at_once():
                 self._search_at_once(wanted, interface)
                 return []
             self._since = now
         self._pending.append((wanted, interface))
+        self._submitted += 1
         return self._next(now)
+
+    def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
+        """An interface takes a filter back that is not in the table yet; False if it does not wait."""
+        key = (wanted, interface)
+        found = False
+        if self._job is not None and key in self._job.inputs:
+            self._job.withdrawn.add(key)
+            found = True
+        before = len(self._pending)
+        if key in self._pending:
+            self._pending = deque(each for each in self._pending if each != key)
+            self._done += before - len(self._pending)
+            found = True
+        return found
 
     @property
     def waiting(self) -> int:
         """Filters that are not in the table yet."""
         return len(self._pending) + (len(self._job.inputs) if self._job else 0)
+
+    def mark(self) -> int:
+        """Names what was submitted so far, for `reached`."""
+        return self._submitted
+
+    def reached(self, mark: int) -> bool:
+        """Whether all that was submitted before a mark is in the table."""
+        return self._done >= mark
 
     def due(self) -> float | None:
         """When `tick` has something to do."""
@@ -150,15 +182,26 @@ class Offloader:
                 return asks
             for wanted, interface in inputs:
                 self._search(wanted, interface)
+            self._done += len(inputs)
             self.chooser.cost("plain", self._cpu() - begin, len(inputs))
         return []
+
+    # -- searching ------------------------------------------------------------------------
+
+    def _at_once(self) -> bool:
+        """Whether a filter need not wait for a batch, since it will be searched for in any case."""
+        mode = self.settings.mode
+        if mode == "auto" and self.chooser.needless():
+            return True
+        return self._way() == "plain" and (mode != "auto" or not self.chooser.trying)
 
     def _way(self) -> Way:
         if self.settings.mode == "never" or not self.standing.trusted():
             return "plain"
         if self.settings.mode == "always":
             return "offload"
-        return self.chooser.choose(len(self.table))
+        setup = 0.0 if self._watching else self._bring * len(self.table)
+        return self.chooser.choose(len(self.table), self.settings.batch, setup)
 
     def _search(self, wanted: Filter, interface: Hashable) -> None:
         self.table.insert(wanted, interface)
@@ -171,7 +214,23 @@ class Offloader:
             return
         begin = self._cpu()
         self._search(wanted, interface)
-        self.chooser.cost("plain", self._cpu() - begin, 1)
+        self.chooser.cost("plain", self._cpu() - begin, 1, of=_LOOK)
+        if self._watching and self.settings.mode == "auto" and self.chooser.best == "plain":
+            # Keeping vectors up to date is work too, and nobody asks for them now.
+            self._unwatch()
+
+    def _moved(self, number: int, was: int | None, level: int | None) -> None:
+        self.vectors.moved(number, was, level)
+        if self._job is not None and was is not None and level is not None:
+            self._job.moved.add(number)
+
+    def _unwatch(self) -> None:
+        self._watching = False
+        self.table.watch(None)
+        self.vectors = Vectors(self.settings.vector, self._numbers)
+        self._assignment = Assignment(self.settings.copies, self.settings.vector)
+
+    # -- asking ---------------------------------------------------------------------------
 
     def _encoded(self, number: int) -> bytes:
         wanted = self.table.filter(number)
@@ -180,68 +239,42 @@ class Offloader:
     def _encode(self, wanted: Filter) -> bytes:
         return encode_filter(self._disguise.filter(wanted) if self._disguise is not None else wanted)
 
-    # -- asking ---------------------------------------------------------------------------
-
     def _launch(self, inputs: list[tuple[Filter, Hashable]], now: float) -> tuple[Job, list[Ask]] | None:
         """Questions about some inputs; ``None`` if there is nothing to ask, or a filter that cannot be hidden."""
-        if not self._watching:
-            self._watching = True
-            self.table.watch(self.vectors.moved)
-        if not len(self.vectors):
-            return None
+        fresh, begin = not self._watching, self._cpu()
         try:
             encoded = [self._encode(wanted) for wanted, _ in inputs]
+            if fresh:
+                self._watching = True
+                self.table.watch(self._moved)
+            if not len(self.vectors):
+                return None
+            # Clients are sent the same filters again when they are in the table.
+            self._bytes = {wanted: data for (wanted, _), data in zip(inputs, encoded, strict=True)}
+            asked, updates = self._assignment.updates(self.vectors, set(self.standing.trusted()), self._encoded)
         except FilterError:
             return None
-        # Clients are sent the same filters again when they are in the table.
-        self._bytes = {wanted: data for (wanted, _), data in zip(inputs, encoded, strict=True)}
-        self._numbers += 1
-        updates: dict[str, list[VectorUpdate]] = {}
-        asked: dict[int, tuple[str, ...]] = {}
-        trusted = set(self.standing.trusted())
-        for number, vector in self.vectors.vectors.items():
-            clients = asked[number] = self._clients(number, len(vector.members), trusted)
-            sent = self._sent.setdefault(number, {})
-            for client in clients:
-                updates.setdefault(client, []).append(vector.update(sent.get(client, 0), self._encoded))
-                sent[client] = vector.version
-        self._tidy()
-        job = Job(self._numbers, inputs, now + self.settings.timeout, asked, set(updates))
-        asks = [
-            Ask(client, Compute(self._numbers, self._category, tuple(encoded), tuple(mine)))
-            for client, mine in updates.items()
-        ]
+        job = Job(next(self._numbers), inputs, now + self.settings.timeout, asked, set(updates))
+        asks: list[Ask] = []
+        for client, mine in updates.items():
+            schema = b"" if client in self._explained else self._schema
+            self._explained.add(client)
+            asks.append(Ask(client, Compute(job.number, self._category, tuple(encoded), tuple(mine), schema)))
+        if fresh:
+            self._bring = (self._cpu() - begin) / max(1, len(self.table))
         return job, asks
-
-    def _clients(self, vector: int, size: int, trusted: set[str]) -> tuple[str, ...]:
-        """The clients of a vector: the same as before, unless they are gone or a better number can be had."""
-        before = self._assigned.get(vector, ())
-        kept = [c for c in before if c in trusted]
-        wanted = min(self.settings.copies, len(trusted))
-        if len(kept) < wanted:
-            others = sorted(trusted.difference(kept), key=lambda c: (self._load.get(c, 0), c))
-            for client in others[: wanted - len(kept)]:
-                kept.append(client)
-                self._load[client] = self._load.get(client, 0) + max(1, size)
-        if tuple(kept) != before:
-            self._assigned[vector] = tuple(kept)
-        return self._assigned[vector]
-
-    def _tidy(self) -> None:
-        """Forget vectors that are no more."""
-        if len(self._assigned) > 2 * len(self.vectors) + 16:
-            for number in [n for n in self._assigned if n not in self.vectors.vectors]:
-                for client in self._assigned.pop(number):
-                    if client in self._load:
-                        self._load[client] = max(0, self._load[client] - self.settings.vector)
-                self._sent.pop(number, None)
 
     # -- answers --------------------------------------------------------------------------
 
-    def charge(self, seconds: float) -> None:
+    def charge(self, job: int, seconds: float) -> None:
         """Count processor time that the shell spent on the batch under way, for sending and receiving."""
-        if self._job is not None:
+        if self.asks(job):
+            assert self._job is not None
             self._job.spent += seconds
+
+    def asks(self, job: int) -> bool:
+        """Whether this is the batch under way."""
+        return self._job is not None and self._job.number == job
 
     def answered(self, client: str, message: Computed, now: float) -> list[Ask]:
         """A client's answer; late ones are of no use."""
@@ -253,7 +286,7 @@ class Offloader:
         job.waiting.discard(client)
         job.pairs[client] = message.inputs
         for number in message.missing:
-            self._sent.get(number, {}).pop(client, None)
+            self._assignment.lacks(number, client)
         for answer in message.answers:
             if client in job.asked.get(answer.vector, ()):
                 job.answers.setdefault(answer.vector, {})[client] = answer.relations
@@ -268,91 +301,89 @@ class Offloader:
         job = self._job
         assert job is not None
         begin = self._cpu()
-        above, below = self._relations(job)
-        self._insert(job, above, below)
+        verdict = Verdict(job, lambda number: self._own(number, job), self.counts)
+        for client in verdict.blamed:
+            self.standing.bad(client)
+        for client in verdict.praised:
+            self.standing.good(client)
+        verdict.add(
+            related([w for w, _ in job.inputs], {n: self.table.filter(n) for n in job.moved if n in self.table})
+        )
+        self._insert(job, verdict)
         self._job = None
+        self._done += len(job.inputs)
         self.chooser.cost("offload", job.spent + self._cpu() - begin, len(job.inputs))
         return self._next(now)
 
-    def _relations(self, job: Job) -> tuple[list[set[int]], list[set[int]]]:
-        """All predecessors and successors of each input, by vote or by own work."""
-        count = len(job.inputs)
-        above: list[set[int]] = [set() for _ in range(count)]
-        below: list[set[int]] = [set() for _ in range(count)]
-        blamed = set(job.waiting)
-        praised: set[str] = set()
-        for number, clients in job.asked.items():
-            answers = job.answers.get(number, {})
-            best = majority(answers, len(clients))
-            found = self._decoded(best, count)
-            if found is None:
-                found = self._own(number, job)
-            else:
-                praised.update(c for c, each in answers.items() if each == best)
-                blamed.update(c for c, each in answers.items() if each != best)
-            for i in range(count):
-                above[i].update(found.above[i])
-                below[i].update(found.below[i])
-        for client in blamed:
-            self.standing.bad(client)
-        for client in praised - blamed:
-            self.standing.good(client)
-        return above, below
-
-    def _decoded(self, data: bytes | None, count: int) -> Relations | None:
-        if data is None:
-            return None
-        try:
-            found = decode_answer(data)
-        except msgspec.DecodeError:
-            found = None
-        if found is None or len(found.above) != count or len(found.below) != count:
-            self.counts.malformed += 1
-            return None
-        return found
-
     def _own(self, number: int, job: Job) -> Relations:
         """What clients did not answer, computed here."""
-        self.counts.local_vectors += 1
         vector = self.vectors.vectors.get(number)
         members = {n: self.table.filter(n) for n in (vector.members if vector is not None else ())}
         return related([wanted for wanted, _ in job.inputs], members)
 
-    def _insert(self, job: Job, above: list[set[int]], below: list[set[int]]) -> None:
+    def _insert(self, job: Job, verdict: Verdict) -> None:
         table, check = self.table, self.settings.check
-        covering, covered = self._inner(job)
         placed: dict[int, int] = {}
+        honest = True
         for i, (wanted, interface) in enumerate(job.inputs):
+            if (wanted, interface) in job.withdrawn:
+                continue
             if table.number(wanted) is not None:
                 table.insert(wanted, interface)
                 continue
-            over = {n for n in above[i] if n in table}
-            under = {n for n in below[i] if n in table}
-            over.update(placed[j] for j in covering.get(i, ()) if j in placed and placed[j] in table)
-            under.update(placed[j] for j in covered.get(i, ()) if j in placed and placed[j] in table)
-            if over.isdisjoint(under) and table.place(wanted, interface, over, under, check):
+            if not honest:
+                self._search(wanted, interface)
+                continue
+            over = {n for n in verdict.above[i] if n in table}
+            under = {n for n in verdict.below[i] if n in table}
+            over.update(placed[j] for j in verdict.covering.get(i, ()) if j in placed and placed[j] in table)
+            under.update(placed[j] for j in verdict.covered.get(i, ()) if j in placed and placed[j] in table)
+            honest = self._audited(i, wanted, over, under, verdict, set(placed.values()))
+            if honest and over.isdisjoint(under) and table.place(wanted, interface, over, under, check):
                 self.counts.offloaded += 1
             else:
-                self.counts.failed_checks += 1
+                self.counts.failed_checks += honest
                 self._search(wanted, interface)
             number = table.number(wanted)
             if number is not None:
                 placed[i] = number
+        if not honest:
+            # Nothing that was placed by votes is to be trusted.
+            self._unwatch()
+            table.rebuild()
 
-    def _inner(self, job: Job) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-        """For each input, the other inputs that cover it and those that it covers."""
-        best = majority(job.pairs, len(job.pairs))
-        pairs: tuple[tuple[int, int], ...] | None = None
-        if best is not None:
-            try:
-                pairs = decode_pairs(best)
-            except msgspec.DecodeError:
-                self.counts.malformed += 1
-        if pairs is None:
-            pairs = input_pairs([wanted for wanted, _ in job.inputs])
-        covering: dict[int, set[int]] = {}
-        covered: dict[int, set[int]] = {}
-        for i, j in pairs:
-            covering.setdefault(j, set()).add(i)
-            covered.setdefault(i, set()).add(j)
-        return covering, covered
+    def _audited(
+        self, i: int, wanted: Filter, over: set[int], under: set[int], verdict: Verdict, placed: set[int]
+    ) -> bool:
+        """Compare one filter in so many with the router's own work: False if a majority was wrong, and is expelled."""
+        self._audit += self.settings.audit
+        if self._audit < 1.0:
+            return True
+        self._audit -= 1.0
+        self.counts.audited += 1
+        table = self.table
+        truth = related([wanted], {n: table.filter(n) for n in table.numbers()})
+        above, below = set(truth.above[0]), set(truth.below[0])
+        if over == above and under == below:
+            return True
+        self.counts.failed_audits += 1
+        claimed, missed = (over - above) | (under - below), (above - over) | (below - under)
+        for client in verdict.liars(i, claimed, missed, placed, self._members):
+            self.standing.expel(client)
+        return False
+
+    def _members(self, number: int) -> set[int]:
+        assert self._job is not None
+        vector = self.vectors.vectors.get(number)
+        return set(vector.members) - self._job.moved if vector is not None else set()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts and costs, as plain data."""
+        return {
+            **asdict(self.counts),
+            "waiting": self.waiting,
+            "vectors": len(self.vectors),
+            "trusted": len(self.standing.trusted()),
+            "excluded": sorted(self.standing.excluded()),
+            "microseconds": {way: round(1e6 * each, 1) for way, each in self.chooser.costs().items()},
+        }

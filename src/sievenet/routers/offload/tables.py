@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from sievenet.content.filter import Filter
 from sievenet.routers.forest import Forest
-from sievenet.routers.poset import Poset
+from sievenet.routers.poset import Entry, Poset
 
 __all__ = ["ForestTable", "OnLevel", "PosetTable", "Table"]
 
@@ -40,17 +40,31 @@ class Table(Protocol):
     def watch(self, on_level: OnLevel | None) -> None:
         """Tell of every filter that comes, goes or moves, beginning with those that are there."""
 
+    def rebuild(self) -> None:
+        """Insert every filter anew, by searching: links that were not right are."""
+
+    def numbers(self) -> Iterable[int]:
+        """The numbers of all filters."""
+
     @property
     def tests(self) -> int:
         """Covering tests so far."""
 
 
 class PosetTable:
-    """Over a filters poset."""
+    """Over a filters poset; ``entered`` is told of each filter and interface that is in it now."""
 
-    def __init__(self, *, eliminate: bool = False, prune: bool = True) -> None:
-        self.poset = Poset(prune=prune)
+    def __init__(
+        self,
+        poset: Poset | None = None,
+        *,
+        eliminate: bool = False,
+        entered: Callable[[Entry, Hashable], None] | None = None,
+        rebuilt: Callable[[], None] | None = None,
+    ) -> None:
+        self.poset = poset if poset is not None else Poset()
         self._eliminate = eliminate
+        self._entered, self._rebuilt = entered, rebuilt
 
     def __len__(self) -> int:
         return len(self.poset)
@@ -69,7 +83,9 @@ class PosetTable:
 
     def insert(self, wanted: Filter, interface: Hashable) -> None:
         """Insert a filter by searching."""
-        self.poset.subscribe(wanted, interface, eliminate=self._eliminate)
+        entry = self.poset.subscribe(wanted, interface, eliminate=self._eliminate)
+        if self._entered is not None and entry is not None:
+            self._entered(entry, interface)
 
     def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
         """Insert a new filter, given its relations."""
@@ -89,11 +105,23 @@ class PosetTable:
                 lower = entries[number]
                 if interface in lower.subscribers:
                     poset.unsubscribe(lower.filter, interface)
+        if self._entered is not None:
+            self._entered(entry, interface)
         return True
 
     def watch(self, on_level: OnLevel | None) -> None:
         """Tell of every filter that comes, goes or moves."""
         self.poset.watch(on_level)
+
+    def rebuild(self) -> None:
+        """Insert every filter anew, by searching."""
+        self.poset.rebuild()
+        if self._rebuilt is not None:
+            self._rebuilt()
+
+    def numbers(self) -> Iterable[int]:
+        """The numbers of all filters."""
+        return self.poset.entries
 
     @property
     def tests(self) -> int:
@@ -147,6 +175,14 @@ class ForestTable:
     def watch(self, on_level: OnLevel | None) -> None:
         """Tell of every filter that comes, goes or moves."""
         self.forest.watch(on_level)
+
+    def rebuild(self) -> None:
+        """Insert every filter anew, by searching."""
+        self.forest.rebuild()
+
+    def numbers(self) -> Iterable[int]:
+        """The numbers of all filters."""
+        return self.forest.nodes
 
     @property
     def tests(self) -> int:

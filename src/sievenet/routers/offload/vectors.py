@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from sievenet.routers.offload.messages import VectorUpdate
 
@@ -67,15 +68,15 @@ class Vector:
 
 
 class Vectors:
-    """All vectors of a table; ``first`` is the number of the first one."""
+    """All vectors of a table; ``numbers`` gives each its own."""
 
-    def __init__(self, size: int, first: int = 1) -> None:
+    def __init__(self, size: int, numbers: Iterator[int] | None = None) -> None:
         self._size = size
         self.vectors: dict[int, Vector] = {}
         self._home: dict[int, Vector] = {}
         #: Vectors of each level with room.
         self._open: dict[int, list[Vector]] = {}
-        self._next = first
+        self._numbers = numbers or count(1)
 
     def moved(self, number: int, was: int | None, level: int | None) -> None:
         """A filter came, went, or is on another level."""
@@ -90,8 +91,8 @@ class Vectors:
         if level is not None:
             near = self._open.setdefault(level, [])
             if not near:
-                vector = self.vectors[self._next] = Vector(self._next, level)
-                self._next += 1
+                number_of_vector = next(self._numbers)
+                vector = self.vectors[number_of_vector] = Vector(number_of_vector, level)
                 near.append(vector)
             home = self._home[number] = near[-1]
             home.note(number, True, 4 * self._size)

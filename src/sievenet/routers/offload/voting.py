@@ -49,6 +49,11 @@ class Standing:
         if client in self._strikes:
             self._strikes[client] += 1
 
+    def expel(self, client: str) -> None:
+        """It was proved wrong by the router's own work: ask it no more."""
+        if client in self._strikes:
+            self._strikes[client] = STRIKES
+
     def trusted(self) -> list[str]:
         """Clients to be asked."""
         return [c for c, strikes in self._strikes.items() if strikes < STRIKES]

@@ -1,0 +1,187 @@
+"""The clients of a router that compute for it, and the tables that they help with.
+
+A router that offloads has one poset per category, and `Helpers` decides how filters enter each:
+
+    RTO    submit ──▶ Offloader: batch ──▶ Compute to clients ──▶ Computed ──▶ vote ──▶ the poset ──▶ neighbours
+    FF     Subscribe with claims ──▶ FixedSet: only what claims leave open is searched; Assign ──▶ clients
+
+With RTO a filter is on its way for a while: events are forwarded by it at once (the matcher does not wait), but
+neighbours hear of it when it is in the poset. `marks` and `reached` tell when all that came before is, so waves of
+`Settle` pass only then, and ``await subscribe(...)`` means what it means without offloading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import Any
+
+from sievenet.content.filter import Filter
+from sievenet.errors import InvalidInput
+from sievenet.routers.offload.fixed import FixedSet
+from sievenet.routers.offload.jobs import Ask, FixedSettings, Offloading, RtoSettings
+from sievenet.routers.offload.messages import Claim, Computed
+from sievenet.routers.offload.rto import Offloader
+from sievenet.routers.offload.tables import PosetTable
+from sievenet.routers.routing import Context
+from sievenet.routers.schemes import Covering
+
+__all__ = ["Helpers"]
+
+#: Claims that may wait for their filter; a filter that is there already never asks for its claim.
+_CLAIMS = 4096
+
+
+class _Fixed:
+    """Filters enter with what their clients claim."""
+
+    def __init__(self, helpers: Helpers, category: int, covering: Covering, size: int) -> None:
+        self._helpers = helpers
+        self._covering = covering
+        schema = helpers.context.catalogue.encoded.get(category, b"")
+        self.fixed = FixedSet(covering.poset, category, size, schema)
+        self.claims: dict[Filter, Claim] = {}
+
+    def submit(self, wanted: Filter, interface: Hashable) -> None:
+        """An interface wants something."""
+        self.fixed.subscribe(wanted, interface, self.claims.pop(wanted, None))
+        entry = self._covering.poset.get(wanted)
+        assert entry is not None
+        self._covering.entered(entry, interface)
+        if self.fixed.stale():
+            message = self.fixed.assign()
+            for client in self._helpers.clients:
+                self._helpers.context.tell(client, message)
+
+    def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
+        """Nothing waits here."""
+        return False
+
+
+class _Offloaded:
+    """Filters enter by the votes of clients."""
+
+    def __init__(self, helpers: Helpers, category: int, covering: Covering, settings: RtoSettings) -> None:
+        self._helpers = helpers
+        table = PosetTable(covering.poset, entered=covering.entered, rebuilt=covering.rebuilt)
+        schema = helpers.context.catalogue.encoded.get(category, b"")
+        self.offloader = Offloader(table, category, settings, cpu=helpers.cpu, schema=schema, numbers=helpers.numbers)
+        for client in helpers.clients:
+            self.offloader.join(client)
+
+    def submit(self, wanted: Filter, interface: Hashable) -> None:
+        """An interface wants something."""
+        self._helpers.ask(self.offloader.submit(wanted, interface, self._helpers.context.now))
+
+    def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
+        """An interface no longer wants what is still on its way."""
+        return self.offloader.withdraw(wanted, interface)
+
+
+class Helpers:
+    """Willing clients, in the order in which they came. ``cpu`` reads the router's processor time."""
+
+    def __init__(self, context: Context, settings: Offloading | None, cpu: Callable[[], float]) -> None:
+        if settings is not None and context.settings.scheme not in ("covering", "merging"):
+            scheme = context.settings.scheme
+            raise InvalidInput(expected="a scheme with a poset (covering, merging)", got=scheme, where="offloading")
+        self.context = context
+        self.settings = settings
+        self.cpu = cpu
+        self.clients: dict[str, None] = {}
+        #: Jobs and vectors of all categories, since clients do not tell them apart.
+        self.numbers = count(1)
+        self._offloaded: dict[int, _Offloaded] = {}
+        self._fixed: dict[int, _Fixed] = {}
+
+    def covering(self, category: int) -> Covering:
+        """A table that filters enter as the settings say."""
+        made = Covering()
+        match self.settings:
+            case RtoSettings():
+                made.placing = self._offloaded[category] = _Offloaded(self, category, made, self.settings)
+            case FixedSettings(size):
+                made.placing = self._fixed[category] = _Fixed(self, category, made, size)
+        return made
+
+    # -- clients --------------------------------------------------------------------------
+
+    def join(self, client: str) -> None:
+        """A client is willing."""
+        if client in self.clients:
+            return
+        self.clients[client] = None
+        for each in self._offloaded.values():
+            each.offloader.join(client)
+        for fixed in self._fixed.values():
+            message = fixed.fixed.current()
+            if message is not None:
+                self.context.tell(client, message)
+
+    def leave(self, client: str) -> None:
+        """A client is gone, or no longer willing."""
+        if self.clients.pop(client, 0) is None:
+            for each in self._offloaded.values():
+                self.ask(each.offloader.leave(client, self.context.now))
+
+    def ask(self, asks: list[Ask]) -> None:
+        """Send questions."""
+        for client, request in ((each.client, each.request) for each in asks):
+            self.context.tell(client, request)
+
+    def computed(self, client: str, message: Computed) -> None:
+        """A client's answer."""
+        for each in self._offloaded.values():
+            if each.offloader.asks(message.job):
+                self.ask(each.offloader.answered(client, message, self.context.now))
+                return
+        if client in self.clients and self._offloaded:
+            next(iter(self._offloaded.values())).offloader.counts.late += 1
+
+    def claim(self, category: int, wanted: Filter, claim: Claim) -> None:
+        """What a client says of a filter that it is about to subscribe with."""
+        fixed = self._fixed.get(category)
+        if fixed is not None:
+            if len(fixed.claims) >= _CLAIMS:
+                fixed.claims.clear()
+            fixed.claims[wanted] = claim
+
+    def charge(self, job: int, seconds: float) -> None:
+        """Processor time that went into messages of a job."""
+        for each in self._offloaded.values():
+            each.offloader.charge(job, seconds)
+
+    # -- time -----------------------------------------------------------------------------
+
+    def due(self) -> float | None:
+        """When `tick` has something to do."""
+        return min((due for o in self._offloaded.values() if (due := o.offloader.due()) is not None), default=None)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        now = self.context.now
+        for each in self._offloaded.values():
+            due = each.offloader.due()
+            if due is not None and due <= now:
+                self.ask(each.offloader.tick(now))
+
+    def marks(self) -> dict[int, int]:
+        """Names what was submitted so far, for `reached`."""
+        return {category: o.offloader.mark() for category, o in self._offloaded.items() if o.offloader.waiting}
+
+    def reached(self, marks: dict[int, int]) -> bool:
+        """Whether all that was submitted before is in the tables."""
+        return all(self._offloaded[category].offloader.reached(mark) for category, mark in marks.items())
+
+    def statistics(self) -> dict[str, Any]:
+        """What became of filters, by category."""
+        found: dict[str, Any] = {"clients": len(self.clients)}
+        for category, each in self._offloaded.items():
+            found[self._name(category)] = each.offloader.statistics()
+        for category, fixed in self._fixed.items():
+            found[self._name(category)] = {"helped": fixed.fixed.helped, "refuted": fixed.fixed.refuted}
+        return found
+
+    def _name(self, category: int) -> str:
+        schema = self.context.catalogue.schemas[category]
+        return "schemaless" if schema is None else schema.name

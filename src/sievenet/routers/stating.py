@@ -1,0 +1,57 @@
+"""Link states at one router: it says whom it hears, and passes on what others say that is new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sievenet.routers.messages import LinkStated
+from sievenet.routers.overlay import Record
+from sievenet.routers.routing import Context
+
+__all__ = ["Stating"]
+
+
+class Stating:
+    """``heard`` are the neighbours of now."""
+
+    def __init__(self, context: Context, heard: Collection[str]) -> None:
+        self._context = context
+        self._heard = heard
+        self._number = context.incarnation << 16
+        self._stated = context.now
+
+    def state(self) -> None:
+        """Say whom this router hears."""
+        context = self._context
+        self._number += 1
+        self._stated = context.now
+        record = Record(context.name, self._number, tuple(sorted(self._heard)))
+        self._flood(record, None)
+        context.states.take(record, context.now)
+
+    def renew(self) -> None:
+        """Say it again, if it was said a beat ago."""
+        if self._context.now >= self._stated + self._context.settings.beat:
+            self.state()
+
+    def stated(self, neighbour: str, message: LinkStated) -> None:
+        """A neighbour passes on whom a router hears."""
+        record = Record(message.origin, message.number, message.neighbours)
+        if record.origin == self._context.name:
+            # From an earlier life, or of a future one: what counts is what is so now.
+            if record.number >= self._number:
+                self._number = record.number
+                self.state()
+            return
+        if self._context.states.take(record, self._context.now):
+            self._flood(record, neighbour)
+
+    def tell(self, neighbour: str) -> None:
+        """Tell a neighbour all that is known of the graph."""
+        for record in self._context.states.records():
+            self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
+
+    def _flood(self, record: Record, by: str | None) -> None:
+        for neighbour in self._heard:
+            if neighbour != by:
+                self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
