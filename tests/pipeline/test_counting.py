@@ -5,13 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sievenet.content import Attribute, Event, EventBatch, Schema, Subscription, parse_filter
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
 from sievenet.index.evaluate import Evaluation
+from sievenet.matcher import Matcher
+from sievenet.pipeline import spans
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interests
 from sievenet.testing.strategies import batches, schemas, subscriptions
-from sievenet.workload import Hotspots, Mixed, grid
+from sievenet.workload import Hotspots, Mixed, Ticks, grid
 
 LOAD = Hotspots(schema=grid(4, hi=255), selectivity=0.3, seed=2)
 BATCH = LOAD.events(2000)
@@ -104,3 +107,28 @@ def test_places_that_packets_reach(number, budget):
 def test_rate():
     assert fpr(0, 0) == 0.0
     assert fpr(10, 4) == 0.6
+
+
+@pytest.mark.parametrize("most", [1, 40, 1 << 20])
+@pytest.mark.parametrize("load", [LOAD, Mixed(seed=5), Ticks(seed=3)], ids=["whole", "mixed", "market"])
+def test_wants_equal_the_matcher_however_boxes_are_divided(monkeypatch, load, most):
+    monkeypatch.setattr(spans, "_ENDS", most)
+    batch = load.events(5000)
+    filters = load.subscriptions(120).filters()
+    # Single filters, and unions of two of them.
+    wanted = [*filters[:40], *(Subscription([a, b], load.schema) for a, b in zip(filters, filters[40:], strict=False))]
+    matcher = Matcher(load.schema)
+    matcher.add_many(range(len(wanted)), wanted)
+    matches = matcher.match_batch(batch)
+    wants = Wants(load.schema, wanted)
+    assert np.array_equal(wants.per_subscription(batch), np.bincount(matches.keys, minlength=len(wanted)))
+    assert np.array_equal(wants.per_event(batch), matches.counts)
+
+
+def test_whole_numbers_too_large_for_doubles():
+    schema = Schema("big", [Attribute("x", "int", 0, (1 << 62) + 1), Attribute("y", "int", 0, 9)])
+    values = [(1 << 53), (1 << 53) + 1, (1 << 62), (1 << 62) + 1, 5]
+    batch = EventBatch.from_events(schema, [Event(schema, (x, 1)) for x in values])
+    wanted = [parse_filter(f"big: x = {x}", schema) for x in values] + [parse_filter("big: y < 2", schema)]
+    assert Wants(schema, wanted).per_subscription(batch).tolist() == [1, 1, 1, 1, 1, 5]
+    assert Wants(schema, wanted).per_event(batch).tolist() == [2] * 5

@@ -1,9 +1,9 @@
 """Counting: what a plan delivers to whom, and what of it is wanted, batch by batch.
 
 Both are exact for the given events.  *Delivered*: the events' grid coordinates against the
-boxes of the covers, with a bitmap of events per end of a span (`kernels.tally`).  *Wanted*: the events
-against the subscriptions, by `sievenet.matcher`.  All results are sums over events, so
-batches can be counted anywhere and in any order.
+boxes of the covers, with a bitmap of events per end of a span (`spans`).  *Wanted*: the events against the
+subscriptions, in the same way where these are boxes of values, by `sievenet.matcher` where they are not.  All results
+are sums over events, so batches can be counted anywhere and in any order.
 
 An event that overlapping regions encode several times is several packets; to a subscription
 covered in more than one of these regions they are several deliveries, of which one is
@@ -13,24 +13,22 @@ necessary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import EventBatch, Schema
 from sievenet.index import Plan
-from sievenet.index.stabbing import GROUP, Stabbing
 from sievenet.matcher import Matcher
+from sievenet.pipeline.boxes import Boxes, Groups, places_of
 from sievenet.pipeline.covers import Covers, Interest
+from sievenet.pipeline.spans import Spans
 
 __all__ = ["Deliveries", "Wants", "fpr"]
 
 _I64 = npt.NDArray[np.int64]
 _U64 = npt.NDArray[np.uint64]
-#: Boxes tallied together.
-_CHUNK: Final = 16_384
 
 
 def fpr(delivered: float, wanted: float) -> float:
@@ -39,49 +37,42 @@ def fpr(delivered: float, wanted: float) -> float:
 
 
 class Wants:
-    """Subscriptions ready for exact matching."""
+    """Subscriptions ready for exact matching: boxes by bitmaps, all others by the matcher."""
 
     def __init__(self, schema: Schema, wanted: Sequence[Interest]) -> None:
         self.count = len(wanted)
-        self._matcher = Matcher(schema)
-        self._matcher.add_many(range(len(wanted)), wanted)
+        exact, others = Boxes.parted(schema, wanted)
+        self._boxes = Boxes.of(schema, wanted, exact)
+        self._columns = self._boxes.narrowed
+        first, behind = ([side[c] for c in self._columns] for side in (self._boxes.first, self._boxes.behind))
+        self._spans = Spans.of(first, behind, self._boxes.owners)
+        #: Made when first needed.
+        self._groups: Groups | None = None
+        self._matcher = Matcher(schema) if others else None
+        if self._matcher is not None:
+            self._matcher.add_many(others, [wanted[row] for row in others])
 
     def per_subscription(self, batch: EventBatch) -> _I64:
         """How many events of a batch each subscription wants."""
-        return np.bincount(self._matcher.match_batch(batch).keys, minlength=self.count).astype(np.int64)
+        found = np.zeros(self.count, np.int64)
+        places = places_of(batch)
+        for spans in self._spans:
+            spans.tally(lambda axis: places(self._columns[axis]), found)
+        if self._matcher is not None:
+            found += np.bincount(self._matcher.match_batch(batch).keys, minlength=self.count)
+        return found
 
     def per_event(self, batch: EventBatch) -> _I64:
         """How many subscriptions want each event."""
-        return self._matcher.match_batch(batch).counts
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
-    """Some boxes of one region as bitmaps, with the owner of each."""
-
-    stabbing: Stabbing
-    owners: _I64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Spans:
-    """Some boxes of one region as numbers of the ends of their spans, with the owner of each."""
-
-    #: Per axis where spans begin or end, ascending.
-    ends: tuple[_I64, ...]
-    #: Boxes × axes: the ends at which each box begins, and before which it ends.
-    first: npt.NDArray[np.int32]
-    behind: npt.NDArray[np.int32]
-    owners: _I64
-
-    def tally(self, part: _Part, found: _I64) -> None:
-        """Add to each owner's count the events that some box of it holds."""
-        from sievenet.pipeline.kernels import tally
-
-        # An event is below an end if no more ends than that one's number are at or below the event.
-        ranks = np.stack([np.searchsorted(e, part.grid(d), "right").astype(np.int32) for d, e in enumerate(self.ends)])
-        sizes = np.array([len(e) for e in self.ends], np.int64)
-        tally(ranks, sizes, self.first, self.behind, self.owners, found)
+        counts = np.zeros(len(batch), np.int64)
+        if self._groups is None:
+            first, behind = ([side[c] for c in self._columns] for side in (self._boxes.first, self._boxes.behind))
+            self._groups = Groups(first, behind, self._boxes.owners)
+        places = places_of(batch)
+        self._groups.counted(lambda axis: places(self._columns[axis]), counts)
+        if self._matcher is not None:
+            counts += self._matcher.counts_batch(batch)
+        return counts
 
 
 class Deliveries:
@@ -93,9 +84,9 @@ class Deliveries:
         self.entries = covers.entries
         self._rows, self._row_owner = covers.rows, covers.row_owner
         self._covers = covers
-        self._spans = [_spans(covers, number, len(r.axes)) for number, r in enumerate(plan.regions)]
+        self._spans = [Spans.of(*_sides(covers, number, len(r.axes))) for number, r in enumerate(plan.regions)]
         #: Made when first needed.
-        self._groups: list[list[_Group]] | None = None
+        self._groups: list[Groups] | None = None
 
     def total(self, batch: EventBatch) -> tuple[int, int]:
         """Packets of a batch, and (packet, subscription) pairs that are delivered."""
@@ -109,7 +100,7 @@ class Deliveries:
         for number, part in self._parts(batch):
             packets += part.count
             for spans in self._spans[number]:
-                spans.tally(part, found)
+                spans.tally(part.grid, found)
         self._masked(batch, found)
         return packets, found
 
@@ -118,15 +109,15 @@ class Deliveries:
         from sievenet.pipeline.kernels import mark_masked, mark_places
 
         if self._groups is None:
-            self._groups = [_groups(self._covers, n, len(r.axes)) for n, r in enumerate(self.plan.regions)]
+            sides = [_sides(self._covers, n, len(r.axes)) for n, r in enumerate(self.plan.regions)]
+            self._groups = [Groups(*each, apart=True) for each in sides]
         words = max(1, -(-places // 64))
         every: list[_U64] = []
         events: list[_I64] = []
         for number, part in self._parts(batch):
             reached = np.zeros((part.count, words), np.uint64)
-            for group in self._groups[number]:
-                whole = group.stabbing
-                mark_places(whole.ranks(part.grid), whole.bitmaps, whole.starts, group.owners, place, reached)
+            for group, owners, ranks in self._groups[number].ranked(part.grid):
+                mark_places(ranks, group.bitmaps, group.starts, owners, place, reached)
             every.append(reached)
             events.append(part.rows)
         bitmaps = np.concatenate(every)
@@ -165,35 +156,9 @@ class _Part:
         return self._grids[axis] if self._grids else np.zeros(self.count, np.int64)
 
 
-def _chunks(covers: Covers, region: int, size: int) -> Iterator[_I64]:
-    """The boxes of one region, about ``size`` at a time; boxes of one owner stay together."""
+def _sides(covers: Covers, region: int, axes: int) -> tuple[list[_I64], list[_I64], _I64]:
+    """First coordinates and those behind the last, per axis, of the boxes of one region, and their owners."""
     chosen = np.flatnonzero(covers.region == region)
-    at = 0
-    while at < len(chosen):
-        end = min(at + size, len(chosen))
-        while end < len(chosen) and covers.owner[chosen[end]] == covers.owner[chosen[end - 1]]:
-            end += 1
-        yield chosen[at:end]
-        at = end
-
-
-def _spans(covers: Covers, region: int, axes: int) -> list[_Spans]:
-    found = []
-    for part in _chunks(covers, region, _CHUNK):
-        first, behind = covers.first[part], covers.behind[part]
-        ends = tuple(np.unique(np.concatenate([first[:, d], behind[:, d]])) for d in range(max(1, axes)))
-        numbers = [
-            np.stack([np.searchsorted(e, side[:, d]) for d, e in enumerate(ends)], axis=1).astype(np.int32)
-            for side in (first, behind)
-        ]
-        found.append(_Spans(ends, numbers[0], numbers[1], covers.owner[part]))
-    return found
-
-
-def _groups(covers: Covers, region: int, axes: int) -> list[_Group]:
-    found = []
-    for part in _chunks(covers, region, GROUP):
-        box = np.arange(len(part))
-        spans = [(covers.first[part, d], covers.behind[part, d], box) for d in range(max(1, axes))]
-        found.append(_Group(Stabbing.of(spans, len(part)), covers.owner[part]))
-    return found
+    first, behind = covers.first[chosen], covers.behind[chosen]
+    used = range(max(1, axes))
+    return [first[:, d] for d in used], [behind[:, d] for d in used], covers.owner[chosen]

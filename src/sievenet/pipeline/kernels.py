@@ -12,6 +12,7 @@ from numba import njit
 
 _U64 = npt.NDArray[np.uint64]
 _I64 = npt.NDArray[np.int64]
+_I32 = npt.NDArray[np.int32]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -27,19 +28,12 @@ BLOCK = 4096
 
 
 @njit(cache=True, nogil=True)
-def tally(
-    ranks: npt.NDArray[np.int32],
-    sizes: _I64,
-    first: npt.NDArray[np.int32],
-    behind: npt.NDArray[np.int32],
-    owners: _I64,
-    found: _I64,
-) -> None:
+def tally(ranks: _I32, sizes: _I64, first: _I32, behind: _I32, owners: _I64, found: _I64) -> None:
     """Add to each owner's count the events that some box of it holds; boxes of one owner are neighbours.
 
-    Bits are events here, not boxes: per axis and end of a span, the events of a block below it.  A box's events are
-    the *and* over the axes of those below its end and not below its beginning, 64 at a time, and as fast as words can
-    be read, however many deliveries there are.  ``first`` and ``behind`` are numbers of ends.
+    Bits are events here, not boxes (see `spans`).  ``ranks`` says per axis and event how many ends are at or below it;
+    ``first`` and ``behind`` are numbers of ends: a box holds the ranks behind the one and up to the other.  Quick if
+    neighbouring events have close ranks.
     """
     axes, events = ranks.shape
     starts = np.zeros(axes + 1, np.int64)
@@ -47,49 +41,94 @@ def tally(
         starts[d + 1] = starts[d] + sizes[d] + 1
     words = BLOCK >> 6
     below = np.zeros((starts[axes], words), np.uint64)
-    inside = np.zeros(words, np.uint64)
-    union = np.zeros(words, np.uint64)
+    inside, union = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    nothing, full = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    lows, highs = np.zeros(axes, np.int32), np.zeros(axes, np.int32)
     for at in range(0, events, BLOCK):
         count = min(BLOCK, events - at)
-        below[:] = np.uint64(0)
+        full[:] = np.uint64(0)
+        for e in range(count):
+            full[e >> 6] |= np.uint64(1) << np.uint64(e & 63)
         for d in range(axes):
+            low, high = ranks[d, at], ranks[d, at]
+            for e in range(at + 1, at + count):
+                low, high = min(low, ranks[d, e]), max(high, ranks[d, e])
+            lows[d], highs[d] = low, high
             base = starts[d]
+            below[base + low : base + high + 1] = np.uint64(0)
             for e in range(count):
                 below[base + ranks[d, at + e], e >> 6] |= np.uint64(1) << np.uint64(e & 63)
-            for row in range(base + 1, starts[d + 1]):
+            for row in range(base + low + 1, base + high + 1):
                 for w in range(words):
                     below[row, w] |= below[row - 1, w]
-        for b in range(owners.size):
-            some = np.uint64(0)
-            for d in range(axes):
-                some = np.uint64(0)
-                high = below[starts[d] + behind[b, d]]
-                low = below[starts[d] + first[b, d]]
-                if d == 0:
-                    for w in range(words):
-                        inside[w] = high[w] & ~low[w]
-                        some |= inside[w]
-                else:
-                    for w in range(words):
-                        inside[w] &= high[w] & ~low[w]
-                        some |= inside[w]
-                if some == 0:
-                    break
-            fresh = b == 0 or owners[b - 1] != owners[b]
-            last = b + 1 == owners.size or owners[b + 1] != owners[b]
-            if fresh and last:
-                if some:
-                    for w in range(words):
-                        found[owners[b]] += _popcount(inside[w])
-                continue
-            if fresh:
-                union[:] = np.uint64(0)
-            if some:
+        b = 0
+        while b < owners.size:
+            owner = owners[b]
+            single = b + 1 == owners.size or owners[b + 1] != owner
+            some = False
+            while b < owners.size and owners[b] == owner:
+                apart = False
+                for d in range(axes):
+                    apart |= highs[d] <= first[b, d] or lows[d] > behind[b, d]
+                if not apart:
+                    bits = np.uint64(1)
+                    begun = False
+                    for d in range(axes):
+                        lower, upper = first[b, d] >= lows[d], behind[b, d] < highs[d]
+                        if not lower and not upper:
+                            continue
+                        under = below[starts[d] + behind[b, d]] if upper else full
+                        over = below[starts[d] + first[b, d]] if lower else nothing
+                        bits = np.uint64(0)
+                        if begun:
+                            for w in range(words):
+                                inside[w] &= under[w] & ~over[w]
+                                bits |= inside[w]
+                        else:
+                            for w in range(words):
+                                inside[w] = under[w] & ~over[w]
+                                bits |= inside[w]
+                        begun = True
+                        if bits == 0:
+                            break
+                    if bits:
+                        held = inside if begun else full
+                        if single:
+                            for w in range(words):
+                                found[owner] += _popcount(held[w])
+                        elif some:
+                            for w in range(words):
+                                union[w] |= held[w]
+                        else:
+                            union[:] = held
+                        some = True
+                b += 1
+            if some and not single:
                 for w in range(words):
-                    union[w] |= inside[w]
-            if last:
-                for w in range(words):
-                    found[owners[b]] += _popcount(union[w])
+                    found[owner] += _popcount(union[w])
+
+
+@njit(cache=True, nogil=True)
+def holding(ranks: _I32, bitmaps: _U64, starts: _I64, counts: _I64) -> None:
+    """Add to each event's count the boxes that hold it; boxes of `sievenet.index.stabbing`, each its own owner.
+
+    Row by row without a look at what is left, which a processor does many words at a time.
+    """
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    left = np.zeros(words, np.uint64)
+    for e in range(events):
+        row = bitmaps[starts[0] + ranks[0, e]]
+        for w in range(words):
+            left[w] = row[w]
+        for d in range(1, axes):
+            row = bitmaps[starts[d] + ranks[d, e]]
+            for w in range(words):
+                left[w] &= row[w]
+        found = 0
+        for w in range(words):
+            found += _popcount(left[w])
+        counts[e] += found
 
 
 @njit(cache=True, nogil=True)

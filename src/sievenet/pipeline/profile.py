@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
 from sievenet.index import Dz, Plan, dimensions
-from sievenet.index.arrays import bounds, domains, each_filter, points
+from sievenet.index.arrays import domains, each_filter, points
 from sievenet.index.splitting import edges, histogram, splits
-from sievenet.index.stabbing import GROUP, Stabbing
+from sievenet.pipeline.boxes import Boxes, Groups, hold, places_of
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Wants
 from sievenet.pipeline.covers import Interest
@@ -114,12 +114,13 @@ class Profiling:
 
     def __init__(self, schema: Schema, wanted: Sequence[Interest]) -> None:
         self.schema = schema
-        filters = each_filter(wanted)
-        self.filters = len(filters)
+        self.filters = len(each_filter(wanted))
         self.low, self.high = domains(schema)
-        self.wants = Wants(schema, wanted)
+        exact, others = Boxes.parted(schema, wanted)
+        #: Subscriptions that are boxes: their bitmaps say who wants an event.  Those of others are hulls.
+        self.exact, self.hulls = _groups(schema, wanted, exact), _groups(schema, wanted, others)
+        self.others = Wants(schema, [wanted[row] for row in others])
         self.plan = Plan.regular(schema, CELL_BITS)
-        self.groups = _stabbings(*bounds(schema, filters))
         self.ordered = [n for n in schema.positions if schema[n].type != "str" or schema[n].values is not None]
         self.borders = {name: edges(schema[name], bins=BINS) for name in self.ordered}
         count = len(schema.attributes)
@@ -145,15 +146,19 @@ class Profiling:
 
         if not len(batch):
             return
-        places = points(batch)
+        points_ = points(batch)
+        places = places_of(batch)
         self.events += len(batch)
-        self.sums += dimensions.moments(places, self.low, self.high)
-        for group in self.groups:
-            pair_counts(group.ranks(lambda d: places[:, d]), group.bitmaps, group.starts, self.pairs)
-        matching = self.wants.per_event(batch)
+        self.sums += dimensions.moments(points_, self.low, self.high)
+        matching = self.others.per_event(batch)
+        for group, _, ranks in self.exact.ranked(places):
+            pair_counts(ranks, group.bitmaps, group.starts, self.pairs)
+            hold(group, ranks, matching)
+        for group, _, ranks in self.hulls.ranked(places):
+            pair_counts(ranks, group.bitmaps, group.starts, self.pairs)
         self.wanted += int(matching.sum())
         for name in self.ordered:
-            mass = histogram(places[:, self.schema.positions[name]], matching, self.borders[name])
+            mass = histogram(points_[:, self.schema.positions[name]], matching, self.borders[name])
             self.workload[name] += mass.astype(np.int64)
         codes = self.plan.encode_batch(batch)
         self.cells += np.bincount((codes.hi >> np.uint64(64 - CELL_BITS)).astype(np.int64), minlength=1 << CELL_BITS)
@@ -178,15 +183,9 @@ class Profiling:
         return pa.RecordBatch.from_arrays([pa.array(kinds), *(pa.array(c) for c in typed)], schema=_FIELDS)
 
 
-def _stabbings(lo: _Floats, hi: _Floats) -> list[Stabbing]:
-    """The bounds of filters in groups of bitmaps, as `sievenet.index.dimensions.pairs` has them."""
-    found = []
-    for at in range(0, len(lo), GROUP):
-        part = slice(at, at + GROUP)
-        box = np.arange(len(lo[part]))
-        behind = np.nextafter(hi[part], np.inf)
-        found.append(Stabbing.of([(lo[part, d], behind[:, d], box) for d in range(lo.shape[1])], len(box)))
-    return found
+def _groups(schema: Schema, wanted: Sequence[Interest], rows: Sequence[int]) -> Groups:
+    boxes = Boxes.of(schema, wanted, rows)
+    return Groups(boxes.first, boxes.behind, boxes.owners)
 
 
 def _profiling(schema: Schema, encoded: list[bytes]) -> Profiling:

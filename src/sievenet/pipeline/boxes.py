@@ -1,0 +1,160 @@
+"""Boxes of values: subscriptions as the kernels count them, and the few that are none.
+
+Most filters allow one stretch of values per attribute: a box.  A subscription all of whose filters are boxes is counted
+by bitmaps (`Spans`, `Groups`), which say exactly what the matcher says; the others (sets of values, prefixes of free
+strings, whole numbers too large for a double) are left to the matcher.
+
+A place is what an event has on an attribute's line: a whole number wherever that is exact, else a double.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.content import Attribute, EventBatch, Filter, Schema, StringColumn
+from sievenet.index.arrays import bounds, each_filter, points
+from sievenet.index.axis import line_range
+from sievenet.index.stabbing import GROUP, Stabbing
+from sievenet.pipeline.covers import Interest
+from sievenet.pipeline.spans import Places, Ranker, chunks
+
+__all__ = ["Boxes", "Groups", "hold", "places_of"]
+
+_I64 = npt.NDArray[np.int64]
+_Any = npt.NDArray[Any]
+#: Whole numbers up to here are exact as doubles.
+_EXACT: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Filters as stretches of places per attribute."""
+
+    schema: Schema
+    #: Per attribute, of every filter: the first place, and the one behind the last.
+    first: tuple[_Any, ...]
+    behind: tuple[_Any, ...]
+    #: The subscription of each filter, ascending.
+    owners: _I64
+
+    @staticmethod
+    def of(schema: Schema, wanted: Sequence[Interest], rows: Sequence[int]) -> Boxes:
+        """The hulls of the filters of some subscriptions."""
+        filters: list[Filter] = []
+        owners: list[int] = []
+        for row in rows:
+            own = each_filter([wanted[row]])
+            filters += own
+            owners += [row] * len(own)
+        lo, hi = bounds(schema, filters)
+        first: list[_Any] = []
+        behind: list[_Any] = []
+        for column, attribute in enumerate(schema.attributes):
+            low, high = lo[:, column], hi[:, column]
+            whole = _whole(attribute)
+            first.append(low.astype(np.int64) if whole else low)
+            behind.append(high.astype(np.int64) + 1 if whole else np.nextafter(high, np.inf))
+        return Boxes(schema, tuple(first), tuple(behind), np.array(owners, np.int64))
+
+    @staticmethod
+    def parted(schema: Schema, wanted: Sequence[Interest]) -> tuple[list[int], list[int]]:
+        """The subscriptions that are boxes, and the others."""
+        found: tuple[list[int], list[int]] = ([], [])
+        for row, each in enumerate(wanted):
+            exact = all(_is_box(schema, f) for f in each_filter([each]))
+            found[0 if exact else 1].append(row)
+        return found
+
+    @property
+    def narrowed(self) -> tuple[int, ...]:
+        """The attributes that some filter constrains; one at least."""
+        found = []
+        for column, attribute in enumerate(self.schema.attributes):
+            lo, hi = line_range(attribute)
+            if len(self.owners) and (self.first[column].max() > lo or self.behind[column].min() <= hi):
+                found.append(column)
+        return tuple(found) or (0,)
+
+
+def _whole(attribute: Attribute) -> bool:
+    """Whether an attribute's places are whole numbers that doubles can hold."""
+    lo, hi = line_range(attribute)
+    free = attribute.type == "str" and attribute.values is None
+    return attribute.type != "float" and not free and lo >= -_EXACT and hi <= _EXACT
+
+
+def _is_box(schema: Schema, wanted: Filter) -> bool:
+    """Whether a filter is its hull, exactly."""
+    for name, values in wanted.constraints.items():
+        attribute = schema[name]
+        if (attribute.type != "float" and not _whole(attribute)) or len(values.cuts) != 2:
+            return False
+    return True
+
+
+def _place(batch: EventBatch, column: int) -> _Any:
+    """Where the events of a batch are on an attribute's line."""
+    values, attribute = batch.columns[column], batch.schema.attributes[column]
+    if isinstance(values, StringColumn):
+        return values.codes.astype(np.int64) if attribute.values is not None else points(batch)[:, column]
+    return np.asarray(values, np.int64 if _whole(attribute) else np.float64)
+
+
+def places_of(batch: EventBatch) -> Places:
+    """The same, made once per attribute."""
+    made: dict[int, _Any] = {}
+
+    def places(column: int) -> _Any:
+        if column not in made:
+            made[column] = _place(batch, column)
+        return made[column]
+
+    return places
+
+
+class Groups:
+    """Boxes in groups of bitmaps; an event is ranked once for all groups."""
+
+    def __init__(self, first: Sequence[_Any], behind: Sequence[_Any], owners: _I64, *, apart: bool = False) -> None:
+        """With ``apart`` every box is an owner of its own."""
+        ends = [np.unique(np.concatenate(pair)) for pair in zip(first, behind, strict=True)]
+        self._rankers = [Ranker(e) for e in ends]
+        self._groups: list[tuple[Stabbing, _I64, list[npt.NDArray[np.int32]]]] = []
+        for part in chunks(owners, GROUP):
+            own = owners[part]
+            box = np.arange(len(own))
+            spans = [(a[part], b[part], box) for a, b in zip(first, behind, strict=True)]
+            single = apart or len(np.unique(own)) == len(own)
+            stabbing = Stabbing.of(spans, len(own), None if single else own)
+            maps = [
+                np.concatenate([[0], np.searchsorted(axis.ends, all_, "right")]).astype(np.int32)
+                for axis, all_ in zip(stabbing.axes, ends, strict=True)
+            ]
+            self._groups.append((stabbing, own, maps))
+
+    def ranked(self, places: Places) -> Iterator[tuple[Stabbing, _I64, npt.NDArray[np.int32]]]:
+        """Each group, the owners of its boxes, and the events' ranks in it (axes × events)."""
+        ranks = [ranker(places(axis)) for axis, ranker in enumerate(self._rankers)] if self._groups else []
+        for stabbing, owners, maps in self._groups:
+            yield stabbing, owners, np.stack([m[r] for m, r in zip(maps, ranks, strict=True)])
+
+    def counted(self, places: Places, counts: _I64) -> None:
+        """Add to each event's count how many owners (or boxes) hold it."""
+        for stabbing, _, ranks in self.ranked(places):
+            hold(stabbing, ranks, counts)
+
+
+def hold(group: Stabbing, ranks: npt.NDArray[np.int32], counts: _I64) -> None:
+    """Add to each event's count how many owners of a group hold it."""
+    from sievenet.index.kernels import stab
+    from sievenet.pipeline.kernels import holding
+
+    if len(group.owners):
+        stab(ranks, group.bitmaps, group.starts, group.owners, counts)
+    else:
+        holding(ranks, group.bitmaps, group.starts, counts)
