@@ -9,6 +9,7 @@ from sievenet.client.ledger import Registration
 
 if TYPE_CHECKING:
     from sievenet.client.node import Node
+    from sievenet.transport.statistics import SenderStatistics
 
 __all__ = ["Advertisement"]
 
@@ -31,6 +32,11 @@ class Advertisement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def transport(self) -> SenderStatistics | None:
+        """What the transport did for this publisher; None if it does not use it."""
+        return self._node.published_with(self.registration.category)
 
     def __str__(self) -> str:
         return str(self.registration.wanted)

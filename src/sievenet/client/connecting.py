@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any, cast
 
 from sievenet.client.node import Node
+from sievenet.client.transport import publishing
 from sievenet.client.url import ENVIRONMENT
+from sievenet.transport.options import Publishing
 
 __all__ = ["Connecting", "connect"]
 
@@ -41,24 +43,29 @@ def connect(
     observer: bool = False,
     tap: str | os.PathLike[str] | None = None,
     tap_factor: int = 100,
+    transport: Publishing | bool | None = None,
 ) -> Connecting:
     """Connect to a daemon; await the result for a node, or use it with ``async with``.
 
     Without a URL the environment's ``SIEVENET_URL`` counts, then ``sievenet://127.0.0.1:7400``. `name` must be free in
     the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
     longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe.
-    With `tap`, one in `tap_factor` of the published events is kept in that folder, for the pipeline.
+    `transport` says what this node's events carry for receivers that order, recover or control rates: `Publishing(…)`,
+    or True for the usual; each `advertise` can say otherwise. With `tap`, one in `tap_factor` of the published events
+    is kept in that folder, for the pipeline.
 
     With ``sievenet+router://host:port`` (``sievenet+routers`` for TLS) the node is at a content router, which chooses
     neither host nor plan; the calls are the same, and schemaless records are welcome too.
     """
+    options = publishing(transport, None)
     address = url or os.environ.get(ENVIRONMENT) or ""
     if address.startswith("sievenet+router"):
         from sievenet.client.overlay import OverlayNode
 
         # Not a subclass, but the same calls: what is behind them is another network.
-        return Connecting(cast("Node", OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect)))
-    node = Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer)
+        overlay = OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options)
+        return Connecting(cast("Node", overlay))
+    node = Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer, transport=options)
     if tap is not None:
         from sievenet.workload.tap import Taps
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sievenet.content.event import Event
+
+if TYPE_CHECKING:
+    from sievenet.client.shim import Stamp
 
 __all__ = ["Delivery"]
 
@@ -20,6 +24,11 @@ class Delivery:
     #: Nanoseconds since the epoch, by the clocks of the publisher and of this machine.
     sent: int
     received: int
+    #: What the publisher's transport said in front of the event; None if it has none.
+    stamp: Stamp | None = None
+    #: It was lost and came as a repair; it came after a later one of its publisher (only told with a transport).
+    recovered: bool = False
+    late: bool = False
 
     @property
     def latency(self) -> float:

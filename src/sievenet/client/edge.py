@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.index import Dz
 
 if TYPE_CHECKING:
+    from sievenet.client.catalog import Category
     from sievenet.index.plan import Plan
     from sievenet.matcher import Matcher
 
-__all__ = ["MANY", "Edge"]
+__all__ = ["MANY", "Edge", "Edges"]
 
 #: From this many subscriptions on the matcher is used.
 MANY: Final = 24
@@ -80,6 +82,14 @@ class Edge:
             return self._matcher.match(event)
         return [key for key, wanted in self._subscriptions.items() if wanted.matches(event)]
 
+    def match_batch(self, batch: EventBatch) -> list[list[int]]:
+        """The keys of the subscriptions that match, for each event."""
+        if self._matcher is None:
+            return [[key for key, wanted in self._subscriptions.items() if wanted.matches(event)] for event in batch]
+        found = self._matcher.match_batch(batch)
+        offsets, keys = found.offsets.tolist(), found.keys.tolist()
+        return [keys[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+
     def blame(self, code: int) -> set[int]:
         """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""
         if self._cells is None:
@@ -103,3 +113,31 @@ class Edge:
                 shift = _FIELD - member.width
                 value, mask = member.value << shift, member.mask << shift
             cells.setdefault(mask, {}).setdefault(value, []).append(key)
+
+
+class Edges:
+    """The edges of one node, by the names of their schemas."""
+
+    def __init__(self) -> None:
+        self._edges: dict[str, Edge] = {}
+
+    def add(self, category: Category, key: int, wanted: Subscription) -> Edge:
+        """Begin to match a subscription; the edge is new if there was none or the schema is another."""
+        edge = self._edges.get(category.schema.name)
+        if edge is None or edge.schema is not category.schema:
+            edge = self._edges[category.schema.name] = Edge(category.schema)
+            edge.adopt(lambda: category.plan, category.budget)
+        edge.add(key, wanted)
+        return edge
+
+    def adopt(self, category: Category) -> Edge | None:
+        """The category has another plan; its edge, if there is one."""
+        edge = self._edges.get(category.schema.name)
+        if edge is not None:
+            edge.adopt(lambda: category.plan, category.budget)
+        return edge
+
+    def remove(self, name: str, key: int) -> None:
+        """A subscription ends."""
+        if (edge := self._edges.get(name)) is not None:
+            edge.remove(key)

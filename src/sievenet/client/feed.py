@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from sievenet.client.delivery import Delivery
 from sievenet.client.inbox import Inbox, Overflow, Policy
@@ -24,6 +24,9 @@ from sievenet.client.latency import Latency
 from sievenet.client.ledger import Registration
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
+
+if TYPE_CHECKING:
+    from sievenet.transport.statistics import ReceiverStatistics
 
 __all__ = ["Callback", "Feed", "FeedStatistics", "Tally"]
 
@@ -48,6 +51,8 @@ class FeedStatistics:
     waiting: int
     latency_p50: float | None
     latency_p99: float | None
+    #: What the transport did; None if the subscription does not use it.
+    transport: ReceiverStatistics | None = None
 
     @property
     def false_positive_rate(self) -> float:
@@ -104,6 +109,8 @@ class Feed:
         self._delivered = 0
         self.false_positives = 0
         self.latency = Latency()
+        #: Set by the transport of this subscription, if it has one.
+        self.transport: Callable[[], ReceiverStatistics] | None = None
         self._callback = callback
         self._runner: asyncio.Task[None] | None = None
         if callback is not None:
@@ -205,7 +212,16 @@ class Feed:
         self._owner.explain()
         p50, p99 = self.latency.quantiles((0.5, 0.99))
         inbox = self._inbox
-        return FeedStatistics(self._delivered, self.false_positives, inbox.dropped, inbox.waits, len(inbox), p50, p99)
+        return FeedStatistics(
+            self._delivered,
+            self.false_positives,
+            inbox.dropped,
+            inbox.waits,
+            len(inbox),
+            p50,
+            p99,
+            None if self.transport is None else self.transport(),
+        )
 
     # -- ending ---------------------------------------------------------------------------
 

@@ -12,41 +12,44 @@ exactly once, whether the control connection is there at that moment or not. A n
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
 from sievenet.client.advertisement import Advertisement
+from sievenet.client.burst import Arrivals, Burst
 from sievenet.client.catalog import Catalog, Category
-from sievenet.client.edge import Edge
+from sievenet.client.delivery import Delivery
+from sievenet.client.edge import Edges
+from sievenet.client.fabric_host import FabricHost
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
-from sievenet.client.latency import Latency
 from sievenet.client.ledger import Kind, Ledger, Registration
 from sievenet.client.outbox import Outbox
-from sievenet.client.receiver import Receiver
+from sievenet.client.receiver import Receiver, Sink, Straight
+from sievenet.client.reporting import Reporter
 from sievenet.client.session import Hooks, Session
+from sievenet.client.shim import all_escaped, escaped
 from sievenet.client.statistics import NodeStatistics
+from sievenet.client.transport import Transport, publishing
+from sievenet.client.transport_sink import Asked
 from sievenet.client.url import parse_url
+from sievenet.client.wanting import Wanted, understood
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_subscription
 from sievenet.content.event import Event
-from sievenet.content.filter import Filter, Subscription
-from sievenet.content.parser import parse_subscription
+from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet, publisher_of
-from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index.cover import loading
+from sievenet.transport.actions import Gap
+from sievenet.transport.options import Order, Publishing, RateControl, Recover
+from sievenet.transport.statistics import SenderStatistics
 
 __all__ = ["Node", "Wanted"]
 
-#: What `advertise` and `subscribe` take: text, a filter, a subscription, or a schema for all of its events.
-Wanted = str | Filter | Subscription | Schema
-
-_PREFIX: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(?::|$)")
 #: Events encoded together by `publish_many` before others get their turn.
 _CHUNK: Final = 256
 #: Packets that may wait for the window when a publisher goes on.
@@ -59,15 +62,26 @@ class Node:
     """Made by `connect`."""
 
     def __init__(
-        self, url: str | None, *, name: str | None, host: str | None, timeout: float, reconnect: bool, observer: bool
+        self,
+        url: str | None,
+        *,
+        name: str | None,
+        host: str | None,
+        timeout: float,
+        reconnect: bool,
+        observer: bool,
+        transport: Publishing | None = None,
     ) -> None:
         self._catalog = Catalog()
         self._ledger = Ledger()
         self._outbox = Outbox(self._catalog)
         self._receiver = Receiver(ready=loading.done)
-        self._edges: dict[str, Edge] = {}
+        self._edges = Edges()
         self._feeds: dict[int, Feed] = {}
-        self._reported = p.Report()
+        self._reporter = Reporter(self._receiver, self.statistics)
+        #: Order, recovery and congestion control; made when first asked for.
+        self._transport: Transport | None = None
+        self._publishing: Publishing | None = transport
         self._turn = 0
         self.tally = Tally()
         self._closed = False
@@ -82,7 +96,7 @@ class Node:
                 adopt=self._adopt,
                 refused=self._refused,
                 settled=self._settled,
-                report=self._report,
+                report=self._reporter.report,
             ),
             name=name,
             host=host,
@@ -113,42 +127,15 @@ class Node:
         return (await self._category(wanted)).schema
 
     async def _category(self, wanted: str | Schema) -> Category:
-        if isinstance(wanted, Schema):
-            known = self._catalog.get(wanted.name)
-            if known is not None and known.schema == wanted:
-                self._session.schemas[wanted.name] = known.schema
-                return known
-            info = await self._session.call(lambda number: p.Register(number, wanted))
+        known = self._catalog.get(wanted.name if isinstance(wanted, Schema) else wanted)
+        if known is not None and (isinstance(wanted, str) or known.schema == wanted):
+            category = known
+        elif isinstance(wanted, Schema):
+            category = self._catalog.update(await self._session.call(lambda number: p.Register(number, wanted)))
         else:
-            known = self._catalog.get(wanted)
-            if known is not None:
-                self._session.schemas[wanted] = known.schema
-                return known
-            info = await self._session.call(lambda number: p.LookUp(number, wanted))
-        category = self._catalog.update(info)
+            category = self._catalog.update(await self._session.call(lambda number: p.LookUp(number, wanted)))
         self._session.schemas[category.schema.name] = category.schema
         return category
-
-    async def _wanted(self, wanted: Wanted) -> tuple[Category, Subscription]:
-        """What is wanted, of a category that the daemon knows."""
-        match wanted:
-            case str():
-                named = _PREFIX.match(wanted)
-                if named is None:
-                    raise SchemaError(expected="a schema's name and `:` in front", got=wanted)
-                category = await self._category(named[1])
-                if named.end() == len(wanted) and not wanted.rstrip().endswith(":"):
-                    return category, Subscription([Filter(category.schema)])
-                return category, parse_subscription(wanted, {category.schema.name: category.schema})
-            case Schema():
-                category = await self._category(wanted)
-                return category, Subscription([Filter(category.schema)])
-            case Filter() | Subscription():
-                if wanted.schema is None:
-                    raise SchemaError("Expected a filter of a schema, got a schemaless one", where="subscribe")
-                category = await self._category(wanted.schema)
-                return category, Subscription([wanted]) if isinstance(wanted, Filter) else wanted
-        raise InvalidInput(expected="text, a filter, a subscription or a schema", got=wanted)
 
     def _entered(self, kind: Kind, category: Category, wanted: Subscription) -> Registration:
         return self._ledger.add(kind, category.schema.name, wanted, encode_subscription(wanted))
@@ -158,22 +145,20 @@ class Node:
         self._ledger.remove(entry)
         if isinstance(error, InvalidInput | Rejected) or self._closed:
             return
-        task = asyncio.create_task(self._take_back(entry))
+        task = asyncio.create_task(self._session.withdraw(entry, quietly=True))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
-    async def _take_back(self, entry: Registration) -> None:
-        with contextlib.suppress(SievenetError):
-            if entry.kind == "subscription":
-                await self._session.call(lambda number: p.Unsubscribe(number, entry.id))
-            else:
-                await self._session.call(lambda number: p.Unadvertise(number, entry.id))
-
     # -- publishing -----------------------------------------------------------------------
 
-    async def advertise(self, what: Wanted) -> Advertisement:
-        """Say what this node will publish; only that may be published. Returns when the paths exist."""
-        category, wanted = await self._wanted(what)
+    async def advertise(self, what: Wanted, *, transport: Publishing | bool | None = None) -> Advertisement:
+        """Say what this node will publish; only that may be published. Returns when the paths exist.
+
+        With `transport`, events of the schema carry what receivers need to order and recover them and to control their
+        rate (`sievenet.transport.Publishing`); None: as was said to `connect`.
+        """
+        category, wanted = await understood(what, self._category)
+        options = publishing(transport, self._publishing)
         entry = self._entered("advertisement", category, wanted)
         try:
             await self._session.call(self._session.request(entry))
@@ -181,20 +166,28 @@ class Node:
             self._given_up(entry, error)
             raise
         self._outbox.allow(entry)
+        if options is not None:
+            await self._with_transport().publish_with(category.schema, options)
         return Advertisement(self, entry)
 
     async def unadvertise(self, advertisement: Advertisement) -> None:
         """Take an advertisement back."""
         entry = advertisement.registration
+        if self._transport is not None and len(self._ledger.of("advertisement", entry.category)) <= 1:
+            await self._transport.publish_without(entry.category)
         self._outbox.forbid(entry)
         if self._ledger.remove(entry):
-            await self._session.call(lambda number: p.Unadvertise(number, entry.id))
+            await self._session.withdraw(entry)
 
     async def publish(self, event: Event) -> None:
         """Publish one event. Raises if it is not advertised or too large; waits while there is no connection."""
         if not self._session.connected:
             await self._session.ready()
-        await self._send(self._outbox.packets(event, time.time_ns()))
+        if self._transport is not None and (source := self._transport.sources.get(event.schema.name)) is not None:
+            self._outbox.check(event)
+            await source.publish(event)
+        else:
+            await self._send(self._outbox.packets(escaped(event), time.time_ns()))
         self._turn += 1
         if self._turn % _TURN == 0:
             await asyncio.sleep(0)
@@ -209,15 +202,24 @@ class Node:
                 chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
             else:
                 chunk = rows[start : start + _CHUNK]
-            await self._send([each for one in self._outbox.batch_packets(chunk, time.time_ns) for each in one])
+            source = self._transport.sources.get(chunk[0].schema.name) if self._transport is not None else None
+            if source is not None:
+                for event in chunk:
+                    self._outbox.check(event)
+                await source.publish_many(chunk)
+            elif (burst := self._outbox.burst(chunk, time.time_ns())) is not None:
+                await self._send(burst)
+            else:
+                packets = self._outbox.batch_packets(all_escaped(chunk), time.time_ns)
+                await self._send([each for one in packets for each in one])
             await asyncio.sleep(0)
         return len(rows)
 
-    async def _send(self, packets: list[Packet]) -> None:
+    async def _send(self, packets: list[Packet] | Burst) -> None:
         port = self._session.port
         if port is None:
             raise Unavailable("This node has no data port: it only observes")
-        if not port.send(packets):
+        if not (port.send_burst(packets) if isinstance(packets, Burst) else port.send(packets)):
             await port.flushed(_LOW)
 
     # -- subscribing ----------------------------------------------------------------------
@@ -230,27 +232,50 @@ class Node:
         queue: int = 10_000,
         when_full: Policy = "drop_oldest",
         on_overflow: Callable[[Overflow], None] | None = None,
+        order: Order | bool = False,
+        recover: Recover | bool = False,
+        rate_control: RateControl | bool = False,
+        on_gap: Callable[[Gap], None] | None = None,
     ) -> Feed:
         """Subscribe; when this returns, delivery is guaranteed from then on.
 
         Iterate the feed, or give a callback. `queue` events wait at most; `when_full` says what happens to the next one
         (`sievenet.client.inbox`), and `on_overflow` is told.
+
+        Events of publishers that advertise with a `transport` can be had in order, recovered when they are lost, and
+        slowed down to what the path carries: True, or settings from `sievenet.transport`. What cannot be recovered is
+        told to `on_gap`, or else logged.
         """
-        category, wanted = await self._wanted(what)
+        asked = Asked.of(order, recover, rate_control, on_gap)
+        category, wanted = await understood(what, self._category)
         loading.begin()
         entry = self._entered("subscription", category, wanted)
         feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow)
-        # Before the request: the first event may come before the answer.
-        self._feeds[entry.id] = feed
-        self._receiver.connect(entry.id, feed)
-        self._edge(category).add(entry.id, wanted)
+        return await self._stand(feed, category, asked, None)
+
+    async def _listen(self, what: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
+        """Subscribe without a queue, for the transport's own messages."""
+        category, wanted = await understood(what, self._category)
+        feed = Feed(self, self._entered("subscription", category, wanted), queue=1)
+        return await self._stand(feed, category, None, Straight(accept))
+
+    async def _stand(self, feed: Feed, category: Category, asked: Asked | None, straight: Sink | None) -> Feed:
+        entry, transport = feed.registration, None
         try:
+            if asked is not None:
+                transport = await self._with_transport().sink(feed, asked)
+            # Before the request: the first event may come before the answer.
+            self._feeds[entry.id] = feed
+            self._receiver.connect(entry.id, transport or straight or feed)
+            self._receiver.enter(category.number, self._edges.add(category, entry.id, entry.wanted))
             await self._session.call(self._session.request(entry))
         except BaseException as error:
             self._given_up(entry, error)
             self._drop(feed)
             feed.end(error if isinstance(error, SievenetError) else None)
             raise
+        if transport is not None:
+            transport.stands()
         return feed
 
     async def unsubscribe(self, feed: Feed) -> None:
@@ -259,25 +284,17 @@ class Node:
         self._drop(feed)
         feed.end()
         if self._ledger.remove(entry):
-            await self._session.call(lambda number: p.Unsubscribe(number, entry.id))
+            await self._session.withdraw(entry)
         await feed.drained()
-
-    def _edge(self, category: Category) -> Edge:
-        edge = self._edges.get(category.schema.name)
-        if edge is None or edge.schema is not category.schema:
-            edge = self._edges[category.schema.name] = Edge(category.schema)
-            edge.adopt(lambda: category.plan, category.budget)
-        self._receiver.enter(category.number, edge)
-        return edge
 
     def _drop(self, feed: Feed) -> None:
         entry = feed.registration
         self.explain()
+        if self._transport is not None:
+            self._transport.stop(feed)
         self._feeds.pop(entry.id, None)
         self._receiver.disconnect(entry.id)
-        edge = self._edges.get(entry.category)
-        if edge is not None:
-            edge.remove(entry.id)
+        self._edges.remove(entry.category, entry.id)
         self.room()
 
     def explain(self) -> None:
@@ -286,12 +303,14 @@ class Node:
 
     def room(self) -> None:
         """There is room again in a queue that was full: read on."""
+        if self._transport is not None:
+            self._transport.drain()
         if self._receiver.blocked and self._receiver.resume(time.time_ns()) and self._session.port is not None:
             self._session.port.resume()
 
     # -- what the session asks ------------------------------------------------------------
 
-    def _deliver(self, packets: list[Packet]) -> None:
+    def _deliver(self, packets: list[Packet] | Arrivals) -> None:
         self._receiver.take(packets, time.time_ns())
         if self._receiver.blocked and self._session.port is not None:
             self._session.port.pause()
@@ -301,17 +320,14 @@ class Node:
         if welcome.data is not None:
             self._outbox.publisher = publisher_of(welcome.data.token)
         self._receiver.forget()
-        for name, edge in self._edges.items():
-            category = self._catalog.get(name)
-            if category is not None:
+        for category in self._catalog:
+            if (edge := self._edges.adopt(category)) is not None:
                 self._receiver.enter(category.number, edge)
-                edge.adopt(lambda category=category: category.plan, category.budget)  # type: ignore[misc]
+        if self._transport is not None:
+            self._transport.renewed()
 
     async def _adopt(self, info: p.CategoryInfo) -> None:
-        category = self._catalog.update(info)
-        edge = self._edges.get(category.schema.name)
-        if edge is not None:
-            edge.adopt(lambda: category.plan, category.budget)
+        self._edges.adopt(self._catalog.update(info))
         # From here on events are encoded with the new plan; what waits for the window still has the old one.
         if self._session.port is not None:
             await self._session.port.flushed(0)
@@ -327,29 +343,14 @@ class Node:
         if entry.kind == "advertisement":
             self._outbox.allow(entry)
 
-    def _report(self) -> p.Report:
-        now = self.statistics()
-        p50, p99 = self._receiver.recent.quantiles((0.5, 0.99))
-        self._receiver.recent = Latency()
-        total = p.Report(
-            received=now.received.received,
-            delivered=now.delivered,
-            false_positives=now.received.false_positives,
-            duplicates=now.received.duplicates,
-            dropped=now.dropped,
-            published=now.published,
-        )
-        before, self._reported = self._reported, total
-        return p.Report(
-            received=total.received - before.received,
-            delivered=total.delivered - before.delivered,
-            false_positives=total.false_positives - before.false_positives,
-            duplicates=total.duplicates - before.duplicates,
-            dropped=total.dropped - before.dropped,
-            published=total.published - before.published,
-            latency_p50=p50,
-            latency_p99=p99,
-        )
+    def _with_transport(self) -> Transport:
+        if self._transport is None:
+            self._transport = Transport(FabricHost(self, self._session, self._outbox, self._listen))
+        return self._transport
+
+    def published_with(self, category: str) -> SenderStatistics | None:
+        """What the transport did for the events that this node publishes in a category; None without one."""
+        return None if self._transport is None else self._transport.published(category)
 
     # -- operating ------------------------------------------------------------------------
 
@@ -370,7 +371,7 @@ class Node:
     def statistics(self) -> NodeStatistics:
         """Counts since the node began."""
         return NodeStatistics(
-            published=self._outbox.published,
+            published=self._outbox.published - (0 if self._transport is None else self._transport.spoken),
             unwanted=self._outbox.unwanted,
             received=self._receiver.statistics(),
             delivered=self.tally.delivered,
@@ -388,6 +389,8 @@ class Node:
 
     async def close(self) -> None:
         """Take back everything and disconnect; feeds end after what they have queued."""
+        if self._transport is not None:
+            await self._transport.close()
         self._closed = True
         for chore in self._chores:
             chore.cancel()

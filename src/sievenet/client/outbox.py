@@ -6,11 +6,16 @@ sequence number. Only what is advertised may be published: the control plane has
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.client.burst import Burst
 from sievenet.client.catalog import Catalog, Category
+from sievenet.client.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
@@ -25,8 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["Outbox"]
 
 _FIELD: Final = 128
-#: Events published in batches from which on the batch encoder is used.
-_WORTHWHILE: Final = 20_000
+#: Events published in batches from which on the batch encoder is worth loading.
+_WORTHWHILE: Final = 2_000
+#: Events that are worth a matrix.
+_SEVERAL: Final = 8
+
+#: Of each packet the event's row, and the halves of its code.
+_Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
 
 
 class Outbox:
@@ -36,7 +46,8 @@ class Outbox:
         #: Given by the data plane when the node attaches.
         self.publisher = 0
         self._catalog = catalog
-        self._sequence = count()
+        #: The next event's.
+        self._sequence = 0
         #: category name → what this node may publish (confirmed by the daemon).
         self._advertised: dict[str, dict[int, Subscription]] = {}
         #: The categories of which everything is advertised.
@@ -45,6 +56,8 @@ class Outbox:
         self.max_event = 0
         self.published = 0
         self._batched = 0
+        #: Loads the batch encoder.
+        self._encoder: threading.Thread | None = None
         #: Events that no filter can want under the plan of now, and that were therefore not sent.
         self.unwanted = 0
         #: Samples what is published, for the pipeline.
@@ -78,8 +91,7 @@ class Outbox:
         if self.taps is not None:
             self.taps.offer(event, now / 1e9)
         codes = category.plan.encode(event)
-        sequence = next(self._sequence)
-        self.published += 1
+        sequence = self._next()
         if not codes:
             self.unwanted += 1
         number = category.number
@@ -101,10 +113,58 @@ class Outbox:
                 self.taps.offer(event, clock() / 1e9)
         return self._stamped(category.number, bodies, self._codes(category, batch, rows), clock)
 
+    def burst(self, events: EventBatch | Sequence[Event], now: int) -> Burst | None:
+        """The packets of many events, published at ``now``, as one matrix; None if that cannot be: see `batch_packets`.
+
+        It can if the events are equally long (`layout`), everything of their schema is advertised, and nobody samples.
+        """
+        if len(events) < _SEVERAL or self.taps is not None:
+            return None
+        first = events[0]
+        category = self._category(first)
+        layout = layout_of(category.schema)
+        if layout is None or category.schema.name not in self._unlimited or 0 < self.max_event < layout.size:
+            return None
+        batch = events if isinstance(events, EventBatch) else EventBatch.from_events(category.schema, events)
+        bodies = layout.encode(batch)
+        if bodies is None:
+            return None
+        row, hi, lo = self._code_columns(category, batch)
+        burst = Burst(category.number, hi, lo, bodies if len(row) == len(batch) else bodies[row])
+        start = self._sequence
+        self._sequence += len(batch)
+        self.published += len(batch)
+        self.unwanted += len(batch) - len(np.unique(row))
+        burst.stamp(self.publisher, row.astype(np.uint64) + np.uint64(start), now)
+        return burst
+
+    def _code_columns(self, category: Category, batch: EventBatch) -> _Columns:
+        if self._encoder_ready(category, batch):
+            codes = category.plan.encode_batch(batch)
+            # An event's codes together, events in order: every event in its turn, whatever the plan makes of it.
+            order = np.argsort(codes.row, kind="stable")
+            return codes.row[order], codes.hi[order], codes.lo[order]
+        found = [
+            (row, dz.bits << (_FIELD - dz.length)) for row, e in enumerate(batch) for dz in category.plan.encode(e)
+        ]
+        low = (1 << 64) - 1
+        return (
+            np.fromiter((row for row, _ in found), np.int64, len(found)),
+            np.fromiter((code >> 64 for _, code in found), np.uint64, len(found)),
+            np.fromiter((code & low for _, code in found), np.uint64, len(found)),
+        )
+
+    def _encoder_ready(self, category: Category, batch: EventBatch) -> bool:
+        """Whether the batch encoder is loaded; that takes a while, is begun when it pays, and nobody waits for it."""
+        self._batched += len(batch)
+        if self._encoder is None and self._batched >= _WORTHWHILE:
+            few = batch.take(slice(0, 1))
+            self._encoder = threading.Thread(target=category.plan.encode_batch, args=(few,), daemon=True)
+            self._encoder.start()
+        return self._encoder is not None and not self._encoder.is_alive()
+
     def _codes(self, category: Category, batch: EventBatch, rows: list[Event]) -> list[list[int]]:
-        # Compiling or loading the batch encoder takes longer than encoding a few thousand events one by one.
-        self._batched += len(rows)
-        if self._batched < _WORTHWHILE:
+        if not self._encoder_ready(category, batch):
             return [[dz.bits << (_FIELD - dz.length) for dz in category.plan.encode(event)] for event in rows]
         codes = category.plan.encode_batch(batch)
         own: list[list[int]] = [[] for _ in rows]
@@ -117,12 +177,17 @@ class Outbox:
     ) -> Iterable[list[Packet]]:
         publisher = self.publisher
         for body, own in zip(bodies, codes, strict=True):
-            sequence = next(self._sequence)
-            self.published += 1
+            sequence = self._next()
             if not own:
                 self.unwanted += 1
             now = clock()
             yield [Packet(number, code, publisher, sequence, now, 0, body) for code in own]
+
+    def _next(self) -> int:
+        """The number of the event that is published now."""
+        self._sequence += 1
+        self.published += 1
+        return self._sequence - 1
 
     def _category(self, event: Event) -> Category:
         if not isinstance(event, Event):
@@ -134,6 +199,11 @@ class Outbox:
                 f"of version {event.schema.version} or with other attributes"
             )
         return category
+
+    def check(self, event: Event) -> None:
+        """Raise if this event may not be published: not of the schema as registered, or not advertised."""
+        self._category(event)
+        self._check_advertised(event)
 
     def _check_advertised(self, event: Event) -> None:
         if event.schema.name in self._unlimited:

@@ -12,32 +12,34 @@ from __future__ import annotations
 
 import re
 import ssl
-import time
-from asyncio import Event as Signal
 from asyncio import gather
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.delivery import Delivery
-from sievenet.client.edge import Edge
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
+from sievenet.client.landing import Landing
 from sievenet.client.ledger import Kind, Ledger, Registration
+from sievenet.client.overlay_host import OverlayHost
 from sievenet.client.overlay_link import Making, OverlayLink
-from sievenet.client.receiver import ReceiverStatistics
+from sievenet.client.receiver import Sink, Straight
+from sievenet.client.shim import batch_escaped
 from sievenet.client.statistics import NodeStatistics
+from sievenet.client.transport import Transport, publishing
+from sievenet.client.transport_sink import Asked
 from sievenet.content.batch import EventBatch
-from sievenet.content.batch_codec import encode_batch
-from sievenet.content.codec import decode_schema, encode_record, encode_schema, encode_subscription
+from sievenet.content.codec import decode_schema, encode_schema, encode_subscription
 from sievenet.content.event import Event, Record
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.parser import parse_subscription
 from sievenet.content.schema import Schema
-from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
+from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError
 from sievenet.routers import protocol as p
-from sievenet.routers.messages import Carried
-from sievenet.routers.shipment import Shipment
+from sievenet.transport.actions import Gap
+from sievenet.transport.options import Order, Publishing, RateControl, Recover
+from sievenet.transport.statistics import SenderStatistics
 
 __all__ = ["OverlayNode"]
 
@@ -59,7 +61,10 @@ class OverlayNode:
         timeout: float = 30.0,
         reconnect: bool = True,
         tls: ssl.SSLContext | None = None,
+        transport: Publishing | None = None,
     ) -> None:
+        self._schemas: dict[int, Schema | None] = {0: None}
+        self._landing = Landing(self._schemas)
         self._link = OverlayLink(
             url,
             name=name,
@@ -67,17 +72,17 @@ class OverlayNode:
             reconnect=reconnect,
             tls=tls,
             restore=self._restore,
-            arrived=self._arrived,
+            arrived=self._landing.arrived,
         )
         self._ledger = Ledger()
-        self._schemas: dict[int, Schema | None] = {0: None}
         self._categories: dict[str, int] = {}
-        self._edges: dict[int, Edge] = {}
         self._feeds: dict[int, Feed] = {}
         self._offers: dict[int, list[Registration]] = {}
-        self._room = Signal()
+        #: Order, recovery and congestion control; made when first asked for.
+        self._transport: Transport | None = None
+        self._publishing = transport
         self.tally = Tally()
-        self._published = self._received = self._unmatched = self._malformed = self._strangers = 0
+        self._published = 0
 
     @property
     def name(self) -> str:
@@ -101,7 +106,9 @@ class OverlayNode:
 
     async def close(self) -> None:
         """Take back everything and disconnect; feeds end after what they have queued."""
-        self._room.set()
+        if self._transport is not None:
+            await self._transport.close()
+        self._landing.room()
         await self._link.close()
         feeds, self._feeds = list(self._feeds.values()), {}
         for feed in feeds:
@@ -113,6 +120,8 @@ class OverlayNode:
         for schema in [s for s in self._schemas.values() if s is not None]:
             await self._link.request(lambda number: p.Register(number, encode_schema(schema)))  # noqa: B023
         await gather(*(self._link.request(self._registering(entry)) for entry in self._ledger))
+        if self._transport is not None:
+            self._transport.renewed()
 
     # -- schemas --------------------------------------------------------------------------
 
@@ -170,8 +179,9 @@ class OverlayNode:
 
     # -- publishing -----------------------------------------------------------------------
 
-    async def advertise(self, what: Wanted) -> Advertisement:
-        """Say what this node will publish; only that may be published."""
+    async def advertise(self, what: Wanted, *, transport: Publishing | bool | None = None) -> Advertisement:
+        """Say what this node will publish; only that may be published. `transport` as for `Node.advertise`."""
+        options = publishing(transport, self._publishing)
         category, wanted = await self._wanted(what)
         entry = await self._register("advertisement", category, wanted)
         try:
@@ -180,11 +190,16 @@ class OverlayNode:
             self._ledger.remove(entry)
             raise
         self._offers.setdefault(category, []).append(entry)
+        schema = self._schemas[category]
+        if options is not None and schema is not None:
+            await self._with_transport().publish_with(schema, options)
         return Advertisement(self, entry)  # type: ignore[arg-type]
 
     async def unadvertise(self, advertisement: Advertisement) -> None:
         """Take an advertisement back."""
         entry = advertisement.registration
+        if self._transport is not None and len(self._ledger.of("advertisement", entry.category)) <= 1:
+            await self._transport.publish_without(entry.category)
         for entries in self._offers.values():
             if entry in entries:
                 entries.remove(entry)
@@ -208,24 +223,19 @@ class OverlayNode:
             else:
                 rows = EventBatch.from_events(every[0].schema, every)
         category = self._publishable(rows)
+        if isinstance(rows, EventBatch):
+            if self._transport is not None and (source := self._transport.sources.get(rows.schema.name)) is not None:
+                await self._link.ready()
+                await source.publish_many(rows)
+                self._published += len(rows)
+                return len(rows)
+            rows = batch_escaped(rows)
         for start in range(0, len(rows), _CHUNK):
             await self._link.ready()
-            writer = self._link.writer
-            assert writer is not None
-            chunk = (
-                rows.take(slice(start, start + _CHUNK))
-                if isinstance(rows, EventBatch)
-                else rows[start : start + _CHUNK]
-            )
-            first, self._link.sequence = self._link.sequence, self._link.sequence + len(chunk)
-            batch = encode_batch(chunk) if isinstance(chunk, EventBatch) else b""
-            records = () if isinstance(chunk, EventBatch) else tuple(map(encode_record, chunk))
-            writer.write(p.frame(p.Publish(category, first, time.time_ns(), batch, records)))
-            self._published += len(chunk)
-            try:
-                await writer.drain()
-            except OSError as error:
-                raise Unavailable(f"Connection lost: {error}") from None
+            some = slice(start, start + _CHUNK)
+            self._link.publish(category, rows.take(some) if isinstance(rows, EventBatch) else rows[some])
+            await self._link.drained()
+        self._published += len(rows)
         return len(rows)
 
     def _publishable(self, rows: EventBatch | list[Record]) -> int:
@@ -253,22 +263,39 @@ class OverlayNode:
         queue: int = 10_000,
         when_full: Policy = "drop_oldest",
         on_overflow: Callable[[Overflow], None] | None = None,
+        order: Order | bool = False,
+        recover: Recover | bool = False,
+        rate_control: RateControl | bool = False,
+        on_gap: Callable[[Gap], None] | None = None,
     ) -> Feed:
-        """Subscribe; when this returns, every router knows, and delivery begins."""
+        """Subscribe; when this returns, every router knows, and delivery begins. Arguments as for `Node.subscribe`."""
+        asked = Asked.of(order, recover, rate_control, on_gap)
         category, wanted = await self._wanted(what)
         entry = await self._register("subscription", category, wanted)
         feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow)
-        self._feeds[entry.id] = feed
-        # The edge only tells the feeds of this node apart; without a schema its decisions are the same.
-        edge = self._edges.setdefault(category, Edge(self._schemas[category]))  # type: ignore[arg-type]
-        edge.add(entry.id, wanted)
+        return await self._stand(feed, category, asked, None)
+
+    async def _listen(self, what: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
+        """Subscribe without a queue, for the transport's own messages."""
+        category, wanted = await self._wanted(what)
+        feed = Feed(self, await self._register("subscription", category, wanted), queue=1)
+        return await self._stand(feed, category, None, Straight(accept))
+
+    async def _stand(self, feed: Feed, category: int, asked: Asked | None, straight: Sink | None) -> Feed:
+        entry, transport = feed.registration, None
         try:
+            if asked is not None:
+                transport = await self._with_transport().sink(feed, asked)
+            self._feeds[entry.id] = feed
+            self._landing.add(category, entry.id, entry.wanted, transport or straight or feed)
             await self._link.call(self._registering(entry))
         except BaseException as error:
             self._ledger.remove(entry)
             self._drop(feed, category)
             feed.end(error if isinstance(error, SievenetError) else None)
             raise
+        if transport is not None:
+            transport.stands()
         return feed
 
     async def unsubscribe(self, feed: Feed) -> None:
@@ -281,42 +308,28 @@ class OverlayNode:
         await feed.drained()
 
     def _drop(self, feed: Feed, category: int) -> None:
+        if self._transport is not None:
+            self._transport.stop(feed)
         self._feeds.pop(feed.registration.id, None)
-        self._edges[category].remove(feed.registration.id)
-        self._room.set()
+        self._landing.remove(category, feed.registration.id)
 
     def explain(self) -> None:
         """Nothing waits to be explained: a router delivers by exact filters."""
 
     def room(self) -> None:
         """There is room again in a queue that was full."""
-        self._room.set()
+        if self._transport is not None:
+            self._transport.drain()
+        self._landing.room()
 
-    async def _arrived(self, message: Carried) -> None:
-        edge = self._edges.get(message.category)
-        if edge is None:
-            self._strangers += 1
-            return
-        try:
-            shipment = Shipment.of(message, self._schemas[message.category])
-        except SievenetError:
-            self._malformed += 1
-            return
-        now = time.time_ns()
-        sequences, departures = shipment.sequences.tolist(), shipment.departures.tolist()
-        for event, sequence, departure in zip(shipment.rows(), sequences, departures, strict=True):
-            keys = edge.match(event)  # type: ignore[arg-type]
-            self._received += 1
-            self._unmatched += not keys
-            for key in keys:
-                feed = self._feeds.get(key)
-                if feed is None:
-                    continue
-                delivery = Delivery(event, shipment.publisher, sequence, departure, now)  # type: ignore[arg-type]
-                while not feed.accept(delivery):
-                    # Not reading on is what makes the router, and so the publisher, wait.
-                    self._room.clear()
-                    await self._room.wait()
+    def _with_transport(self) -> Transport:
+        if self._transport is None:
+            self._transport = Transport(OverlayHost(self, self._link, self._categories, self._listen))
+        return self._transport
+
+    def published_with(self, category: str) -> SenderStatistics | None:
+        """What the transport did for the events that this node publishes in a category; None without one."""
+        return None if self._transport is None else self._transport.published(category)
 
     # -- operating ------------------------------------------------------------------------
 
@@ -326,20 +339,10 @@ class OverlayNode:
 
     def statistics(self) -> NodeStatistics:
         """Counts since the node began."""
-        received = ReceiverStatistics(
-            received=self._received,
-            matched=self._received - self._unmatched,
-            false_positives=self._unmatched,
-            unexplained=self._unmatched,
-            duplicates=0,
-            late=0,
-            malformed=self._malformed,
-            strangers=self._strangers,
-        )
         return NodeStatistics(
             published=self._published,
             unwanted=0,
-            received=received,
+            received=self._landing.statistics(),
             delivered=self.tally.delivered,
             dropped=self.tally.dropped,
             losses=self._link.losses,

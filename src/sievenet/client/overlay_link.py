@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,6 +14,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sievenet.client.reconnect import Reconnect
+from sievenet.content.batch import EventBatch
+from sievenet.content.batch_codec import encode_batch
+from sievenet.content.codec import encode_record
+from sievenet.content.event import Record
 from sievenet.control.framing import Malformed, raised
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.routers import protocol as p
@@ -68,6 +73,8 @@ class OverlayLink:
         self.name = name
         #: The router's name.
         self.router = ""
+        #: The number under which events of this connection travel.
+        self.publisher = 0
         #: Number of the next event; each connection counts from 0.
         self.sequence = 0
         self.timeout = timeout
@@ -173,7 +180,7 @@ class OverlayLink:
         if not isinstance(answer, p.Welcome):
             writer.close()
             raise raised(answer) if isinstance(answer, p.Failure) else Unavailable(answer.reason)
-        self.name, self.router = answer.name, answer.router
+        self.name, self.router, self.publisher = answer.name, answer.router, answer.publisher
         self.sequence = 0
         self._reader, self.writer = reader, writer
 
@@ -224,6 +231,25 @@ class OverlayLink:
             if not future.done():
                 future.set_exception(Unavailable(str(self._error)))
                 future.exception()
+
+    # -- publishing -----------------------------------------------------------------------
+
+    def publish(self, category: int, rows: EventBatch | Sequence[Record]) -> None:
+        """Send events of one kind; `Unavailable` without a connection."""
+        if self.writer is None or self.writer.is_closing():
+            raise Unavailable(f"No connection to the router: {self._error}")
+        first, self.sequence = self.sequence, self.sequence + len(rows)
+        batch = encode_batch(rows) if isinstance(rows, EventBatch) else b""
+        records = () if isinstance(rows, EventBatch) else tuple(map(encode_record, rows))
+        self.writer.write(p.frame(p.Publish(category, first, time.time_ns(), batch, records)))
+
+    async def drained(self) -> None:
+        """Wait until the router has taken most of what was sent."""
+        assert self.writer is not None
+        try:
+            await self.writer.drain()
+        except OSError as error:
+            raise Unavailable(f"Connection lost: {error}") from None
 
     # -- reading --------------------------------------------------------------------------
 

@@ -18,16 +18,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
+
+from sievenet.client.burst import Arrivals
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edge
 from sievenet.client.latency import Latency
+from sievenet.client.layout import layout_of
+from sievenet.client.shim import MARK, unstamped
 from sievenet.client.window import Window
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 
-__all__ = ["Receiver", "ReceiverStatistics", "Sink"]
+__all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 
 #: False positives that wait to be explained; of more, the oldest stay unexplained.
 PUZZLES: Final = 1 << 16
@@ -70,6 +75,14 @@ class Sink(Protocol):
         """Take a delivery; False if it has to be offered again later."""
 
 
+class Straight:
+    """A sink that is a function: for what must not wait in a queue."""
+
+    def __init__(self, accept: Callable[[Delivery], bool]) -> None:
+        self.accept = accept
+        self.false_positives = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ReceiverStatistics:
     """Counts of packets since the node began."""
@@ -103,6 +116,8 @@ class Receiver:
         self._edges: dict[int, Edge] = {}
         self._sinks: dict[int, Sink] = {}
         self._held: deque[Arrival] = deque()
+        #: Deliveries that were matched together and are handed out one by one, before what is held.
+        self._ready_ones: deque[tuple[Delivery, list[int]]] = deque()
         #: A delivery that some sinks could not take yet.
         self._stuck: tuple[Delivery, list[int]] | None = None
         #: Of the events that matched, since the last report.
@@ -140,11 +155,45 @@ class Receiver:
         if self._stuck is not None:
             self._held.extend(packets)
             return
+        if isinstance(packets, Arrivals) and self._take_many(packets, now):
+            return
         waiting = iter(packets)
         for packet in waiting:
             if not self._deliver(packet, now):
                 self._held.extend(waiting)
                 return
+
+    def _take_many(self, arrivals: Arrivals, now: int) -> bool:
+        """The whole chain for many packets at once; False if they have to go one by one."""
+        edge = self._edges.get(arrivals.category)
+        if edge is None or not len(edge):
+            return False
+        layout = layout_of(edge.schema)
+        if layout is None or layout.size != arrivals.bodies.shape[1]:
+            return False
+        self.received += len(arrivals)
+        fresh = self._window.fresh_many(arrivals.heads["publisher"], arrivals.heads["sequence"])
+        batch, good = layout.decode(arrivals.bodies if fresh.all() else arrivals.bodies[fresh])
+        heads = arrivals.heads[fresh][good]
+        self.malformed += len(good) - len(heads)
+        matched = edge.match_batch(batch)
+        wanted = np.fromiter(map(bool, matched), np.bool_, len(matched))
+        self.matched += int(wanted.sum())
+        self.recent.add_many((now - heads["departure"][wanted].astype(np.int64)) / 1e9)
+        for hi, lo in zip(heads["hi"][~wanted].tolist(), heads["lo"][~wanted].tolist(), strict=True):
+            self._blame(edge, hi << 64 | lo)
+        columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure"))
+        for event, keys, publisher, sequence, departure in zip(batch, matched, *columns, strict=True):
+            if keys:
+                self._ready_ones.append((Delivery(event, publisher, sequence, departure, now), keys))
+        self._hand_out()
+        return True
+
+    def _hand_out(self) -> bool:
+        while self._ready_ones:
+            if not self._offer(*self._ready_ones.popleft()):
+                return False
+        return True
 
     def resume(self, now: int) -> bool:
         """Go on after a full queue has room; True if everything that was held is delivered."""
@@ -153,6 +202,8 @@ class Receiver:
             self._stuck = None
             if not self._offer(delivery, keys):
                 return False
+        if not self._hand_out():
+            return False
         while self._held:
             if not self._deliver(self._held.popleft(), now):
                 return False
@@ -175,9 +226,16 @@ class Receiver:
         if not len(keys):
             self._blame(edge, packet.code)
             return True
+        stamp = None
+        if event.payload.startswith(MARK):
+            try:
+                event, stamp = unstamped(event)
+            except CodecError:
+                self.malformed += 1
+                return True
         self.matched += 1
         self.recent.add((now - packet.departure) / 1e9)
-        return self._offer(Delivery(event, packet.publisher, packet.sequence, packet.departure, now), keys)
+        return self._offer(Delivery(event, packet.publisher, packet.sequence, packet.departure, now, stamp), keys)
 
     def _offer(self, delivery: Delivery, keys: Iterable[int]) -> bool:
         sinks = self._sinks

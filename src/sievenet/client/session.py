@@ -11,6 +11,7 @@ repeated (registrations carry their id). What cannot be repeated says so (`again
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -284,6 +285,12 @@ class Session:
         link.adopted(info.number, info.epoch)
 
     # -- requests -------------------------------------------------------------------------
+
+    async def withdraw(self, entry: Registration, *, quietly: bool = False) -> None:
+        """Take a registration back; quietly: if that fails, a later comparison of ledgers will."""
+        message = p.Unsubscribe if entry.kind == "subscription" else p.Unadvertise
+        with contextlib.suppress(*((SievenetError,) if quietly else ())):
+            await self.call(lambda number: message(number, entry.id))
 
     async def call(self, request: Request, *, again: bool = True) -> Any:
         """Ask the daemon, now or as soon as it is there; `Unavailable` if that takes too long."""

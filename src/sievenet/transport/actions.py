@@ -47,6 +47,9 @@ class Gap(msgspec.Struct, frozen=True):
     first: int
     last: int
 
+    def __str__(self) -> str:
+        return f"gap: publisher {self.publisher:016x}, from {self.first}, to {self.last}"
+
 
 class Send(msgspec.Struct, frozen=True):
     """A control message to send."""
@@ -56,6 +59,8 @@ class Send(msgspec.Struct, frozen=True):
     #: Bits of the message it is about (`Channel.PEERS`).
     bits: Bits
     data: bytes
+    #: Width of the bits in bytes.
+    width: int = 0
 
 
 class Publish(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 from sievenet.errors import InvalidInput
 from sievenet.transport.bloom import MAX_WIDTH
 from sievenet.transport.session import Limits
-from sievenet.transport.wire import MAX_DIGEST, MAX_RECORD
+from sievenet.transport.wire import MAX_RECORD
 
 __all__ = ["Order", "Publishing", "RateControl", "Recover"]
 
@@ -111,6 +111,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flow_timeout: float = 10.0
     #: Flows kept at most.
     flows: int = 1024
+    #: Seconds that a closing node stays at most, to send what waits and to answer for what it sent.
+    linger: float = 0.0
 
     def __post_init__(self) -> None:
         _check(0 <= self.record <= MAX_RECORD, f"0..{MAX_RECORD} messages", self.record, "publishing.record")
@@ -121,8 +123,4 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check(self.queue >= 1, "at least 1 message", self.queue, "publishing.queue")
         _check(0 < self.flow_timeout < 3600, "seconds above 0", self.flow_timeout, "publishing.flow_timeout")
         _check(1 <= self.flows <= 65536, "1..65536 flows", self.flows, "publishing.flows")
-
-    @property
-    def digest_entries(self) -> int:
-        """Messages that a digest can describe."""
-        return MAX_DIGEST
+        _check(0 <= self.linger <= 3600, "seconds in [0, 3600]", self.linger, "publishing.linger")

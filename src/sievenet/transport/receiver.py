@@ -194,7 +194,7 @@ class Receiver:
                 actions += self._expire_session(publisher, now)
         if self.requests is not None:
             requests, given_up = self.requests.expire(now)
-            actions += [Send(Channel.PEERS, each.publisher, each.bits, encode(each)) for each in requests]
+            actions += [Send(Channel.PEERS, r.publisher, r.bits, encode(r), r.width) for r in requests]
             actions += self._given_up(given_up, now)
         if self.repairs is not None:
             actions += [self._send_repair(repair, bits) for repair, bits in self.repairs.expire(now)]
@@ -368,7 +368,7 @@ class Receiver:
         if self.cache is not None:
             self.cache.repaired(header.publisher, mine=True)
         channel = Channel.NODE if repair.requester else Channel.PEERS
-        return Send(channel, repair.requester or header.publisher, bits, encode(repair))
+        return Send(channel, repair.requester or header.publisher, bits, encode(repair), header.record.width)
 
     def _given_up(self, losses: list[Loss], now: float) -> list[Action]:
         actions: list[Action] = []

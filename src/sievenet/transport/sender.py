@@ -18,12 +18,21 @@ from sievenet.errors import CodecError, InvalidInput, Rejected
 from sievenet.transport.actions import Action, Channel, Publish, Send
 from sievenet.transport.bloom import Bits
 from sievenet.transport.cache import Log
-from sievenet.transport.control import Echo, Feedback, Gone, Repair, Request, decode, encode
+from sievenet.transport.control import MAX_MESSAGE, Echo, Feedback, Gone, Repair, Request, decode, encode
 from sievenet.transport.flows import Flow, FlowTable, SendQueue
 from sievenet.transport.options import Publishing
 from sievenet.transport.repairs import Repairs
 from sievenet.transport.statistics import SenderStatistics
-from sievenet.transport.wire import MAX_DIGEST, Control, Header, Record, decode_header, encode_header, record_entry
+from sievenet.transport.wire import (
+    HEADER,
+    MAX_DIGEST,
+    Control,
+    Header,
+    Record,
+    decode_header,
+    encode_header,
+    record_entry,
+)
 
 __all__ = ["Sender", "SenderStatistics"]
 
@@ -37,7 +46,13 @@ class Sender:
     """One publisher's stream of messages."""
 
     def __init__(
-        self, publisher: int, options: Publishing | None = None, *, epoch: int = 0, rng: Random | None = None
+        self,
+        publisher: int,
+        options: Publishing | None = None,
+        *,
+        epoch: int = 0,
+        rng: Random | None = None,
+        largest: int = MAX_MESSAGE,
     ) -> None:
         self.publisher = publisher
         self.options = options = options or Publishing()
@@ -51,6 +66,8 @@ class Sender:
         self._last = -1.0
         #: Entries of the record, newest first; as many as a record or a digest needs.
         need = MAX_DIGEST if options.digest else options.record
+        #: Entries of a digest that fit a message of the ``largest`` size.
+        self._most = max(1, min(MAX_DIGEST, (largest - HEADER) // (4 + self._width)))
         self._entries: deque[bytes] = deque(maxlen=max(need, 1))
         self._log = Log(options.log, options.log_bytes)
         self._repairs = Repairs(publisher, rng or Random(publisher), publisher=True)
@@ -125,9 +142,9 @@ class Sender:
             actions += self._release(now)
         for repair, bits in self._repairs.expire(now):
             channel = Channel.NODE if repair.requester else Channel.PEERS
-            actions.append(Send(channel, repair.requester or self.publisher, bits, encode(repair)))
+            actions.append(Send(channel, repair.requester or self.publisher, bits, encode(repair), self._width))
         if self._digest_due is not None and self._digest_due <= now:
-            actions.append(self._digest(now))
+            actions += self._digest(now)
         return actions
 
     # -- inside ---------------------------------------------------------------------------
@@ -165,29 +182,36 @@ class Sender:
                 self._digest_due, self._quiet = now + options.digest, 0
         return Publish(bits, sequence, data, context)
 
-    def _record(self, count: int) -> Record:
-        count = min(count, len(self._entries))
-        if not count:
+    def _record(self, count: int, start: int = 0) -> Record:
+        count = min(count, len(self._entries) - start)
+        if count <= 0:
             return self._empty
         entries = self._entries
-        return Record(self._width, count, b"".join([entries[i] for i in range(count)]))
+        return Record(self._width, count, b"".join([entries[i] for i in range(start, start + count)]))
 
-    def _digest(self, now: float) -> Send:
+    def _digest(self, now: float) -> list[Action]:
         """Describe what was published since the digest before the last: one lost digest does no harm.
 
         While nothing is published the last ones are told again, half as often each time, and then no more: whoever
-        lost the last messages, and some digests too, still hears of them.
+        lost the last messages, and some digests too, still hears of them. What is too long for one packet is told in
+        several, each as if it ended where the next begins.
         """
-        count = min(self._fresh + self._told, MAX_DIGEST)
+        count = min(self._fresh + self._told, len(self._entries))
         previous = int((now - self._last) * 1e6)
-        header = Header(self.publisher, self.epoch, self._next, now, previous, self._record(count), None, digest=True)
+        told: list[Action] = []
+        for start in range(0, max(count, 1), self._most):
+            part = self._record(min(self._most, count - start), start)
+            number = self._next - start
+            header = Header(self.publisher, self.epoch, number, now, previous, part, None, digest=True)
+            told.append(Send(Channel.DIGEST, self.publisher, 0, encode_header(header)))
+            previous += part.span
         self._quiet = 0 if self._fresh else self._quiet + 1
         pause = (self.options.digest or 0.0) * (1 << max(0, self._quiet - 1))
         self._digest_due = now + pause if self._quiet < _REMINDERS else None
         if self._fresh:
             self._told, self._fresh = self._fresh, 0
-        self.digests += 1
-        return Send(Channel.DIGEST, self.publisher, 0, encode_header(header))
+        self.digests += len(told)
+        return told
 
     def _measure(self, now: float) -> None:
         start, count = self._window
@@ -223,7 +247,7 @@ class Sender:
             last = request.sequence if first is None else first - 1
             self.gone += 1
             gone = Gone(self.publisher, self.epoch, min(request.sequence, last), last)
-            return [Send(Channel.PEERS, self.publisher, request.bits, encode(gone))]
+            return [Send(Channel.PEERS, self.publisher, request.bits, encode(gone), request.width)]
         return []
 
     def statistics(self) -> SenderStatistics:

@@ -36,6 +36,7 @@ from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.bloom import MAX_WIDTH, Bits
 
 __all__ = [
+    "HEADER",
     "MAX_DIGEST",
     "MAX_RECORD",
     "MAX_TIME",
@@ -65,6 +66,8 @@ _MAX_AGE: Final = (1 << 32) - 1
 _FIXED: Final = struct.Struct(">BBQIQdIBH")
 _CONTROL: Final = struct.Struct(">Qffd")
 _AGE: Final = struct.Struct(">I")
+#: Bytes of a header with congestion control and without a record.
+HEADER: Final = _FIXED.size + _CONTROL.size
 
 _CONTROLLED: Final = 1
 
@@ -117,6 +120,12 @@ class Record(msgspec.Struct, frozen=True):
         for apart, bits in form.iter_unpack(self.data[: count * form.size]):
             yield age * 1e-6, int.from_bytes(bits, "big")
             age += apart
+
+    @property
+    def span(self) -> int:
+        """Microseconds from the message before the oldest entry to the newest."""
+        size = 4 + self.width
+        return sum(_AGE.unpack_from(self.data, i * size)[0] for i in range(self.count))
 
     def younger(self, previous: int, seconds: float) -> int:
         """How many of the messages left less than so many seconds before; ``previous`` as in `walk`."""

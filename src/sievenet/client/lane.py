@@ -1,0 +1,141 @@
+"""What the transport's two ends share in one category at one node: a clock with an alarm, and a way to say things."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sievenet.client.exchange import control_schema, events_of, genuine
+from sievenet.content.event import Event
+from sievenet.content.filter import Filter, Subscription
+from sievenet.content.schema import Schema
+from sievenet.errors import SievenetError
+from sievenet.transport.actions import Send
+
+if TYPE_CHECKING:
+    from sievenet.client.advertisement import Advertisement
+    from sievenet.client.delivery import Delivery
+    from sievenet.client.feed import Feed
+
+__all__ = ["Alarm", "Host", "Lane"]
+
+#: The soonest that an alarm goes off after the last one, in seconds: what is due by then is done together.
+_SOONEST: Final = 1e-4
+
+
+class Host(Protocol):
+    """What the transport needs of its node: publish and subscribe, of whatever plane."""
+
+    @property
+    def identity(self) -> int:
+        """The node's publisher number, which the plane vouches for."""
+
+    @property
+    def largest(self) -> int:
+        """Longest encoded event that the plane takes, in bytes; 0 if it does not say."""
+
+    async def schema(self, wanted: str | Schema) -> Schema:
+        """Register a schema."""
+
+    async def advertise(self, what: Schema, *, transport: bool = False) -> Advertisement:
+        """Advertise everything of a schema."""
+
+    async def listen(self, wanted: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
+        """Subscribe without a queue: deliveries go straight to ``accept``."""
+
+    def emit(self, events: Sequence[Event]) -> bool:
+        """Publish advertised events of one schema at once. False: many wait, see `flushed`; raises if impossible."""
+
+    async def flushed(self) -> None:
+        """Wait until there is a connection and fewer packets wait."""
+
+
+class Alarm:
+    """Calls ``action`` when the earliest of the times that it was set to has come."""
+
+    def __init__(self, clock: Callable[[], float], action: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def set(self, due: float | None) -> None:
+        """Go off at this time of the clock, if it is not set to an earlier one."""
+        if due is None or (self._handle is not None and self._due <= due):
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._due = due
+        self._handle = self._loop.call_later(max(due - self._clock(), _SOONEST), self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        self._action()
+
+    def cancel(self) -> None:
+        """Go off no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class Lane:
+    """One category's control messages at one node. Opened when it is first needed, then kept."""
+
+    def __init__(self, host: Host, category: str) -> None:
+        self._host = host
+        self.schema = control_schema(category)
+        self._opening: asyncio.Task[None] | None = None
+        loop = asyncio.get_running_loop()
+        #: Monotonic, but near the wall clock, so that times of departure mean something elsewhere.
+        self._offset = time.time() - loop.time()
+        self._time = loop.time
+        #: Events sent here, and control messages that could not be sent or were not for their speaker to say.
+        self.spoken = self.unsent = self.forged = 0
+
+    def now(self) -> float:
+        """The time, in seconds."""
+        return self._time() + self._offset
+
+    async def open(self) -> None:
+        """May be called any number of times; returns when messages can be sent."""
+        if self._opening is None or (self._opening.done() and self._failed(self._opening)):
+            self._opening = asyncio.create_task(self._open())
+        await asyncio.shield(self._opening)
+
+    @staticmethod
+    def _failed(task: asyncio.Task[None]) -> bool:
+        return task.cancelled() or task.exception() is not None
+
+    async def _open(self) -> None:
+        self.schema = await self._host.schema(self.schema)
+        await self._host.advertise(self.schema, transport=False)
+
+    async def listen(self, filters: list[Filter], hear: Callable[[bytes], None]) -> Feed:
+        """Hear what these filters want; returns when that is certain."""
+
+        def accept(delivery: Delivery) -> bool:
+            data = delivery.event.payload
+            if genuine(data, delivery.publisher):
+                hear(data)
+            else:
+                self.forged += 1
+            return True
+
+        return await self._host.listen(Subscription(filters), accept)
+
+    def say(self, send: Send, me: int) -> None:
+        """Send a control message, as best-effort as everything that it is about."""
+        events = events_of(self.schema, send, me)
+        try:
+            if events:
+                self._host.emit(events)
+        except SievenetError:
+            # No connection just now, or too long for this plane: whoever needs it asks again, or does without.
+            self.unsent += 1
+        else:
+            self.spoken += len(events)
+            self.unsent += not events

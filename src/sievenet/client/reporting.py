@@ -1,0 +1,45 @@
+"""What a node says of itself with its heartbeat: what happened since the last time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sievenet.client.latency import Latency
+from sievenet.client.receiver import Receiver
+from sievenet.client.statistics import NodeStatistics
+from sievenet.control import protocol as p
+
+__all__ = ["Reporter"]
+
+
+class Reporter:
+    """Remembers what was said before."""
+
+    def __init__(self, receiver: Receiver, statistics: Callable[[], NodeStatistics]) -> None:
+        self._receiver, self._statistics = receiver, statistics
+        self._before = p.Report()
+
+    def report(self) -> p.Report:
+        """The counts since the last report."""
+        now = self._statistics()
+        p50, p99 = self._receiver.recent.quantiles((0.5, 0.99))
+        self._receiver.recent = Latency()
+        total = p.Report(
+            received=now.received.received,
+            delivered=now.delivered,
+            false_positives=now.received.false_positives,
+            duplicates=now.received.duplicates,
+            dropped=now.dropped,
+            published=now.published,
+        )
+        before, self._before = self._before, total
+        return p.Report(
+            received=total.received - before.received,
+            delivered=total.delivered - before.delivered,
+            false_positives=total.false_positives - before.false_positives,
+            duplicates=total.duplicates - before.duplicates,
+            dropped=total.dropped - before.dropped,
+            published=total.published - before.published,
+            latency_p50=p50,
+            latency_p99=p99,
+        )

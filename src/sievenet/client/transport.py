@@ -1,0 +1,139 @@
+"""A node's transport: who orders, recovers and controls rates here, and what they share.
+
+Made when the first subscription or advertisement asks for it; a node that never does has none of this. It works on any
+plane: all it needs of its node is in `lane.Host`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sievenet.client.lane import Host, Lane
+from sievenet.client.transport_sink import Asked, TransportSink
+from sievenet.client.transport_source import Source
+from sievenet.content.schema import Schema
+from sievenet.errors import InvalidInput, SievenetError
+from sievenet.transport.options import Publishing
+from sievenet.transport.statistics import SenderStatistics
+
+if TYPE_CHECKING:
+    from sievenet.client.feed import Feed
+
+__all__ = ["Transport", "publishing"]
+
+
+def publishing(asked: Publishing | bool | None, default: Publishing | None) -> Publishing | None:
+    """What a publisher asked for: its own settings, the usual ones, the node's, or nothing."""
+    if asked is None:
+        return default
+    if isinstance(asked, bool):
+        return (default or Publishing()) if asked else None
+    if not isinstance(asked, Publishing):
+        raise InvalidInput(expected="True, False or Publishing(…)", got=asked, where="transport")
+    return asked
+
+
+class Transport:
+    """Everything that one node does for order, recovery and congestion control."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lanes: dict[str, Lane] = {}
+        #: By the schema's name.
+        self.sources: dict[str, Source] = {}
+        self._sinks: dict[int, TransportSink] = {}
+        self._epoch = 0
+        self._chores: set[asyncio.Task[None]] = set()
+
+    def _lane(self, category: str) -> Lane:
+        lane = self._lanes.get(category)
+        if lane is None:
+            lane = self._lanes[category] = Lane(self._host, category)
+        return lane
+
+    @property
+    def spoken(self) -> int:
+        """Events that were control messages."""
+        return sum(lane.spoken for lane in self._lanes.values())
+
+    # -- subscribing ----------------------------------------------------------------------
+
+    async def sink(self, feed: Feed, asked: Asked) -> TransportSink:
+        """What stands between the node and a feed; it hears peers and publishers when this returns."""
+        number = secrets.randbits(62) or 1
+        sink = TransportSink(feed, self._lane(feed.registration.category), asked, number)
+        await sink.open()
+        self._sinks[feed.registration.id] = sink
+        feed.transport = sink.statistics
+        return sink
+
+    def stop(self, feed: Feed) -> None:
+        """A feed ends: it gets what is held, and its control messages end too."""
+        sink = self._sinks.pop(feed.registration.id, None)
+        if sink is not None:
+            control = sink.stop()
+            if control is not None:
+                self._later(control.close())
+
+    def _later(self, work: Awaitable[None]) -> None:
+        async def chore() -> None:
+            with suppress(SievenetError):  # the connection is gone, and the registration with it
+                await work
+
+        task = asyncio.create_task(chore())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    def drain(self) -> None:
+        """There is room in some feed."""
+        for sink in self._sinks.values():
+            sink.drain()
+
+    # -- publishing -----------------------------------------------------------------------
+
+    def _next_epoch(self) -> int:
+        # Sixteenths of a second: a node that comes back under its number has a later one.
+        self._epoch = max(self._epoch + 1, int(time.time() * 16) & 0xFFFFFFFF)
+        return self._epoch & 0xFFFFFFFF
+
+    async def publish_with(self, schema: Schema, options: Publishing) -> Source:
+        """From now on events of this schema carry a header. Once per schema: later settings replace earlier ones."""
+        old = self.sources.get(schema.name)
+        if old is not None and old.options == options:
+            return old
+        source = Source(self._host, self._lane(schema.name), schema, options, self._next_epoch())
+        await source.open()
+        self.sources[schema.name] = source
+        if old is not None:
+            await old.close()
+        return source
+
+    async def publish_without(self, name: str) -> None:
+        """Events of this schema carry no header any more."""
+        source = self.sources.pop(name, None)
+        if source is not None:
+            await source.close()
+
+    def published(self, name: str) -> SenderStatistics | None:
+        """What was done for the events of a schema."""
+        source = self.sources.get(name)
+        return None if source is None else source.statistics()
+
+    def renewed(self) -> None:
+        """The connection is a new one: streams whose number is another begin anew."""
+        for source in self.sources.values():
+            if source.renumber(self._next_epoch()):
+                self._later(source.open())
+
+    async def close(self) -> None:
+        """Publishers stay as long as they were asked to; then everything ends."""
+        await asyncio.gather(*(source.close() for source in self.sources.values()), return_exceptions=True)
+        self.sources.clear()
+        for task in self._chores:
+            task.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)

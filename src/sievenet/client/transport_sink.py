@@ -1,0 +1,234 @@
+"""A subscription's end of the transport, around `transport.receiver.Receiver`: the shell that has clock and network.
+
+    packets ─▶ client.receiver ─▶ accept ─▶ Receiver ─▶ Deliver ─▶ feed      (full under `wait`: keep, refuse the next)
+    control messages ──────────▶ hear ───▶    │    ├──▶ Gap ──────▶ application
+    alarm ─────────────────────▶ expire ─▶    ╯    └──▶ Send ─────▶ lane
+
+Events of publishers that do not use the transport pass as they come. So do those whose header names another publisher
+than the plane saw (a gateway, or a forger): the header is not believed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sievenet.client.delivery import Delivery
+from sievenet.client.exchange import peers, to_node
+from sievenet.client.lane import Alarm, Lane
+from sievenet.content.codec import decode_event, encode_event
+from sievenet.content.filter import Filter
+from sievenet.errors import CodecError, InvalidInput
+from sievenet.transport.actions import Action, Deliver, Gap, Send
+from sievenet.transport.bloom import Bits, Tagger
+from sievenet.transport.options import Order, RateControl, Recover
+from sievenet.transport.receiver import Receiver
+from sievenet.transport.statistics import ReceiverStatistics
+from sievenet.transport.wire import Header
+
+if TYPE_CHECKING:
+    from sievenet.client.feed import Feed
+
+__all__ = ["Asked", "TransportSink"]
+
+log = logging.getLogger("sievenet.client")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a subscriber wants of the transport; a part that is ``None`` is off."""
+
+    order: Order | None = None
+    recover: Recover | None = None
+    rate_control: RateControl | None = None
+    #: Told of messages that are gone for good.
+    on_gap: Callable[[Gap], None] | None = None
+
+    @staticmethod
+    def of(order: Any, recover: Any, rate_control: Any, on_gap: Callable[[Gap], None] | None) -> Asked | None:
+        """From the arguments of `subscribe`; None if everything is off."""
+        parts = _part(order, Order), _part(recover, Recover), _part(rate_control, RateControl)
+        return Asked(*parts, on_gap) if any(part is not None for part in parts) else None
+
+
+def _part(value: Any, kind: type[Any]) -> Any:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return kind()
+    if not isinstance(value, kind):
+        raise InvalidInput(expected=f"True, False or {kind.__name__}(…)", got=value, where="subscribe")
+    return value
+
+
+class TransportSink:
+    """Stands between the node's receiver and a feed."""
+
+    def __init__(self, feed: Feed, lane: Lane, asked: Asked, number: int) -> None:
+        self._feed, self._lane, self._asked = feed, lane, asked
+        self._wanted = wanted = feed.subscription
+        schema = wanted.schema
+        if schema is None:
+            raise InvalidInput("Expected a subscription with a schema for the transport, got a schemaless one")
+        self._schema = schema
+        #: Which of several filters an event matches matters to congestion control only.
+        self._filters: tuple[Filter, ...] = tuple(wanted.filters) if asked.rate_control else ()
+
+        def interests(width: int) -> tuple[Bits, ...]:
+            return Tagger(schema, width * 8).subscription(wanted)
+
+        def flows(width: int) -> tuple[Bits, ...]:
+            tagger = Tagger(schema, width * 8)
+            return tuple(tagger.filter(each) for each in wanted.filters)
+
+        self.receiver = Receiver(
+            number,
+            interests,
+            flow_bits=flows,
+            order=asked.order,
+            recover=asked.recover,
+            rate=asked.rate_control,
+            decode_item=self._decode,
+            rng=Random(number),
+        )
+        self._alarm = Alarm(lane.now, self._expire)
+        #: Deliveries that the feed had no room for.
+        self._kept: deque[Delivery] = deque()
+        self._control: Feed | None = None
+        self._closed = False
+        #: Events whose header names another publisher than theirs.
+        self.foreign = 0
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Hear what peers and publishers say; before the subscription itself, so that nothing is missed."""
+        asked = self._asked
+        if asked.recover is None and asked.rate_control is None:
+            return
+        await self._lane.open()
+        filters = [to_node(self._lane.schema, self.receiver.me)]
+        if asked.recover is not None:
+            filters += peers(self._lane.schema, self._wanted)
+        self._control = await self._lane.listen(filters, self._hear)
+
+    def stands(self) -> None:
+        """The subscription stands: everything that is published from now on is due."""
+        self.receiver.since = self._lane.now()
+
+    def stop(self) -> Feed | None:
+        """Deliver what is held and do nothing more; the feed of control messages, to be closed."""
+        if not self._closed:
+            self._do(self.receiver.close(self._lane.now()))
+            self._closed = True
+            self._alarm.cancel()
+        control, self._control = self._control, None
+        return control
+
+    # -- what comes -----------------------------------------------------------------------
+
+    @property
+    def false_positives(self) -> int:
+        """Events that the network sent in vain."""
+        return self._feed.false_positives
+
+    @false_positives.setter
+    def false_positives(self, value: int) -> None:
+        self._feed.false_positives = value
+
+    def accept(self, delivery: Delivery) -> bool:
+        """An event for this subscription has come. False: the feed is full, offer it again."""
+        if self._kept and not self.drain():
+            return False
+        stamp = delivery.stamp
+        if stamp is None or self._closed:
+            return self._feed.accept(delivery)
+        header = stamp.header
+        if header.publisher != delivery.publisher:
+            self.foreign += 1
+            return self._feed.accept(delivery)
+        event = delivery.event
+        # Only who may have to repair it needs the message as it was sent.
+        data = stamp.raw + (event.payload if self.receiver.cache is None else encode_event(event))
+        matched: Sequence[int] = (0,)
+        if len(self._filters) > 1:
+            matched = [i for i, each in enumerate(self._filters) if each.matches(event)]
+        numbered = Delivery(event, delivery.publisher, header.sequence, delivery.sent, delivery.received)
+        self._do(self.receiver.message(header, numbered, self._lane.now(), data, matched))
+        self._alarm.set(self.receiver.timer())
+        return True
+
+    def _hear(self, data: bytes) -> None:
+        if not self._closed:
+            self._do(self.receiver.receive(data, self._lane.now()))
+            self._alarm.set(self.receiver.timer())
+
+    def _expire(self) -> None:
+        self._do(self.receiver.expire(self._lane.now()))
+        self._alarm.set(self.receiver.timer())
+
+    def _decode(self, header: Header, body: bytes) -> Delivery | None:
+        """A repaired message, if this subscription wants it."""
+        try:
+            event = decode_event(self._schema, body)
+        except CodecError:
+            self.receiver.dropped["malformed"] += 1
+            return None
+        if not self._wanted.matches(event):
+            return None
+        sent = int(header.departure * 1e9)
+        return Delivery(event, header.publisher, header.sequence, sent, time.time_ns(), recovered=True)
+
+    # -- what is done about it ------------------------------------------------------------
+
+    def _do(self, actions: list[Action]) -> None:
+        gaps: list[Gap] = []
+        for action in actions:
+            if isinstance(action, Deliver):
+                item = replace(action.item, late=True) if action.late else action.item
+                if self._kept or not self._feed.accept(item):
+                    self._kept.append(item)
+            elif isinstance(action, Send):
+                self._lane.say(action, self.receiver.me)
+            elif isinstance(action, Gap):
+                gaps.append(action)
+        if gaps:
+            self._tell(gaps)
+
+    def drain(self) -> bool:
+        """Hand over what the feed had no room for; True if all of it is."""
+        while self._kept:
+            if not self._feed.accept(self._kept[0]):
+                return False
+            self._kept.popleft()
+        return True
+
+    def _tell(self, gaps: list[Gap]) -> None:
+        """Neighbouring gaps are one."""
+
+        def row(numbered: tuple[int, Gap]) -> tuple[int, int, int]:
+            place, gap = numbered
+            return gap.publisher, gap.epoch, gap.first - place
+
+        ordered = sorted(gaps, key=lambda gap: (gap.publisher, gap.epoch, gap.first))
+        for _, group in groupby(enumerate(ordered), row):
+            run = [gap for _, gap in group]
+            gap = Gap(run[0].publisher, run[0].epoch, run[0].first, run[-1].last)
+            if self._asked.on_gap is None:
+                log.warning("%s in %s", gap, self._feed)
+                continue
+            try:
+                self._asked.on_gap(gap)
+            except Exception:
+                log.exception("on_gap of %s failed", self._feed)
+
+    def statistics(self) -> ReceiverStatistics:
+        """What the transport did for this subscription."""
+        return self.receiver.statistics()

@@ -1,0 +1,186 @@
+"""A publisher's end of the transport in one category, around `transport.sender.Sender`.
+
+publish ─▶ bits ─▶ Sender ─▶ Publish ─▶ header in front of the payload ─▶ the node's plane
+▲ full: wait, or refuse   ╲
+control messages, alarm                  Send ─▶ lane
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from sievenet.client.exchange import to_node
+from sievenet.client.lane import Alarm, Host, Lane
+from sievenet.client.shim import MARK, stamped
+from sievenet.content.codec import encode_event
+from sievenet.content.event import MAX_PAYLOAD, Event
+from sievenet.content.schema import Schema
+from sievenet.errors import EventError, SievenetError
+from sievenet.transport.actions import Action, Publish, Send
+from sievenet.transport.bloom import Tagger
+from sievenet.transport.options import Publishing
+from sievenet.transport.sender import Sender
+from sievenet.transport.statistics import SenderStatistics
+from sievenet.transport.wire import HEADER
+
+if TYPE_CHECKING:
+    from sievenet.client.feed import Feed
+
+__all__ = ["Source"]
+
+#: Events stamped before they are handed to the plane together.
+_CHUNK: Final = 256
+#: Room left in a packet for what goes around a digest: the event of the lane, and the plane's header.
+_AROUND: Final = 64
+
+
+class Source:
+    """What one node publishes in one category."""
+
+    def __init__(self, host: Host, lane: Lane, schema: Schema, options: Publishing, epoch: int) -> None:
+        self._host, self._lane = host, lane
+        self.options = options
+        self._tagger = Tagger(schema, options.width)
+        self._alarm = Alarm(lane.now, self._expire)
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._control: Feed | None = None
+        #: Bytes that a stamp adds to an event at most.
+        self._stamp = len(MARK) + HEADER + options.record * (4 + options.width // 8)
+        #: Messages that could not be handed to the plane when their turn came; the log has them.
+        self.unsent = 0
+        self.sender = self._begun(epoch)
+
+    def _begun(self, epoch: int) -> Sender:
+        largest = min(self._host.largest or MAX_PAYLOAD, MAX_PAYLOAD) - _AROUND
+        return Sender(self._host.identity, self.options, epoch=epoch, largest=largest)
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Hear what receivers say."""
+        await self._lane.open()
+        old, self._control = self._control, None
+        self._control = await self._lane.listen([to_node(self._lane.schema, self.sender.publisher)], self._hear)
+        if old is not None:
+            await old.close()
+
+    def renumber(self, epoch: int) -> bool:
+        """The node may have another number on the plane: then a new stream begins. True if `open` has to follow."""
+        if self.sender.publisher == self._host.identity:
+            return False
+        waiting = self.sender.queue.release_all()
+        self.sender = self._begun(epoch)
+        for bits, body, context in waiting:
+            self._do(self.sender.publish(bits, body, self._lane.now(), context))
+        return True
+
+    async def close(self) -> None:
+        """Stay as long as was asked for, then go."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.options.linger
+        while loop.time() < end and (len(self.sender.queue) or self.options.log):
+            await asyncio.sleep(min(0.05, max(0.0, end - loop.time())))
+        self._alarm.cancel()
+        self._wake()
+        if self._control is not None:
+            control, self._control = self._control, None
+            await control.close()
+
+    # -- publishing -----------------------------------------------------------------------
+
+    async def publish(self, event: Event) -> None:
+        """Publish one event that is advertised; waits or raises, as set, when too many wait."""
+        await self.publish_many((event,))
+
+    async def publish_many(self, events: Iterable[Event]) -> None:
+        """Publish events in order."""
+        ready: list[Event] = []
+        for event in events:
+            body = self._checked(event)
+            bits = self._tagger.event(event)
+            while self.options.when_full == "wait" and self.sender.blocked(bits):
+                await self._hand_over(ready)
+                await self._room()
+            try:
+                actions = self.sender.publish(bits, body, self._lane.now(), (event, len(body)))
+            except SievenetError:
+                await self._hand_over(ready)
+                raise
+            ready += [_whole(action) for action in actions if isinstance(action, Publish)]
+            if len(ready) >= _CHUNK:
+                await self._hand_over(ready)
+        await self._hand_over(ready)
+        self._alarm.set(self.sender.timer(self._lane.now()))
+
+    async def _hand_over(self, ready: list[Event]) -> None:
+        if ready:
+            events = ready[:]
+            ready.clear()
+            if not self._host.emit(events):
+                await self._host.flushed()
+
+    def _checked(self, event: Event) -> bytes:
+        """The event's bytes if somebody may ask for it again; `EventError` if it is too long with a stamp."""
+        largest = self._host.largest
+        room = MAX_PAYLOAD - self._stamp
+        if len(event.payload) > room:
+            raise EventError(
+                f"Expected at most {room} bytes of payload beside the transport's header, got {len(event.payload)}"
+            )
+        if not self.options.log and (not largest or len(event.payload) + self._stamp + 512 < largest):
+            return b""
+        body = encode_event(event)
+        if largest and len(body) + self._stamp > largest:
+            room = largest - self._stamp
+            raise EventError(f"Expected at most {room} bytes of event beside the transport's header, got {len(body)}")
+        return body if self.options.log else b""
+
+    async def _room(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        self._alarm.set(self.sender.timer(self._lane.now()))
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # -- what happens ---------------------------------------------------------------------
+
+    def _hear(self, data: bytes) -> None:
+        now = self._lane.now()
+        self._do(self.sender.receive(data, now))
+        self._alarm.set(self.sender.timer(now))
+
+    def _expire(self) -> None:
+        now = self._lane.now()
+        self._do(self.sender.expire(now))
+        self._alarm.set(self.sender.timer(now))
+
+    def _do(self, actions: list[Action]) -> None:
+        events = [_whole(action) for action in actions if isinstance(action, Publish)]
+        if events:
+            try:
+                self._host.emit(events)
+            except SievenetError:
+                self.unsent += len(events)
+        for action in actions:
+            if isinstance(action, Send):
+                self._lane.say(action, self.sender.publisher)
+        if self._waiters and not self.sender.queue.full:
+            self._wake()
+
+    def statistics(self) -> SenderStatistics:
+        """What the transport did for this publisher."""
+        return self.sender.statistics()
+
+
+def _whole(publish: Publish) -> Event:
+    event, body = publish.context
+    return stamped(event, publish.data[: len(publish.data) - body])
