@@ -5,7 +5,7 @@
 
 Nothing between client and network could keep a secret or a window: the switch knows the client by the port and
 host that it sends from, and what is too fast is lost.  So the port paces itself: bursts are spread over time at a
-rate that software switches keep up with.
+rate that software switches keep up with.  Where the system can, many packets are sent and read with one call (`mmsg`).
 
 The socket has to be in the host's network.  A client that was started there (`sievenet host`) opens it; one that was
 started elsewhere on the same machine, and may, enters the host's namespace for that moment.
@@ -18,15 +18,23 @@ import contextlib
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from sievenet.client import mmsg
+from sievenet.client.burst import Arrivals, Burst, uniform
+from sievenet.client.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow import namespaces
-from sievenet.dataplane.openflow.pipeline import address_of
-from sievenet.dataplane.packet import Packet, decode, encode_datagram, encode_packet, publisher_of
+from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX, address_of
+from sievenet.dataplane.packet import DATAGRAM_HEADER, Packet, decode, encode_datagram, encode_packet, publisher_of
 from sievenet.errors import CodecError, Unavailable
+
+if TYPE_CHECKING:
+    from sievenet.client.port import Deliver
 
 __all__ = ["ContentPort", "Pacer"]
 
@@ -36,8 +44,11 @@ BURST: Final = 2_000
 #: Packets that may wait here before a publisher has to wait too.
 _AHEAD: Final = 4096
 _BUFFER: Final = 32 << 20
+#: Packets read before others get their turn, and sent with one call.
 _TURN: Final = 256
 _LARGEST: Final = 1 << 16
+#: Bytes of the longest packet that comes by a link: jumbo frames, and a little.
+_WIDEST: Final = 9216
 #: The shortest nap of the event loop that is worth it.
 _NAP: Final = 0.001
 
@@ -46,11 +57,32 @@ _FLIGHT: Final = 0.05
 
 _Target = tuple[str, int, int, int]
 
+#: What is in front of a single packet in its datagram; nothing in it differs from packet to packet.
+_ALONE: Final = np.frombuffer(encode_datagram(0, (b"",)), np.uint8)
+assert len(_ALONE) == DATAGRAM_HEADER
+
 
 @lru_cache(maxsize=65536)
 def _target(category: int, code: int) -> tuple[_Target, int]:
     address, port, dscp = address_of(category, code)
     return (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), port, 0, 0), dscp
+
+
+def _outlet(burst: Burst) -> mmsg.Outlet | None:
+    """A burst as datagrams with their addresses; None if its codes are too long for an address alone."""
+    hi, lo = burst.codes
+    if (lo & 0xFFFFFFFF).any():
+        return None
+    matrix = np.empty((len(burst), DATAGRAM_HEADER + burst.matrix.shape[1]), np.uint8)
+    matrix[:, :DATAGRAM_HEADER] = _ALONE
+    matrix[:, DATAGRAM_HEADER:] = burst.matrix
+    names = np.zeros(len(burst), mmsg.NAME)
+    names["family"], names["port"] = socket.AF_INET6, CONTENT_PORT
+    address = names["address"]
+    address[:, :4] = np.frombuffer(struct.pack(">HH", CONTENT_PREFIX, burst.category), np.uint8)
+    address[:, 4:12] = hi.astype(">u8").view(np.uint8).reshape(len(burst), 8)
+    address[:, 12:] = lo.astype(">u8").view(np.uint8).reshape(len(burst), 8)[:, :4]
+    return mmsg.Outlet(matrix, names)
 
 
 class Pacer:
@@ -76,25 +108,28 @@ class Pacer:
 class ContentPort:
     """A client's socket in its host's network."""
 
-    def __init__(self, sock: socket.socket, token: int, deliver: Callable[[list[Packet]], None]) -> None:
+    def __init__(self, sock: socket.socket, token: int, deliver: Deliver) -> None:
         self._socket = sock
         self._publisher = publisher_of(token)
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
         self._pacer = Pacer()
-        self._queue: deque[tuple[bytes, _Target, int]] = deque()
+        #: Single packets and bursts, in order, and how many packets that is.
+        self._queue: deque[tuple[bytes, _Target, int] | mmsg.Outlet] = deque()
+        self._queued = 0
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._given = 0
         self._last = 0.0
         self._paused = True
         self._closed = False
+        self._inlet = mmsg.Inlet(_TURN, _WIDEST) if mmsg.available else None
         self.malformed = 0
         #: Packets that the system did not take.
         self.refused = 0
 
     @classmethod
-    async def open(cls, endpoint: DataEndpoint, deliver: Callable[[list[Packet]], None], timeout: float) -> ContentPort:
+    async def open(cls, endpoint: DataEndpoint, deliver: Deliver, timeout: float) -> ContentPort:
         """A socket in the network of the endpoint's host, reading."""
 
         def make() -> socket.socket:
@@ -124,39 +159,67 @@ class ContentPort:
 
     def send(self, packets: Iterable[Packet]) -> bool:
         """Send packets, as fast as is good for them."""
-        if self._closed:
-            raise Unavailable("The data port is closed")
-        queue = self._queue
+        self._check()
+        queue, before = self._queue, self._given
         for packet in packets:
             target, dscp = _target(packet.category, packet.code)
             queue.append((encode_datagram(0, (encode_packet(packet),)), target, dscp))
             self._given += 1
+        self._queued += self._given - before
         self._flush()
-        return len(queue) <= _AHEAD
+        return self._queued <= _AHEAD
+
+    def send_burst(self, burst: Burst) -> bool:
+        """Send many packets; see `send`."""
+        outlet = _outlet(burst) if mmsg.available else None
+        if outlet is None:
+            return self.send(Arrivals(burst.matrix))
+        self._check()
+        self._queue.append(outlet)
+        self._queued += len(burst)
+        self._given += len(burst)
+        self._flush()
+        return self._queued <= _AHEAD
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Unavailable("The data port is closed")
 
     def _flush(self) -> None:
-        queue, sendto = self._queue, self._socket.sendto
-        sent, allowed = 0, min(self._pacer.allowance(self._loop.time()), len(queue))
-        for _ in range(allowed):
-            data, target, dscp = queue[0]
+        allowed = min(self._pacer.allowance(self._loop.time()), self._queued)
+        left = allowed
+        while left > 0:
+            first = self._queue[0]
             try:
-                if dscp:
-                    self._send_marked(data, target, dscp)
-                else:
-                    sendto(data, target)
+                sent = self._send_some(first, left)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
                 self.refused += 1
-            queue.popleft()
-            sent += 1
-        self._pacer.spent(sent)
-        if sent:
+                sent = 1
+                if isinstance(first, mmsg.Outlet):
+                    first.skip()
+            left -= sent
+            if not isinstance(first, mmsg.Outlet) or not len(first):
+                self._queue.popleft()
+        if left < allowed:
+            self._pacer.spent(allowed - left)
+            self._queued -= allowed - left
             self._last = self._loop.time()
-        if queue and self._timer is None:
+        if self._queued and self._timer is None:
             self._timer = self._loop.call_later(_NAP, self._again)
         if self._waiting:
             self._wake()
+
+    def _send_some(self, first: tuple[bytes, _Target, int] | mmsg.Outlet, most: int) -> int:
+        if isinstance(first, mmsg.Outlet):
+            return first.send(self._socket, min(most, _TURN))
+        data, target, dscp = first
+        if dscp:
+            self._send_marked(data, target, dscp)
+        else:
+            self._socket.sendto(data, target)
+        return 1
 
     def _send_marked(self, data: bytes, target: _Target, dscp: int) -> None:
         mark = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("i", dscp << 2))
@@ -170,7 +233,7 @@ class ContentPort:
     async def flushed(self, ahead: int = _AHEAD // 2) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
         until = self._given - ahead
-        if self._given - len(self._queue) < until:
+        if self._given - self._queued < until:
             done: asyncio.Future[None] = self._loop.create_future()
             self._waiting[done] = until
             try:
@@ -182,7 +245,7 @@ class ContentPort:
             await asyncio.sleep(self._last + _FLIGHT - self._loop.time())
 
     def _wake(self) -> None:
-        left = self._given - len(self._queue)
+        left = self._given - self._queued
         for waiter, until in self._waiting.items():
             if left >= until and not waiter.done():
                 waiter.set_result(None)
@@ -190,15 +253,43 @@ class ContentPort:
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        packets: list[Packet] = []
-        recv = self._socket.recv
+        if self._inlet is None:
+            self._read_singly()
+            return
+        try:
+            found = self._inlet.read(self._socket)
+        except OSError:
+            return  # an ICMP error about an earlier packet
+        for matrix in found:
+            arrivals = self._uniform(matrix)
+            if arrivals is not None:
+                others = arrivals.without(self._publisher)
+                if len(others):
+                    self._deliver(others)
+            else:
+                self._take([row.tobytes() for row in matrix])
+
+    @staticmethod
+    def _uniform(matrix: Bytes) -> Arrivals | None:
+        """Datagrams of one packet each, as packets."""
+        if matrix.shape[1] < DATAGRAM_HEADER or not (matrix[:, :DATAGRAM_HEADER] == _ALONE).all():
+            return None
+        return uniform(matrix[:, DATAGRAM_HEADER:].copy())
+
+    def _read_singly(self) -> None:
+        found: list[bytes] = []
         for _ in range(_TURN):
             try:
-                data = recv(_LARGEST)
+                found.append(self._socket.recv(_LARGEST))
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
                 continue  # an ICMP error about an earlier packet
+        self._take(found)
+
+    def _take(self, datagrams: list[bytes]) -> None:
+        packets: list[Packet] = []
+        for data in datagrams:
             try:
                 found = decode(data)
             except CodecError:

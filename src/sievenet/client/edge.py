@@ -12,6 +12,7 @@ is one look per distinct mask. It is asked only about events that nobody wanted,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from sievenet.content.batch import EventBatch
@@ -88,7 +89,7 @@ class Edge:
             return [[key for key, wanted in self._subscriptions.items() if wanted.matches(event)] for event in batch]
         found = self._matcher.match_batch(batch)
         offsets, keys = found.offsets.tolist(), found.keys.tolist()
-        return [keys[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [keys[start:end] for start, end in pairwise(offsets)]
 
     def blame(self, code: int) -> set[int]:
         """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""

@@ -13,22 +13,30 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Final, Protocol
 
+import numpy as np
+
+from sievenet.client.burst import Arrivals, Burst, uniform
+from sievenet.client.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
-from sievenet.dataplane.packet import Kind, Packet, decode, encode_packet
+from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, decode, encode_packet, header
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 
 __all__ = ["DataPort", "Deliver", "UdpPort", "open_port"]
 
-Deliver = Callable[[list[Packet]], None]
+#: Takes packets that came, singly or as a matrix (which iterates as packets).
+Deliver = Callable[[list[Packet] | Arrivals], None]
 
 #: Bytes that the operating system may hold of what was not read yet (it may grant less).
 _BUFFER: Final = 8 << 20
 #: Datagrams read at most before others get their turn.
 _BURST: Final = 64
 _LARGEST: Final = 1 << 16
+#: Packets of a datagram from which on they are worth a matrix.
+_SEVERAL: Final = 8
 #: Seconds between greetings until one is answered.
 _GREET_EVERY: Final = 0.05
 #: Packets that may wait for the window before a publisher has to wait too.
@@ -46,6 +54,9 @@ class DataPort(Protocol):
 
     def send(self, packets: Iterable[Packet]) -> bool:
         """Send packets. False: many wait already, `flushed` before sending more."""
+
+    def send_burst(self, burst: Burst) -> bool:
+        """Send many packets; see `send`."""
 
     async def flushed(self, ahead: int = 0) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
@@ -129,11 +140,18 @@ class UdpPort:
 
     def send(self, packets: Iterable[Packet]) -> bool:
         """Queue packets and send as many as the window allows."""
+        return self._send(map(encode_packet, packets))
+
+    def send_burst(self, burst: Burst) -> bool:
+        """Queue many packets; see `send`."""
+        return self._send(burst.packets())
+
+    def _send(self, encoded: Iterable[bytes]) -> bool:
         if self._closed:
             raise Unavailable("The data port is closed")
         push = self._link.push
-        for packet in packets:
-            self._given += push(encode_packet(packet))
+        for packet in encoded:
+            self._given += push(packet)
         self._flush()
         return self._link.queued <= _AHEAD
 
@@ -183,7 +201,8 @@ class UdpPort:
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        packets: list[Packet] = []
+        #: In order of arrival; matrices in a row that are equally wide become one.
+        found: list[Packet | Bytes] = []
         now = self._loop.time()
         for _ in range(_BURST):
             try:
@@ -194,21 +213,30 @@ class UdpPort:
                 self.refused += 1
                 break
             try:
-                found = decode(datagram)
+                self._heard(datagram, found, now)
             except CodecError:
                 self.malformed += 1
-                continue
-            if found.token != self._link.token:
-                self.malformed += 1
-                continue
-            self._link.heard(found.sequence, found.acknowledged, found.window, now)
-            packets += found.packets
-            if found.kind is Kind.HELLO and not self._greeted.done():
-                self._greeted.set_result(None)
-        if packets:
-            self._deliver(packets)
+        for kind, group in groupby(found, _width):
+            some = list(group)
+            self._deliver(_joined(some) if kind else some)  # type: ignore[arg-type]
         if not self._closed:
             self._flush()
+
+    def _heard(self, datagram: bytes, found: list[Packet | Bytes], now: float) -> None:
+        token, kind, sequence, acknowledged, window, count = header(datagram)
+        if token != self._link.token:
+            raise CodecError("Expected our own token", where="datagram")
+        width, rest = divmod(len(datagram) - DATAGRAM_HEADER, count or 1)
+        matrix = None
+        if count >= _SEVERAL and not rest:
+            matrix = np.frombuffer(datagram, np.uint8, offset=DATAGRAM_HEADER).reshape(count, width)
+        if matrix is not None and uniform(matrix) is not None:
+            found.append(matrix)
+        else:
+            found += decode(datagram).packets
+        self._link.heard(sequence, acknowledged, window, now)
+        if kind == Kind.HELLO and not self._greeted.done():
+            self._greeted.set_result(None)
 
     def pause(self) -> None:
         """Stop reading; the other end's window closes, and its queue holds what it can."""
@@ -235,6 +263,16 @@ class UdpPort:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(Unavailable("The data port was closed"))
+
+
+def _width(found: Packet | Bytes) -> int:
+    return found.shape[1] if isinstance(found, np.ndarray) else 0
+
+
+def _joined(matrices: list[Bytes]) -> Arrivals | list[Packet]:
+    whole = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
+    # Sound each; but they may be of several categories.
+    return uniform(whole) or [packet for each in matrices for packet in Arrivals(each)]
 
 
 def _enlarge(sock: socket.socket) -> None:

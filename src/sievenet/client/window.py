@@ -19,6 +19,9 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 
+import numpy as np
+import numpy.typing as npt
+
 __all__ = ["Window"]
 
 
@@ -37,12 +40,7 @@ class Window:
 
     def fresh(self, publisher: int, sequence: int) -> bool:
         """Whether this packet is new; if so it is noted."""
-        ring = self._rings.get(publisher)
-        if ring is None:
-            ring = self._new(publisher)
-        elif publisher != self._last:
-            self._rings.move_to_end(publisher)
-        self._last = publisher
+        ring = self._rings[publisher] if publisher == self._last else self._ring(publisher)
         slot = sequence % self._span
         # Slots hold the number plus one, so that zero is an empty slot.
         found = ring[slot]
@@ -54,6 +52,44 @@ class Window:
         else:
             self.late += 1
         return False
+
+    def fresh_many(
+        self, publishers: npt.NDArray[np.uint64], sequences: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.bool_]:
+        """Which of these packets are new, one after the other; those are noted."""
+        count = len(sequences)
+        # One publisher's numbers that rise within one turn of the ring have a slot each, and can be asked together.
+        if (
+            count > 1
+            and (publishers == publishers[0]).all()
+            and (sequences[1:] > sequences[:-1]).all()
+            and int(sequences[-1]) - int(sequences[0]) < self._span
+        ):
+            return self._fresh_rising(int(publishers[0]), sequences)
+        pairs = zip(publishers.tolist(), sequences.tolist(), strict=True)
+        return np.fromiter((self.fresh(*pair) for pair in pairs), np.bool_, count)
+
+    def _fresh_rising(self, publisher: int, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        numbers = np.frombuffer(self._ring(publisher), np.uint64)
+        slots = sequences % np.uint64(self._span)
+        found = numbers[slots]
+        new: npt.NDArray[np.bool_] = found <= sequences
+        numbers[slots[new]] = sequences[new] + np.uint64(1)
+        old = int((~new).sum())
+        if old:
+            again = int((found == sequences + np.uint64(1)).sum())
+            self.duplicates += again
+            self.late += old - again
+        return new
+
+    def _ring(self, publisher: int) -> array[int]:
+        ring = self._rings.get(publisher)
+        if ring is None:
+            ring = self._new(publisher)
+        elif publisher != self._last:
+            self._rings.move_to_end(publisher)
+        self._last = publisher
+        return ring
 
     def _new(self, publisher: int) -> array[int]:
         if len(self._rings) >= self._limit:

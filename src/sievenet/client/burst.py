@@ -1,0 +1,112 @@
+"""Many packets of one category at once, as a matrix of bytes: on their way out (`Burst`) and coming in (`Arrivals`).
+
+    packet    length │ category │ flags │ 0 │ code │ publisher │ sequence │ departure │ event (`layout`)
+    packet    length │ category │ flags │ 0 │ code │ publisher │ sequence │ departure │ event
+
+Packets of equally long events are equally long, so that heads are columns as events are. Ports that know how send and
+read such matrices with one system call for many packets; whoever does not care iterates `Arrivals` and gets packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.client.layout import Bytes
+from sievenet.dataplane.packet import PACKET_HEADER, Packet
+
+__all__ = ["HEAD", "Arrivals", "Burst", "uniform"]
+
+#: The head of a packet, as `dataplane.packet` has it.
+HEAD: Final = np.dtype(
+    [
+        ("length", ">u2"),
+        ("category", ">u2"),
+        ("flags", "u1"),
+        ("zero", "u1"),
+        ("hi", ">u8"),
+        ("lo", ">u8"),
+        ("publisher", ">u8"),
+        ("sequence", ">u8"),
+        ("departure", ">u8"),
+    ]
+)
+assert HEAD.itemsize == PACKET_HEADER
+
+
+class Burst:
+    """Packets to send."""
+
+    def __init__(self, category: int, hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64], bodies: Bytes) -> None:
+        count, length = bodies.shape
+        self.category = category
+        #: One packet for each row.
+        self.matrix = np.empty((count, PACKET_HEADER + length), np.uint8)
+        self._heads = np.zeros(count, HEAD)
+        self._heads["length"], self._heads["category"] = length, category
+        self._heads["hi"], self._heads["lo"] = hi, lo
+        self.matrix[:, PACKET_HEADER:] = bodies
+
+    def stamp(self, publisher: int, sequences: npt.NDArray[np.uint64], now: int) -> None:
+        """Say who sent them, with which numbers, and when."""
+        heads = self._heads
+        heads["publisher"], heads["sequence"], heads["departure"] = publisher, sequences, now
+        self.matrix[:, :PACKET_HEADER] = heads.view(np.uint8).reshape(len(self), PACKET_HEADER)
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def codes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Upper and lower halves of the codes, big-endian."""
+        return self._heads["hi"], self._heads["lo"]
+
+    def packets(self) -> list[bytes]:
+        """The bytes of each packet."""
+        data, size = self.matrix.tobytes(), self.matrix.shape[1]
+        return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+class Arrivals:
+    """Packets that came, all of one category and equally long."""
+
+    def __init__(self, matrix: Bytes) -> None:
+        self._matrix = matrix
+        self.heads: npt.NDArray[Any] = np.ascontiguousarray(matrix[:, :PACKET_HEADER]).view(HEAD).reshape(len(matrix))
+
+    def __len__(self) -> int:
+        return len(self._matrix)
+
+    @property
+    def category(self) -> int:
+        """The category of all."""
+        return int(self.heads["category"][0])
+
+    @property
+    def bodies(self) -> Bytes:
+        """The encoded events, one in each row."""
+        return self._matrix[:, PACKET_HEADER:]
+
+    def without(self, publisher: int) -> Arrivals:
+        """Those that somebody else has sent."""
+        mine = self.heads["publisher"] == publisher
+        return Arrivals(self._matrix[~mine]) if mine.any() else self
+
+    def __iter__(self) -> Iterator[Packet]:
+        for head, body in zip(self.heads.tolist(), self.bodies, strict=True):
+            _, category, flags, _, hi, lo, publisher, sequence, departure = head
+            yield Packet(category, hi << 64 | lo, publisher, sequence, departure, flags, body.tobytes())
+
+
+def uniform(matrix: Bytes) -> Arrivals | None:
+    """These rows as packets of one category; None if they are not, or not sound."""
+    if not len(matrix) or matrix.shape[1] < PACKET_HEADER:
+        return None
+    found = Arrivals(matrix)
+    heads = found.heads
+    length = matrix.shape[1] - PACKET_HEADER
+    sound = (heads["length"] == length) & (heads["zero"] == 0) & (heads["category"] == heads["category"][0])
+    return found if sound.all() else None

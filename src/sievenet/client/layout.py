@@ -1,0 +1,126 @@
+"""Events of one schema as rows of bytes, many at a time.
+
+The codec writes an event as a head, a fixed part that the schema alone determines, free strings, and a payload
+(`content.codec`). Without free strings and payload all events of a schema are equally long, so that many of them are a
+matrix of bytes, and an attribute is a column of it wherever it stands:
+
+    head │ x u2 │ y u2 │ kind u1 │ 00        one event: 8 bytes
+    head │ x u2 │ y u2 │ kind u1 │ 00
+         └──┬───┘
+      one NumPy expression each way
+
+Byte for byte the same as `encode_event` and `decode_event`, with the same checks; what cannot be written so (free
+strings, payloads) goes event by event as ever.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.content.batch import Column, EventBatch, StringColumn
+from sievenet.content.codec import encode_event, int_width
+from sievenet.content.event import Event
+from sievenet.content.schema import Attribute, Schema
+
+__all__ = ["Bytes", "Layout", "layout_of"]
+
+Bytes = npt.NDArray[np.uint8]
+
+_MASK: Final = (1 << 64) - 1
+
+
+class Layout:
+    """How events of a schema lie in a row of bytes."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._bools = [i for i, a in enumerate(schema.attributes) if a.type == "bool"]
+        fields = [(f"a{i}", _type_of(a)) for i, a in enumerate(schema.attributes) if a.type != "bool"]
+        if self._bools:
+            fields.append(("bools", f"<u{int_width((1 << len(self._bools)) - 1)}"))
+        sample = encode_event(Event(schema, tuple(_first(a) for a in schema.attributes)))
+        fixed = np.dtype(fields).itemsize
+        #: Opening and version, the same in every event; and an empty payload's length at the end.
+        self._head = np.frombuffer(sample[: len(sample) - fixed - 1], np.uint8)
+        self._type = np.dtype([("head", "u1", (len(self._head),)), *fields, ("payload", "u1")])
+        #: Bytes of an event.
+        self.size: Final = len(sample)
+        assert self._type.itemsize == self.size
+
+    def encode(self, batch: EventBatch) -> Bytes | None:
+        """One row for each event; None if they cannot be written so."""
+        if batch.payloads is not None and any(batch.payloads):
+            return None
+        rows = np.zeros(len(batch), self._type)
+        rows["head"] = self._head
+        for i, (attribute, column) in enumerate(zip(self._schema.attributes, batch.columns, strict=True)):
+            if isinstance(column, StringColumn):
+                if column.categories != attribute.values:
+                    return None
+                rows[f"a{i}"] = column.codes
+            elif attribute.type == "int":
+                rows[f"a{i}"] = column.view(np.uint64) - np.uint64(int(attribute.lo or 0) & _MASK)
+            elif attribute.type == "float":
+                rows[f"a{i}"] = column
+        for bit, i in enumerate(self._bools):
+            rows["bools"] |= np.asarray(batch.columns[i]).astype(rows["bools"].dtype) << bit
+        return rows.view(np.uint8).reshape(len(batch), self.size)
+
+    def decode(self, data: Bytes) -> tuple[EventBatch, npt.NDArray[np.bool_]]:
+        """The events in these rows, and which rows they were in; the others are malformed."""
+        rows = np.ascontiguousarray(data).view(self._type).reshape(len(data))
+        good = (rows["head"] == self._head).all(axis=1) & (rows["payload"] == 0)
+        for i, attribute in enumerate(self._schema.attributes):
+            if attribute.type == "float":
+                found = rows[f"a{i}"]
+                good &= (found >= attribute.lo) & (found <= attribute.hi)
+            elif attribute.type != "bool":
+                good &= rows[f"a{i}"] <= _span(attribute)
+        if self._bools:
+            good &= rows["bools"] < np.uint64(1 << len(self._bools)) if len(self._bools) < 64 else good
+        if not good.all():
+            rows = rows[good]
+        columns = tuple(self._column(rows, i, attribute) for i, attribute in enumerate(self._schema.attributes))
+        return EventBatch(self._schema, columns), good
+
+    def _column(self, rows: npt.NDArray[Any], i: int, attribute: Attribute) -> Column:
+        if attribute.type == "bool":
+            bit = self._bools.index(i)
+            return (rows["bools"] >> bit & 1).astype(np.bool_)
+        found = rows[f"a{i}"]
+        if attribute.type == "float":
+            return found.astype(np.float64)
+        if attribute.type == "int":
+            lo = np.uint64(int(attribute.lo or 0) & _MASK)
+            return (found.astype(np.uint64) + lo).view(np.int64)
+        return StringColumn(found.astype(np.int32), attribute.values or ())
+
+
+@lru_cache(maxsize=256)
+def layout_of(schema: Schema) -> Layout | None:
+    """The layout of a schema's events; None if they are not all equally long."""
+    if any(a.type == "str" and a.values is None for a in schema.attributes):
+        return None
+    if sum(a.type == "bool" for a in schema.attributes) > 64:
+        return None
+    return Layout(schema)
+
+
+def _span(attribute: Attribute) -> int:
+    if attribute.type == "int":
+        return int(attribute.hi or 0) - int(attribute.lo or 0)
+    return len(attribute.values or ()) - 1
+
+
+def _type_of(attribute: Attribute) -> str:
+    return "<f8" if attribute.type == "float" else f"<u{int_width(_span(attribute))}"
+
+
+def _first(attribute: Attribute) -> Any:
+    if attribute.type == "bool":
+        return False
+    return (attribute.values or ("",))[0] if attribute.type == "str" else attribute.lo
