@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Filter, Record, Schema, ValueSet, encode_filter
+from sievenet.content.codec import encode_schema
 from sievenet.routers.messages import category_of
 from sievenet.routers.offload.choosing import Chooser
 from sievenet.routers.offload.fixed import Assign, Claim, FixedSet, Placer
@@ -435,13 +436,15 @@ def encoded(i):
 
 def test_worker_processes():
     """Real processes, one of them lying and one silent: the table is right, and bytes and messages are counted."""
-    workers = Workers([WIDE])
+    workers = Workers()
     command = [sys.executable, "-m", "sievenet.routers.offload.shell", *map(str, workers.address)]
     options = ([], [], [], ["--lying"], ["--silent"], ["--slow", "0.01"])
     started = [subprocess.Popen([*command, f"w{i}", *each]) for i, each in enumerate(options)]
     try:
         settings = RtoSettings(batch=5, vector=20, mode="always", timeout=0.3, copies=3)
-        offloader = Offloader(PosetTable(), category_of(WIDE), settings, cpu=time.process_time)
+        offloader = Offloader(
+            PosetTable(), category_of(WIDE), settings, cpu=time.process_time, schema=encode_schema(WIDE)
+        )
         wanted = {}
         joined = 0
         while joined < len(options):

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import signal
 import ssl
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +16,9 @@ from sievenet.cli.fabric import asked, duration, run
 from sievenet.cli.output import json_option, show_json
 
 if TYPE_CHECKING:
+    from sievenet.routers.offload.jobs import Offloading
     from sievenet.routers.routing import Settings
+    from sievenet.routers.server import RouterServer
 
 __all__ = ["router"]
 
@@ -34,6 +38,12 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp")
 @click.option(
     "--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Make this schema known; may be repeated."
 )
+@click.option(
+    "--offload",
+    metavar="rto|ff[,NAME=VALUE…]",
+    help="Let willing clients help with the table: rto,batch=10,wait=0.05,vector=100,copies=3,timeout=1,check=true,"
+    "audit=0.01,mode=auto,secret=TEXT or ff,size=256.",
+)
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate (PEM): speak TLS.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
 @click.option("--tls-ca", type=click.Path(exists=True, dir_okay=False), help="Whom to trust (PEM).")
@@ -51,6 +61,7 @@ def router(
     bound: float,
     lease: float,
     schemas: tuple[str, ...],
+    offload: str | None,
     tls_cert: str | None,
     tls_key: str | None,
     tls_ca: str | None,
@@ -69,6 +80,7 @@ def router(
     Examples:
       $ sievenet router --listen 127.0.0.1:0 --schema stock --for 300ms
       $ sievenet router --name b --listen :7501 --neighbours 127.0.0.1:7500  # needs Ctrl-C to end
+      $ sievenet router --listen 127.0.0.1:0 --offload rto,batch=5,copies=3,check=true --for 300ms
       $ sievenet router --explain 'stock: price > 420'  # needs a running router
       $ sievenet router --status --url sievenet+router://127.0.0.1:7501  # needs a running router
     """
@@ -77,11 +89,14 @@ def router(
         where = url or f"sievenet+router://{host or '127.0.0.1'}:{port}"
         _ask(where, wanted, as_json)
         return
+    from sievenet.routers.offload.jobs import parse_offloading
     from sievenet.routers.routing import Settings
 
+    offloading = None if offload is None else parse_offloading(offload)
     settings = Settings(scheme, advertisements, bound, lease)  # type: ignore[arg-type]
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
-    run(_serve(name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), schemas, seconds))
+    server = partial(_make, name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), offloading)
+    run(_serve(server, schemas, seconds))
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -104,17 +119,24 @@ def _contexts(
     return called, calling
 
 
-async def _serve(
+def _make(
     name: str | None,
     host: str,
     port: int,
     peers: list[tuple[str, int]],
     settings: Settings,
     tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None],
-    schemas: tuple[str, ...],
-    seconds: float | None,
-) -> None:
+    offloading: Offloading | None,
+) -> RouterServer:
     from sievenet.routers.server import RouterServer
+
+    own = name or f"router-{port}" if port else name or "router"
+    return RouterServer(
+        own, settings, host=host, port=port, neighbours=peers, tls=tls[0], dial_tls=tls[1], offloading=offloading
+    )
+
+
+async def _serve(make: Callable[[], RouterServer], schemas: tuple[str, ...], seconds: float | None) -> None:
     from sievenet.workload.samples import load_schema
 
     stop = asyncio.Event()
@@ -122,12 +144,11 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
             loop.add_signal_handler(number, stop.set)
-    own = name or f"router-{port}" if port else name or "router"
-    server = RouterServer(own, settings, host=host, port=port, neighbours=peers, tls=tls[0], dial_tls=tls[1])
+    server = make()
     for each in schemas:
         server.router.register(load_schema(each))
     async with server:
-        click.echo(f"router {own} ({settings.scheme}) is up: {server.url}")
+        click.echo(f"router {server.router.name} ({server.router.settings.scheme}) is up: {server.url}")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)
         if server.dropped:

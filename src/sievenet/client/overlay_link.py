@@ -22,6 +22,7 @@ from sievenet.control.framing import Malformed, raised
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.messages import Carried
+from sievenet.routers.offload.messages import Assign, Compute
 
 __all__ = ["DEFAULT_PORT", "Making", "OverlayLink", "is_overlay", "parse_router_url"]
 
@@ -55,7 +56,10 @@ def parse_router_url(url: str) -> tuple[str, int, bool]:
 
 
 class OverlayLink:
-    """Keeps one connection; ``restore`` registers everything anew, ``arrived`` takes events."""
+    """Keeps one connection; ``restore`` registers everything anew, ``arrived`` takes events.
+
+    ``asked`` takes what a router asks of those who compute for it.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class OverlayLink:
         tls: ssl.SSLContext | None,
         restore: Callable[[], Awaitable[None]],
         arrived: Callable[[Carried], Awaitable[None]],
+        asked: Callable[[Compute | Assign], None],
     ) -> None:
         self._host, self._port, secure = parse_router_url(url)
         self._tls = tls or (ssl.create_default_context() if secure else None)
@@ -79,7 +84,7 @@ class OverlayLink:
         self.sequence = 0
         self.timeout = timeout
         self._again = reconnect
-        self._restore, self._arrived = restore, arrived
+        self._restore, self._arrived, self._asked = restore, arrived, asked
         self._machine = Reconnect()
         self._requests = count(1)
         self._open: dict[int, asyncio.Future[Any]] = {}
@@ -186,6 +191,11 @@ class OverlayLink:
 
     # -- requests -------------------------------------------------------------------------
 
+    def send(self, message: msgspec.Struct) -> None:
+        """Send what is not answered, if there is a connection now."""
+        if self.writer is not None and not self.writer.is_closing():
+            self.writer.write(p.frame(message))
+
     async def request(self, make: Making) -> Any:
         """Ask on the connection of now."""
         number = next(self._requests) % (1 << 32)
@@ -273,6 +283,8 @@ class OverlayLink:
         match message:
             case Carried():
                 await self._arrived(message)
+            case Compute() | Assign():
+                self._asked(message)
             case p.Done(request, answer):
                 self._answered(request, answer)
             case p.CategoryIs(request):

@@ -38,7 +38,7 @@ from sievenet.routers.messages import (
     UpdateReply,
     Whole,
 )
-from sievenet.routers.offload.messages import Assign, Claim, Compute, Computed
+from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute, Computed
 
 __all__ = [
     "MAX_FRAME",
@@ -132,7 +132,7 @@ class Subscribe(_Message, frozen=True):
     category: Word
     content: Content
     #: Where each filter is in the router's fixed set, if it gave one.
-    claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=1024)] = ()
+    claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()
 
 
 class Unsubscribe(_Message, frozen=True):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+import msgspec
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
 from sievenet.routers.offload.messages import Compute
 
-__all__ = ["Ask", "Counts", "FixedSettings", "Job", "Offloading", "RtoSettings"]
+__all__ = ["Ask", "Counts", "FixedSettings", "Job", "Offloading", "RtoSettings", "parse_offloading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,30 @@ class FixedSettings:
 
 #: What a router's clients do for it.
 Offloading = RtoSettings | FixedSettings
+_WAYS: Final = {"rto": RtoSettings, "ff": FixedSettings}
+
+
+def parse_offloading(text: str) -> Offloading:
+    """Settings from text: the way, and what is not as usual.
+
+    >>> parse_offloading("rto,batch=5,check=true").batch
+    5
+    """
+    way, *options = (each.strip() for each in text.split(","))
+    if way not in _WAYS:
+        raise InvalidInput(expected="rto or ff, and options such as batch=5", got=text, where="offload")
+    kind = _WAYS[way]
+    names = {each.name for each in fields(kind)}
+    given: dict[str, object] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or name not in names:
+            raise InvalidInput(expected=f"NAME=VALUE with a name of {', '.join(sorted(names))}", got=option, where=way)
+        given[name] = value.encode() if name == "secret" else value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(expected="values that fit", got=str(error), where=way) from None
 
 
 @dataclass(frozen=True, slots=True)

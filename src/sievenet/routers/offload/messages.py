@@ -12,11 +12,12 @@ with the first request that needs it.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 __all__ = [
+    "MAX_CLAIMS",
     "Answer",
     "Assign",
     "Claim",
@@ -28,6 +29,9 @@ __all__ = [
     "decode_pairs",
     "encode_answer",
 ]
+
+#: Claims that may go with a subscription.
+MAX_CLAIMS: Final = 1024
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 16)]

@@ -1,9 +1,10 @@
-"""Offloading over real connections: worker processes, and the router's end of them.
+"""Offloading over plain sockets: a worker process, and a router's end for measuring without a router around it.
 
     python -m sievenet.routers.offload.shell HOST PORT NAME [--slow SECONDS | --silent | --lying]
 
-A worker connects, says its name, and answers `Compute` until the connection ends. `Workers` accepts them and carries
-what an `Offloader` asks and what they answer. The misbehaviours are for tests and benchmarks of a router's patience.
+A worker is a client of the router protocol that volunteers and answers `Compute` until the connection ends. `Workers`
+takes such clients as a router does, and carries what an `Offloader` asks and what they answer. The misbehaviours are
+for tests and benchmarks of a router's patience.
 """
 
 from __future__ import annotations
@@ -13,52 +14,42 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from sievenet.content.codec import decode_schema, encode_schema
-from sievenet.content.schema import Schema
 from sievenet.control.framing import Framer, Malformed
 from sievenet.errors import CodecError
-from sievenet.routers.messages import category_of
-from sievenet.routers.offload.messages import Answer, Compute, Computed, Relations, encode_answer
+from sievenet.routers import protocol as p
+from sievenet.routers.offload.messages import Answer, Assign, Compute, Computed, Relations, encode_answer
 from sievenet.routers.offload.rto import Ask
-from sievenet.routers.offload.worker import Worker
-from sievenet.routers.protocol import frame
+from sievenet.routers.offload.volunteer import Volunteer
 
-__all__ = ["Joined", "Schemas", "Workers", "main"]
+__all__ = ["Joined", "Left", "Workers", "main"]
 
 _LIMIT: Final = 1 << 26
+_to_router = msgspec.msgpack.Decoder(Computed | p.Hello | p.Volunteer)
 
 
-class Joined(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
-    """A worker's first message."""
-
-    name: str
-
-
-class Schemas(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
-    """The router's first message: the schemas of the filters to come."""
-
-    schemas: tuple[bytes, ...]
-
-
-class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
-    """Not sent: a worker's connection ended."""
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker is willing."""
 
     name: str
 
 
-_to_worker = msgspec.msgpack.Decoder(Compute | Schemas)
-_to_router = msgspec.msgpack.Decoder(Computed | Joined)
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker's connection ended."""
+
+    name: str
 
 
 class Workers:
     """The router's end: accepts workers, sends questions, collects answers; counts bytes and messages."""
 
-    def __init__(self, schemas: Iterable[Schema], host: str = "127.0.0.1") -> None:
-        self._hello = frame(Schemas(tuple(encode_schema(s) for s in schemas)))
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self._selector = selectors.DefaultSelector()
         self._server = socket.create_server((host, 0))
         self._server.setblocking(False)
@@ -80,7 +71,7 @@ class Workers:
             connection = self._sockets.get(ask.client)
             if connection is None:
                 continue
-            data = frame(ask.request)
+            data = p.frame(ask.request)
             self.sent_bytes += len(data)
             self.sent_messages += 1
             try:
@@ -105,7 +96,6 @@ class Workers:
     def _accept(self) -> None:
         connection, _ = self._server.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(self._hello)
         connection.setblocking(False)
         self._framers[connection] = Framer(_to_router, _LIMIT)
         self._selector.register(connection, selectors.EVENT_READ)
@@ -117,14 +107,19 @@ class Workers:
             data = connection.recv(1 << 20)
             self.received_bytes += len(data)
             for message in self._framers[connection].feed(data):
-                if isinstance(message, Malformed):
-                    continue
-                if isinstance(message, Joined):
-                    name = self._names[connection] = message.name
-                    self._sockets[name] = connection
-                else:
-                    self.received_messages += 1
-                found.append((name, message))
+                match message:
+                    case Malformed():
+                        continue
+                    case p.Hello(name=str(given)):
+                        name = self._names[connection] = given
+                        self._sockets[name] = connection
+                        connection.sendall(p.frame(p.Welcome(p.PROTOCOL, "workers", name)))
+                    case p.Volunteer(request):
+                        connection.sendall(p.frame(p.Done(request)))
+                        found.append((name, Joined(name)))
+                    case Computed():
+                        self.received_messages += 1
+                        found.append((name, message))
         except BlockingIOError:
             return found
         except (OSError, CodecError):
@@ -159,21 +154,19 @@ def main(arguments: list[str]) -> None:
     host, port, name, *options = arguments
     connection = socket.create_connection((host, int(port)))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(frame(Joined(name)))
-    schemas: dict[int, Schema | None] = {0: None}
-    worker = Worker(lambda category: schemas[category])
-    framer = Framer(_to_worker, _LIMIT)
+    connection.sendall(p.frame(p.Hello(p.PROTOCOL, "client", name)) + p.frame(p.Volunteer(1)))
+    volunteer = Volunteer()
+    framer = p.client_framer()
     while data := connection.recv(1 << 20):
         for message in framer.feed(data):
             match message:
-                case Schemas(encoded):
-                    for each in map(decode_schema, encoded):
-                        schemas[category_of(each)] = each
+                case Assign():
+                    volunteer.assign(message)
                 case Compute() if "--silent" not in options:
-                    answer: Any = _lie(message) if "--lying" in options else worker.compute(message)
+                    answer: Any = _lie(message) if "--lying" in options else volunteer.compute(message)
                     if "--slow" in options:
                         time.sleep(float(options[options.index("--slow") + 1]))
-                    connection.sendall(frame(answer))
+                    connection.sendall(p.frame(answer))
 
 
 if __name__ == "__main__":

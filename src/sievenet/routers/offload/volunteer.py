@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from sievenet.content.codec import decode_schema
 from sievenet.content.filter import Filter
@@ -10,7 +11,7 @@ from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 from sievenet.routers.messages import category_of
 from sievenet.routers.offload.fixed import Placer
-from sievenet.routers.offload.messages import Assign, Claim, Compute, Computed
+from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute, Computed
 from sievenet.routers.offload.worker import Worker
 
 __all__ = ["Volunteer"]
@@ -53,4 +54,4 @@ class Volunteer:
     def claims(self, category: int, filters: Iterable[Filter]) -> tuple[Claim, ...]:
         """What to say of some filters along with their subscription; nothing if there is no set yet."""
         placer = self._placers.get(category)
-        return () if placer is None else tuple(placer.claim(each) for each in filters)
+        return () if placer is None else tuple(placer.claim(each) for each in islice(filters, MAX_CLAIMS))
