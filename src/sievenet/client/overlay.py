@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
+from sievenet.client.helping import Helping
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.landing import Landing
 from sievenet.client.ledger import Kind, Ledger, Registration
@@ -37,6 +38,7 @@ from sievenet.content.parser import parse_subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError
 from sievenet.routers import protocol as p
+from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.transport.actions import Gap
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.statistics import SenderStatistics
@@ -73,7 +75,9 @@ class OverlayNode:
             tls=tls,
             restore=self._restore,
             arrived=self._landing.arrived,
+            asked=self._asked,
         )
+        self._helping: Helping | None = None
         self._ledger = Ledger()
         self._categories: dict[str, int] = {}
         self._feeds: dict[int, Feed] = {}
@@ -110,6 +114,8 @@ class OverlayNode:
             await self._transport.close()
         self._landing.room()
         await self._link.close()
+        if self._helping is not None:
+            await self._helping.close()
         feeds, self._feeds = list(self._feeds.values()), {}
         for feed in feeds:
             feed.end()
@@ -119,6 +125,9 @@ class OverlayNode:
         """Register everything at a router that may know nothing of it."""
         for schema in [s for s in self._schemas.values() if s is not None]:
             await self._link.request(lambda number: p.Register(number, encode_schema(schema)))  # noqa: B023
+        if self._helping is not None:
+            self._helping.renew()
+            await self._link.request(lambda number: p.Volunteer(number))
         await gather(*(self._link.request(self._registering(entry)) for entry in self._ledger))
         if self._transport is not None:
             self._transport.renewed()
@@ -169,9 +178,14 @@ class OverlayNode:
         raise InvalidInput(expected="text, a filter, a subscription or a schema", got=wanted)
 
     def _registering(self, entry: Registration) -> Making:
-        message = p.Subscribe if entry.kind == "subscription" else p.Advertise
         category = self._categories[entry.category] if entry.category else 0
-        return lambda number: message(number, entry.id, category, entry.content)
+        if entry.kind == "advertisement":
+            return lambda number: p.Advertise(number, entry.id, category, entry.content)
+        helping = self._helping
+        if helping is None:
+            return lambda number: p.Subscribe(number, entry.id, category, entry.content)
+        wanted = entry.wanted.filters
+        return lambda number: p.Subscribe(number, entry.id, category, entry.content, helping.claims(category, wanted))
 
     async def _register(self, kind: Kind, category: int, wanted: Subscription) -> Registration:
         schema = self._schemas[category]
@@ -321,6 +335,22 @@ class OverlayNode:
         if self._transport is not None:
             self._transport.drain()
         self._landing.room()
+
+    # -- computing for the router ---------------------------------------------------------
+
+    async def volunteer(self, limit: int = 100_000) -> None:
+        """Compute for the router from now on, if it asks; at most ``limit`` filters are kept for it."""
+        if self._helping is None:
+            self._helping = Helping(self._link.send, limit)
+            await self._link.call(lambda number: p.Volunteer(number))
+
+    def helped(self) -> dict[str, int]:
+        """What became of the router's requests."""
+        return {} if self._helping is None else self._helping.statistics()
+
+    def _asked(self, message: Compute | Assign) -> None:
+        if self._helping is not None:
+            self._helping.take(message)
 
     def _with_transport(self) -> Transport:
         if self._transport is None:
