@@ -3,6 +3,7 @@
 from itertools import pairwise
 from random import Random
 
+import msgspec
 import pytest
 
 from sievenet.content import Attribute, Filter, Schema, ValueSet
@@ -67,16 +68,29 @@ def test_hearing_the_same_request_waits_longer():
     asking.heard(request(4), 10.02)  # not missed here
 
 
-def test_found_teaches_the_distance():
+def test_echoes_teach_the_distance_and_quick_repairs_lower_it():
     asking = Requests(1, Recover(distance=0.05), Random(1))
-    asking.lost(loss(3), 10.0)
-    asking.expire(asking.timer())
-    sent = asking._wants[PUBLISHER, 1, 3].sent
-    assert asking.found((PUBLISHER, 1, 3), sent + 0.4)
+    assert asking.distance(PUBLISHER) == 0.05
+    echo = asking.greet(PUBLISHER, 9.0)
+    assert echo is not None
+    assert asking.greet(PUBLISHER, 9.1) is None  # it is still under way
+    assert asking.greet(PUBLISHER, 9.6) is not None  # it was lost
+    assert not asking.echoed(echo, 9.7)
+    assert asking.echoed(msgspec.structs.replace(echo, sent=9.6), 10.0)
     assert asking.distance(PUBLISHER) == pytest.approx(0.2)
-    assert not asking.found((PUBLISHER, 1, 3), sent + 0.5)
-    asking.hint(PUBLISHER, 9.0)
+    assert asking.greet(PUBLISHER, 11.0) is None
+
+    def repaired(sequence, took):
+        asking.lost(loss(sequence), 10.0)
+        asking.expire(asking.timer())
+        sent = asking._wants[PUBLISHER, 1, sequence].sent
+        assert asking.found((PUBLISHER, 1, sequence), sent + took)
+        assert not asking.found((PUBLISHER, 1, sequence), sent + took)
+
+    repaired(3, 4.0)  # whoever repaired may have waited: says nothing of the distance
     assert asking.distance(PUBLISHER) == pytest.approx(0.2)
+    repaired(4, 0.2)
+    assert asking.distance(PUBLISHER) == pytest.approx(0.175)
 
 
 def test_wants_are_bounded():

@@ -32,6 +32,7 @@ from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Unavailable
+from sievenet.transport import Gap, Order, Publishing, RateControl, Recover
 
 __all__ = ["SyncFeed", "SyncNode", "connect"]
 
@@ -140,9 +141,9 @@ class SyncNode:
         """Look a schema up by name, or register one."""
         return self._background.run(self._node.schema(wanted))
 
-    def advertise(self, what: Wanted) -> Advertisement:
+    def advertise(self, what: Wanted, *, transport: Publishing | bool | None = None) -> Advertisement:
         """Say what this node will publish; give the result to `unadvertise` to take it back."""
-        return self._background.run(self._node.advertise(what))
+        return self._background.run(self._node.advertise(what, transport=transport))
 
     def unadvertise(self, advertisement: Advertisement) -> None:
         """Take an advertisement back."""
@@ -164,9 +165,23 @@ class SyncNode:
         queue: int = 10_000,
         when_full: Policy = "drop_oldest",
         on_overflow: Callable[[Overflow], None] | None = None,
+        order: Order | bool = False,
+        recover: Recover | bool = False,
+        rate_control: RateControl | bool = False,
+        on_gap: Callable[[Gap], None] | None = None,
     ) -> SyncFeed:
-        """Subscribe; when this returns, delivery is guaranteed from then on."""
-        work = self._node.subscribe(what, callback, queue=queue, when_full=when_full, on_overflow=on_overflow)
+        """Subscribe; when this returns, delivery is guaranteed from then on. Arguments as in `Node.subscribe`."""
+        work = self._node.subscribe(
+            what,
+            callback,
+            queue=queue,
+            when_full=when_full,
+            on_overflow=on_overflow,
+            order=order,
+            recover=recover,
+            rate_control=rate_control,
+            on_gap=on_gap,
+        )
         return SyncFeed(self._background, self._background.run(work))
 
     def ask(self, about: str, of: str = "") -> Any:
@@ -203,12 +218,15 @@ def connect(
     timeout: float = 30.0,
     reconnect: bool = True,
     observer: bool = False,
+    transport: Publishing | bool | None = None,
 ) -> SyncNode:
     """Connect to a daemon; arguments as in `sievenet.connect`."""
     background = _Background()
 
     async def start() -> Node:
-        return await connect_async(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer)
+        return await connect_async(
+            url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer, transport=transport
+        )
 
     try:
         return SyncNode(background, background.run(start()))

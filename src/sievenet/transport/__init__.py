@@ -2,10 +2,19 @@
 
 Bytes and `now` go in; bytes to send, deliveries, losses and the next timer come out. Imports `content` and `errors`.
 
+    options, actions, statistics            what can be set, what is to be done, what was done
     bloom → wire, control                   what is said, as bits and bytes
     latch → session                         order and loss detection, per publisher
-    distance, requests, repairs, cache, log SRM over publish/subscribe
-    response, intervals, rates, flows       content-aware TFMCC
-    receiver, sender                        the compositions: what applications' shells use
+    timers, requests, repairs, cache        SRM over publish/subscribe
+    response, doubt, rates, flows           content-aware TFMCC
+    receiver, sender                        the compositions: what shells use (`client.transport` in real time)
     simulation                              a lossy overlay in virtual time, with a TCP to compete against
+
+Here are the names that applications need for `subscribe` and `advertise`.
 """
+
+from sievenet.transport.actions import Gap
+from sievenet.transport.options import Order, Publishing, RateControl, Recover
+from sievenet.transport.statistics import ReceiverStatistics, SenderStatistics
+
+__all__ = ["Gap", "Order", "Publishing", "RateControl", "ReceiverStatistics", "Recover", "SenderStatistics"]

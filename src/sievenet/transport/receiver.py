@@ -195,6 +195,7 @@ class Receiver:
         if self.requests is not None:
             requests, given_up = self.requests.expire(now)
             actions += [Send(Channel.PEERS, r.publisher, r.bits, encode(r), r.width) for r in requests]
+            actions += [echo for r in requests for echo in self._greet(r.publisher, now)]
             actions += self._given_up(given_up, now)
         if self.repairs is not None:
             actions += [self._send_repair(repair, bits) for repair, bits in self.repairs.expire(now)]
@@ -216,9 +217,9 @@ class Receiver:
 
     def _greet(self, publisher: int, now: float) -> list[Action]:
         """An echo to a new publisher: timers of requests are in units of its distance."""
-        if self._rate is not None or self.requests is None:
-            return []  # rate control asks itself
-        return [Send(Channel.PUBLISHER, publisher, 0, encode(self.requests.greet(publisher, now)))]
+        # Rate control asks itself.
+        echo = self.requests.greet(publisher, now) if self.requests is not None and self._rate is None else None
+        return [] if echo is None else [Send(Channel.PUBLISHER, publisher, 0, encode(echo))]
 
     def _echoed(self, echo: Echo, now: float) -> None:
         rates = self._rates.get(echo.publisher)

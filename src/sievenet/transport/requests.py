@@ -7,13 +7,17 @@
 
 A request goes to everyone whose filter's bits are within the lost message's bits, so it reaches those who may have the
 message and those who miss it too; the latter fall silent. What nobody has, the publisher's log may (`repairs`), and
-what it no longer has, it says (`gone`). The distance to a publisher is half the time that its repairs took.
+what it no longer has, it says (`gone`). The distance to a publisher is half the round trip of an echo, sent when the
+publisher is new and along with requests later on. A repair that comes sooner lowers it; one that comes later says
+nothing, since whoever repairs waits first, by the distance that it was told: taking that for distance would make
+everybody wait longer and longer.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Final
 
@@ -31,6 +35,9 @@ Key = tuple[int, int, int]
 
 #: Distances that are remembered.
 _PUBLISHERS: Final = 1024
+#: Seconds after which an echo that was answered, and one that was not, may be repeated.
+_ECHO_AGAIN: Final = 5.0
+_ECHO_LOST: Final = 0.5
 #: No distance is taken to be shorter, and no first repetition comes sooner than twice this, in seconds.
 _NEAREST: Final = 0.001
 _PATIENCE: Final = 0.01
@@ -75,33 +82,39 @@ class Requests:
         self.counts = RequestCounts()
         self._wants: dict[Key, _Want] = {}
         self._due: list[tuple[float, Key]] = []
-        #: publisher → smoothed time from asking to repair.
-        self._answers: OrderedDict[int, float] = OrderedDict()
-        #: Echoes under way: publisher → when sent.
-        self._greeted: OrderedDict[int, float] = OrderedDict()
+        #: publisher → smoothed round trip.
+        self._trips: OrderedDict[int, float] = OrderedDict()
+        #: Last echo: publisher → when sent, and whether it was answered.
+        self._greeted: OrderedDict[int, tuple[float, bool]] = OrderedDict()
 
     def distance(self, publisher: int) -> float:
         """Seconds to those who answer for a publisher."""
-        answer = self._answers.get(publisher)
-        return self._options.distance if answer is None else max(answer / 2, _NEAREST)
+        trip = self._trips.get(publisher)
+        return self._options.distance if trip is None else max(trip / 2, _NEAREST)
 
     def hint(self, publisher: int, round_trip: float) -> None:
-        """A round trip to a publisher was measured otherwise."""
-        if publisher not in self._answers:
-            self._learn(publisher, round_trip)
+        """A round trip to a publisher was measured."""
+        known = self._trips.pop(publisher, None)
+        self._trips[publisher] = round_trip if known is None else known + 0.25 * (round_trip - known)
+        if len(self._trips) > _PUBLISHERS:
+            self._trips.popitem(last=False)
 
-    def greet(self, publisher: int, now: float) -> Echo:
-        """Ask a new publisher how far away it is."""
-        self._greeted[publisher] = now
+    def greet(self, publisher: int, now: float) -> Echo | None:
+        """Ask a publisher how far away it is, unless that was done lately."""
+        sent, answered = self._greeted.pop(publisher, (-inf, False))
+        if now < sent + (_ECHO_AGAIN if answered else _ECHO_LOST):
+            self._greeted[publisher] = (sent, answered)
+            return None
+        self._greeted[publisher] = (now, False)
         if len(self._greeted) > _PUBLISHERS:
             self._greeted.popitem(last=False)
         return Echo(self._me, publisher, now)
 
     def echoed(self, echo: Echo, now: float) -> bool:
         """A publisher answers an echo; False if none was sent."""
-        if self._greeted.get(echo.publisher) != echo.sent:
+        if self._greeted.get(echo.publisher) != (echo.sent, False):
             return False
-        del self._greeted[echo.publisher]
+        self._greeted[echo.publisher] = (echo.sent, True)
         self.hint(echo.publisher, now - echo.sent)
         return True
 
@@ -147,8 +160,10 @@ class Requests:
             return False
         self.counts.found += 1
         self.counts.time += now - want.since
-        if want.own == 1 and want.sent >= 0:  # a repair of a repeated request could answer either
-            self._learn(key[0], now - want.sent)
+        if want.own == 1:  # a repair of a repeated request could answer either
+            took = now - want.sent
+            if took < self._trips.get(key[0], 0.0):
+                self.hint(key[0], took)
         self._settle(key[0], want)
         return True
 
@@ -230,11 +245,6 @@ class Requests:
 
     def _settle(self, publisher: int, want: _Want) -> None:
         if want.asked >= 0:
-            duplicates = max(0, want.heard + want.own - 1 - want.attempt // 2)
+            # One request a round is needed, whosoever it is.
+            duplicates = want.heard + want.own - want.attempt
             self.timer_parameters.finished(duplicates, (want.asked - want.since) / self.distance(publisher))
-
-    def _learn(self, publisher: int, seconds: float) -> None:
-        known = self._answers.pop(publisher, None)
-        self._answers[publisher] = seconds if known is None else known + 0.25 * (seconds - known)
-        if len(self._answers) > _PUBLISHERS:
-            self._answers.popitem(last=False)
