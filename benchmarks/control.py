@@ -20,6 +20,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.journal import Durability, SqliteJournal
 from sievenet.control.plane import ControlPlane
+from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.simulator import Simulator
 from sievenet.index import Plan
 from sievenet.network import Clos, FlowChange
@@ -230,7 +231,8 @@ def run(bench: Bench) -> Report:
     found: dict[tuple[str, str], dict[str, float]] = {}
     for setting in SETTINGS:
         for name, load in loads.items():
-            figures = asyncio.run(measure(bench, load, name, setting, levels[setting]))
+            with collecting_seldom():  # as every daemon does
+                figures = asyncio.run(measure(bench, load, name, setting, levels[setting]))
             if found:
                 del figures["bytes_per_subscription"]  # later runs in the process use again what earlier ones gave back
             found[setting, name] = figures

@@ -115,6 +115,7 @@ async def _up(
     every: float,
     as_json: bool,
 ) -> None:
+    from sievenet.daemon.collector import collecting_seldom
     from sievenet.daemon.daemon import Daemon
     from sievenet.index.cover import loading
     from sievenet.workload.samples import load_schema
@@ -125,6 +126,7 @@ async def _up(
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
             loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(collecting_seldom())
         daemon = await stack.enter_async_context(Daemon(config))
         names = (*schemas, *((sample_name,) if sample_name else ()))
         for name in names:

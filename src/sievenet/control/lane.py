@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from sievenet.control.changes import Changes
 from sievenet.control.node import dz_of
-from sievenet.control.registrations import Changes, Registrations
+from sievenet.control.registrations import Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.state import Entry
 from sievenet.control.wires import Routes, Wires

@@ -51,36 +51,18 @@ cases apart when adding, and more when removing; the tables are the same.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import reduce
 from operator import or_
 
-import msgspec
-
+from sievenet.control.changes import Changes, Difference
 from sievenet.control.node import Node, Tree, dz_of
 from sievenet.control.wires import Routes, Wires
-from sievenet.network import Add, Delete, Flow, FlowChange, Match, Modify
+from sievenet.network import Flow, Match
 
-__all__ = ["Changes", "Registrations"]
+__all__ = ["Registrations"]
 
 #: A node, then T, F, T', F' and P, P' of what is above it.
 _Visit = tuple[Node, int, int, int, int, int, int]
-
-
-class Changes(msgspec.Struct):
-    """What to tell the switches: everything of `first` before anything of `second`."""
-
-    #: What adds delivery.
-    first: dict[str, list[FlowChange]] = {}
-    #: What takes away what nobody needs any more.
-    second: dict[str, list[FlowChange]] = {}
-    #: The flows that `second` will change or delete, as they are until then.
-    between: dict[str, list[Flow]] = {}
-    #: Every wire in use where anything changed.
-    used: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.first or self.second)
 
 
 class Registrations:
@@ -237,48 +219,66 @@ class Registrations:
 
     def changes(self) -> Changes:
         """What the switches must be told since the last time, in two steps."""
-        difference = _Difference(self._wires, self._dead)
+        difference = Difference(self._wires, self._dead)
         self._dead = 0
-        sphere = _Spheres(self._wires)
         root = self._tree.root
-        stack: list[_Visit] = [(root, 0, 0, 0, 0, 0, 0)] if root.stale else []
+        calm: list[tuple[Node, int, int]] = [(root, 0, 0)] if root.stale else []
+        while calm:  # nothing changed above: on to where something does
+            node, to, frm = calm.pop()
+            if node.was is not None:
+                self._changed(node, to, frm, difference, calm)
+                continue
+            node.stale = False
+            if node.to:
+                to |= node.to
+            if node.frm:
+                frm |= node.frm
+            child = node.zero
+            if child is not None and child.stale:
+                calm.append((child, to, frm))
+            child = node.one
+            if child is not None and child.stale:
+                calm.append((child, to, frm))
+        for node in self._idle:
+            self._tree.prune(node)
+        self._idle.clear()
+        return difference.changes()
+
+    def _changed(
+        self, node: Node, to: int, frm: int, difference: Difference, calm: list[tuple[Node, int, int]]
+    ) -> None:
+        """Visit a node that changed, and those below as far as they may have changed; `calm` where nothing did."""
+        sphere = difference.sphere
+        above = to & frm
+        stack: list[_Visit] = [(node, to, frm, to, frm, above, above)]
         while stack:
             node, to, frm, to2, frm2, above, above2 = stack.pop()
-            was = node.was
             node.stale = False
+            was = node.was
             if was is None:
-                if to is to2 and frm is frm2:  # nothing changed so far: on to where something does
-                    to |= node.to
-                    frm |= node.frm
-                    here = to & frm
-                    child = node.zero
-                    if child is not None and child.stale:
-                        stack.append((child, to, frm, to, frm, here, here))
-                    child = node.one
-                    if child is not None and child.stale:
-                        stack.append((child, to, frm, to, frm, here, here))
-                    continue
-                was = node.to, node.frm
+                if node.to:
+                    to, to2 = to | node.to, to2 | node.to
+                if node.frm:
+                    frm, frm2 = frm | node.frm, frm2 | node.frm
             else:
                 node.was = None
-            if was[0] or node.to:
-                to, to2 = to | was[0], to2 | node.to
-            if was[1] or node.frm:
-                frm, frm2 = frm | was[1], frm2 | node.frm
+                if was[0]:
+                    to |= was[0]
+                if node.to:
+                    to2 |= node.to
+                if was[1]:
+                    frm |= was[1]
+                if node.frm:
+                    frm2 |= node.frm
+            same_frm = frm is frm2 or frm == frm2
             here, here2 = to & frm, to2 & frm2
-            new, new2 = here & ~above, here2 & ~above2
+            new, new2 = here ^ above, here2 ^ above2  # both only grow
             if (new or new2) and (here != here2 or new != new2):
                 difference.add(self._match(node), node.length, here, here2, new, new2)
-            same_frm = frm is frm2 or frm == frm2
             if same_frm and to == to2:
-                child = node.zero
-                if child is not None and child.stale:
-                    stack.append((child, to, frm, to, frm, here, here))
-                child = node.one
-                if child is not None and child.stale:
-                    stack.append((child, to, frm, to, frm, here, here))
+                calm += [(child, to, frm) for child in (node.zero, node.one) if child is not None and child.stale]
                 continue
-            changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
+            changed = -1
             for child in (node.zero, node.one):
                 if child is None:
                     continue
@@ -288,85 +288,13 @@ class Registrations:
                         flows = sub_to & frm & ~(to & to2)
                     else:
                         flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
-                    if not flows or not flows & sphere[changed]:
+                    if not flows:
+                        continue
+                    if changed < 0:
+                        changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
+                    if not flows & sphere[changed]:
                         continue
                 stack.append((child, to, frm, to2, frm2, here, here2))
-        for node in self._idle:
-            self._tree.prune(node)
-        self._idle.clear()
-        return difference.changes()
-
-
-class _Spheres(dict[int, int]):
-    """For some wires, all wires of the switches they leave from."""
-
-    def __init__(self, wires: Wires) -> None:
-        super().__init__()
-        self._wires = wires
-
-    def __missing__(self, mask: int) -> int:
-        out = self._wires.out
-        sphere = self[mask] = sum(map(out.__getitem__, self._wires.switches(mask)))
-        return sphere
-
-
-class _Difference:
-    """Collects the changes of nodes that are added parents first."""
-
-    def __init__(self, wires: Wires, dead: int) -> None:
-        self._wires = wires
-        self._alive = ~dead
-        self._added: defaultdict[str, list[FlowChange]] = defaultdict(list)
-        self._grown: defaultdict[str, list[FlowChange]] = defaultdict(list)
-        self._covered: defaultdict[str, list[FlowChange]] = defaultdict(list)
-        self._second: defaultdict[str, list[FlowChange]] = defaultdict(list)
-        self._between: defaultdict[str, list[Flow]] = defaultdict(list)
-        self._used = 0
-
-    def add(self, match: Match, length: int, old: int, now: int, old_new: int, now_new: int) -> None:
-        """A node with P and the wires new at it, before and after."""
-        self._used |= now
-        wires, alive = self._wires, self._alive
-        owner, out, ports = wires.owner, wires.out, wires.ports
-        # A switch is concerned if it has a flow here before or after and anything differs.
-        either, differing = old_new | now_new, old ^ now | old_new ^ now_new
-        fewer, other = (either, differing) if either.bit_count() < differing.bit_count() else (differing, either)
-        while fewer:  # as `Wires.switches`, here for speed
-            switch = owner[fewer.bit_length() - 1]
-            mask = out[switch]
-            fewer &= ~mask
-            if not other & mask:
-                continue
-            before, after = old & mask, now & mask
-            had, has = old_new & mask, now_new & mask
-            if before == after and had and has:
-                continue
-            between = before & alive | after
-            flow = Flow(match, ports(between), length)
-            if has:
-                if not had:
-                    self._added[switch].append(Add(flow))
-                elif between != before:
-                    self._grown[switch].append(Modify(flow))
-                if between != after:
-                    self._second[switch].append(Modify(Flow(match, ports(after), length)))
-                    self._between[switch].append(flow)
-            elif between == after:
-                # What takes over sends to at least as many: deleting adds delivery.
-                self._covered[switch].append(Delete(flow))
-            else:
-                if between != before:
-                    self._grown[switch].append(Modify(flow))
-                self._second[switch].append(Delete(flow))
-                self._between[switch].append(flow)
-
-    def changes(self) -> Changes:
-        """Additions first, then modifications, then deletions with the shorter dz before the longer."""
-        first = self._added
-        for more in (self._grown, self._covered):
-            for switch, changes in more.items():
-                first[switch] += changes
-        return Changes(dict(first), dict(self._second), dict(self._between), self._used)
 
 
 def _wanted_above(node: Node, mask: int) -> bool:
