@@ -375,7 +375,7 @@ def test_offloading_in_disguise():
 
 def test_fixed_set_saves_tests_and_keeps_the_poset_exact():
     filters = list(dict.fromkeys(boxes(260, 14)))
-    poset, plain = Poset(), Poset()
+    poset, plain = Poset(index=False), Poset(index=False)
     fixed = FixedSet(poset, 1, size=64)
     wanted = {}
     for i, box in enumerate(filters[:130]):

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.content import Filter, ValueSet
+from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.errors import InvalidInput
+from sievenet.routers.bounds import Bounds
 from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Poset
+from sievenet.testing import strategies
 from tests.routers.bruteforce import PLANE, check_forest, check_poset, strictly
 
 INTERFACES = ("a", "b", "c")
@@ -46,10 +48,10 @@ class Levels(dict):
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps, st.booleans())
-def test_poset_is_as_brute_force_has_it(changes, prune):
+@given(steps, st.sampled_from([(True, True), (False, True), (False, False)]))
+def test_poset_is_as_brute_force_has_it(changes, how):
     levels = Levels()
-    poset = Poset(prune=prune, on_level=levels)
+    poset = Poset(index=how[0], prune=how[1], on_level=levels)
     wanted = {}
     for box, interface, add, placed in changes:
         if not add:
@@ -69,6 +71,9 @@ def test_poset_is_as_brute_force_has_it(changes, prune):
             wanted.setdefault(box, set()).add(interface)
     check_poset(poset, wanted)
     assert levels == {e.id: e.level for e in poset}
+    poset.watch(None)
+    poset.rebuild()
+    check_poset(poset, wanted)
 
 
 @settings(max_examples=100, deadline=None)
@@ -93,10 +98,11 @@ def test_elimination_keeps_what_is_wanted_and_no_more(changes):
 
 
 @settings(max_examples=120, deadline=None)
-@given(steps, st.booleans(), st.sampled_from(["none", "path", "all"]))
-def test_forest_is_pure_and_maximal(changes, balanced, eliminate):
+@given(steps, st.booleans(), st.sampled_from(["none", "path", "all"]), st.sampled_from([None, 0, 64]))
+def test_forest_is_pure_and_maximal(changes, balanced, eliminate, few):
     levels = Levels()
-    forest = Forest(balanced=balanced, eliminate=eliminate, on_level=levels)
+    forest = Forest(balanced=balanced, eliminate=eliminate, on_level=levels, index=few is not None)
+    forest.few = few or 0
     wanted = {}
     for box, interface, add, placed in changes:
         if not add:
@@ -121,6 +127,9 @@ def test_forest_is_pure_and_maximal(changes, balanced, eliminate):
             if strictly(one.filter, other.filter):
                 assert not set(one.subscribers) & set(other.subscribers)
     assert levels == {n.id: n.level for n in forest}
+    forest.watch(None)
+    forest.rebuild()
+    check_forest(forest)
 
 
 def test_balance_gathers_an_interface():
@@ -145,7 +154,7 @@ def test_tests_are_counted_and_pruning_saves_some():
     cells = [Filter(PLANE, {"x": ValueSet.of(x), "y": ValueSet.of(y)}) for x in range(8) for y in range(8)]
     counted = {}
     for prune in (False, True):
-        poset = Poset(prune=prune)
+        poset = Poset(index=False, prune=prune)
         for f in cells + boxed:
             poset.subscribe(f, "a")
         for box in boxed:
@@ -153,6 +162,67 @@ def test_tests_are_counted_and_pruning_saves_some():
             poset.subscribe(box, "a")
         counted[prune] = poset.tests
     assert 0 < counted[True] < counted[False]
+    poset = Poset()
+    for f in cells + boxed:
+        poset.subscribe(f, "a")
+    # With an index only what is really related is tested: each box and its four cells.
+    assert poset.tests == 4 * len(boxed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.one_of(st.none(), strategies.schemas()).flatmap(
+        lambda s: st.tuples(st.lists(strategies.filters(s), min_size=1, max_size=12), st.integers(0, 5))
+    )
+)
+def test_bounds_miss_nothing(drawn):
+    """Whatever the types are: what covers a filter is above it, what it covers is below it."""
+    filters, gone = drawn
+    filters = [f for f in filters if not f.empty]
+    bounds = Bounds()
+    kept = dict(enumerate(filters))
+    for number, each in kept.items():
+        bounds.add(number, each)
+    for number in range(min(gone, len(filters))):
+        bounds.remove(number)
+        del kept[number]
+    if gone and filters:
+        bounds.add(100, filters[0])
+        kept[100] = filters[0]
+    assert len(bounds) == len(kept)
+    for each in filters:
+        assert {n for n, f in kept.items() if f.covers(each)} <= set(bounds.above(each)) <= set(kept)
+        assert {n for n, f in kept.items() if each.covers(f)} <= set(bounds.below(each)) <= set(kept)
+
+
+def test_bounds_tell_far_filters_apart():
+    """Numbers of any size, strings, truth values: what is far apart is not a candidate."""
+    bounds = Bounds()
+    values = [-(10**300), -5, 0, 5, 2**62, 1e300, "", "IBM", "IBN", "z" * 50, False, True]
+    for number, value in enumerate(values):
+        bounds.add(number, Filter(None, {"a": ValueSet.of(value)}))
+    for number, value in enumerate(values):
+        assert bounds.above(Filter(None, {"a": ValueSet.of(value)})) == [number]
+    assert bounds.below(Filter(None, {"a": ValueSet.interval(-10, 10)})) == [1, 2, 3]
+    assert bounds.below(Filter(None, {"b": ValueSet.of(1)})) == []
+    assert bounds.above(Filter(None, {"b": ValueSet.of(1)})) == []
+    assert sorted(bounds.below(Filter(None))) == list(range(len(values)))
+    for number in range(1000, 2000):
+        bounds.add(number, Filter(None, {"b": ValueSet.of(number)}))
+    assert bounds.above(Filter(None, {"b": ValueSet.of(1500), "a": ValueSet.of(5)})) == [3, 1500]
+
+
+def test_a_hundred_thousand_unrelated_filters_would_do():
+    """Ten thousand here: as many covering tests as there are, if each were compared with all, would take a minute."""
+    line = Schema("line", (Attribute("x", "int", lo=0, hi=10**6),))
+    poset, forest = Poset(), Forest()
+    for i in range(10_000):
+        wanted = Filter(line, {"x": ValueSet.interval(97 * i % 10_000 * 100, 97 * i % 10_000 * 100 + 99)})
+        poset.subscribe(wanted, "a")
+        forest.subscribe(wanted, "a")
+    assert len(poset.roots) == len(forest.roots) == 10_000
+    assert poset.tests == 0
+    assert forest.tests < 3000
 
 
 def test_empty_and_repeated_filters_are_refused():

@@ -29,6 +29,7 @@ from typing import Literal
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
+from sievenet.routers.bounds import Bounds
 
 __all__ = ["Elimination", "Forest", "Node"]
 
@@ -56,12 +57,20 @@ class Forest:
     """Filters of one schema (or of none) in trees."""
 
     def __init__(
-        self, *, balanced: bool = False, eliminate: Elimination = "none", on_level: OnLevel | None = None
+        self,
+        *,
+        balanced: bool = False,
+        eliminate: Elimination = "none",
+        on_level: OnLevel | None = None,
+        index: bool = True,
     ) -> None:
         self.nodes: dict[int, Node] = {}
         self._numbers: dict[Filter, int] = {}
         self._roots: set[int] = set()
         self._next = 0
+        self._bounds = Bounds() if index else None
+        #: Children that are rather compared one by one.
+        self.few = 64
         self._balanced = balanced
         self._eliminate = eliminate
         self._on_level = on_level
@@ -225,11 +234,13 @@ class Forest:
     def _descend(self, wanted: Filter, start: int | None, interface: Hashable | None) -> tuple[int | None, bool]:
         """The node under which a filter belongs, and whether a filter of the interface was on the way."""
         current, served = start, False
+        near = None if self._bounds is None else set(self._bounds.above(wanted))
         while True:
+            children = self._children(current) if near is None else self._children(current) & near
             if self._balanced:
-                covering = [n for n in sorted(self._children(current)) if self._covers(self.nodes[n].filter, wanted)]
+                covering = [n for n in sorted(children) if self._covers(self.nodes[n].filter, wanted)]
             else:
-                first = (n for n in self._children(current) if self._covers(self.nodes[n].filter, wanted))
+                first = (n for n in children if self._covers(self.nodes[n].filter, wanted))
                 covering = [n for n in (next(first, None),) if n is not None]
             if not covering:
                 return current, served
@@ -240,8 +251,15 @@ class Forest:
         current, served = self._descend(wanted, None, interface)
         if served and self._eliminate != "none":
             return None
-        covered = {n for n in self._children(current) if self._covers(wanted, self.nodes[n].filter)}
+        covered = {n for n in self._below(wanted, current) if self._covers(wanted, self.nodes[n].filter)}
         return self._insert(wanted, current, covered)
+
+    def _below(self, wanted: Filter, parent: int | None) -> set[int]:
+        """The children of a node that a filter can cover."""
+        children = self._children(parent)
+        if self._bounds is None or len(children) < self.few:
+            return children
+        return children.intersection(self._bounds.below(wanted))
 
     def _insert(self, wanted: Filter, parent: int | None, covered: set[int]) -> Node:
         """A new node under a parent, which takes over those of its children that it covers."""
@@ -250,6 +268,8 @@ class Forest:
         level = 0 if parent is None else self.nodes[parent].level + 1
         node = self.nodes[number] = Node(number, wanted, parent, level=level)
         self._numbers[wanted] = number
+        if self._bounds is not None:
+            self._bounds.add(number, wanted)
         siblings = self._children(parent)
         siblings -= covered
         siblings.add(number)
@@ -264,6 +284,8 @@ class Forest:
 
     def _remove(self, node: Node) -> None:
         del self.nodes[node.id], self._numbers[node.filter]
+        if self._bounds is not None:
+            self._bounds.remove(node.id)
         self._children(node.parent).discard(node.id)
         if self._on_level is not None:
             self._on_level(node.id, node.level, None)
@@ -279,7 +301,8 @@ class Forest:
         interface = next(iter(node.below), None)
         current, _ = self._descend(node.filter, start, interface)
         siblings = self._children(current)
-        covered = sorted(n for n in siblings if self._covers(node.filter, self.nodes[n].filter))
+        near = self._below(node.filter, current) - {node.id}
+        covered = sorted(n for n in near if self._covers(node.filter, self.nodes[n].filter))
         siblings.add(node.id)
         node.parent = current
         self._count(current, node.below)
@@ -297,6 +320,7 @@ class Forest:
         self.nodes.clear()
         self._numbers.clear()
         self._roots.clear()
+        self._bounds = Bounds() if self._bounds is not None else None
         for node in every:
             for interface in node.subscribers:
                 self.subscribe(node.filter, interface)

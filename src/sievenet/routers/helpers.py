@@ -23,6 +23,7 @@ from sievenet.routers.offload.jobs import Ask, FixedSettings, Offloading, RtoSet
 from sievenet.routers.offload.messages import Claim, Computed
 from sievenet.routers.offload.rto import Offloader
 from sievenet.routers.offload.tables import PosetTable
+from sievenet.routers.poset import Poset
 from sievenet.routers.routing import Context
 from sievenet.routers.schemes import Covering
 
@@ -96,7 +97,8 @@ class Helpers:
 
     def covering(self, category: int) -> Covering:
         """A table that filters enter as the settings say."""
-        made = Covering()
+        # Claims say what an index would: with both, the tests of claims would come on top.
+        made = Covering(Poset(index=not isinstance(self.settings, FixedSettings)))
         match self.settings:
             case RtoSettings():
                 made.placing = self._offloaded[category] = _Offloaded(self, category, made, self.settings)

@@ -8,9 +8,13 @@
 *p* is an immediate predecessor of *f* if p covers f and no third filter lies between. Entries are named by whole
 numbers; the links are sets of them, so that what does not need a covering test is set arithmetic.
 
-**Searching** (`place`). Predecessors: down from the roots, only through entries that cover f. Successors of f are below
-*each* of its predecessors, so the search walks what is below the one with the fewest; and an entry that does not even
-overlap f has nothing below it that f covers, which Siena's search does not use (``prune=False`` walks as Siena does).
+**Searching** (`place`). By default an index of bounds (`bounds`) names what can be related to f at all, and the
+covering relations themselves decide most of the rest: from the deepest candidate up, whatever is above an entry that
+covers f covers f, and likewise downwards. So as many tests are made as f has immediate relations, and a few more.
+
+With ``index=False`` the search is that of Siena and its kin. Predecessors: down from the roots, only through entries
+that cover f. Successors of f are below *each* of its predecessors, so the search walks what is below the one with the
+fewest; and an entry that does not even overlap f has nothing below it that f covers (``prune=False`` does not use it).
 
 **Placing without searching** (`immediate`). Given *all* that cover f and all that f covers, the immediate ones follow
 without a covering test, because whatever lies strictly between is itself among them:
@@ -28,10 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
+from sievenet.routers.bounds import Bounds
 
 __all__ = ["Entry", "Poset"]
 
@@ -54,15 +60,19 @@ class Entry:
     level: int = 0
 
 
+_level: Final = attrgetter("level")
+
+
 class Poset:
     """Filters of one schema (or of none), by number, with their immediate relations."""
 
-    def __init__(self, *, prune: bool = True, on_level: OnLevel | None = None) -> None:
+    def __init__(self, *, index: bool = True, prune: bool = True, on_level: OnLevel | None = None) -> None:
         self.entries: dict[int, Entry] = {}
         self._numbers: dict[Filter, int] = {}
         self._next = 0
         #: Entries that nothing covers; in insertion order.
         self._roots: dict[int, None] = {}
+        self._bounds = Bounds() if index else None
         self._prune = prune
         self._on_level = on_level
         #: Covering tests, and entries whose level changed, since the beginning.
@@ -193,8 +203,40 @@ class Poset:
         """
         if wanted.empty:
             raise InvalidInput(expected="a filter that something matches", got=wanted)
+        if self._bounds is not None:
+            return self._find_up(wanted, self._bounds, above), self._find_down(wanted, self._bounds, below)
         preds = self._search_up(wanted, above)
         return preds, self._search_down(wanted, preds, below)
+
+    def _find_up(self, wanted: Filter, bounds: Bounds, known: Mapping[int, bool]) -> set[int]:
+        """The immediate predecessors among those whose bounds enclose the filter's; the deepest first."""
+        entries = self.entries
+        held: set[int] = set()
+        immediate: set[int] = set()
+        for entry in sorted([entries[n] for n in bounds.above(wanted)], key=_level, reverse=True):
+            if not held.isdisjoint(entry.succs):
+                held.add(entry.id)
+            elif self._known(known, entry.id, entry.filter, wanted):
+                held.add(entry.id)
+                immediate.add(entry.id)
+        return immediate
+
+    def _find_down(self, wanted: Filter, bounds: Bounds, known: Mapping[int, bool]) -> set[int]:
+        """The immediate successors among those whose bounds the filter's enclose; the highest first."""
+        entries = self.entries
+        held: set[int] = set()
+        immediate: set[int] = set()
+        for entry in sorted([entries[n] for n in bounds.below(wanted)], key=_level):
+            if not held.isdisjoint(entry.preds):
+                held.add(entry.id)
+            elif self._known(known, entry.id, wanted, entry.filter):
+                held.add(entry.id)
+                immediate.add(entry.id)
+        return immediate
+
+    def _known(self, known: Mapping[int, bool], number: int, one: Filter, other: Filter) -> bool:
+        found = known.get(number)
+        return self._covers(one, other) if found is None else found
 
     def _search_up(self, wanted: Filter, known: Mapping[int, bool]) -> set[int]:
         entries = self.entries
@@ -271,6 +313,8 @@ class Poset:
         self._next += 1
         entry = entries[number] = Entry(number, wanted, set(preds), set(succs))
         self._numbers[wanted] = number
+        if self._bounds is not None:
+            self._bounds.add(number, wanted)
         for pred in preds:
             theirs = entries[pred].succs
             for between in theirs & succs:
@@ -291,6 +335,8 @@ class Poset:
         entry = entries.pop(number)
         del self._numbers[entry.filter]
         self._roots.pop(number, None)
+        if self._bounds is not None:
+            self._bounds.remove(number)
         for pred in entry.preds:
             entries[pred].succs.discard(number)
         for succ in entry.succs:
@@ -315,6 +361,7 @@ class Poset:
         self.entries.clear()
         self._numbers.clear()
         self._roots.clear()
+        self._bounds = Bounds() if self._bounds is not None else None
         for entry in every:
             for interface in entry.subscribers:
                 self.subscribe(entry.filter, interface)

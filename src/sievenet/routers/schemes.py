@@ -190,9 +190,9 @@ class Covering(Telling[Want]):
     tagged = False
     covering = True
 
-    def __init__(self) -> None:
+    def __init__(self, poset: Poset | None = None) -> None:
         super().__init__()
-        self.poset = Poset()
+        self.poset = Poset() if poset is None else poset
         self.placing: Placing | None = None
 
     def subscribe(self, want: Want, interface: Hashable) -> None:
