@@ -52,6 +52,10 @@ _WIDEST: Final = 9216
 #: The shortest nap of the event loop that is worth it.
 _NAP: Final = 0.001
 
+#: Packets that come together from which on the next are gathered for so many seconds.
+_SEVERAL: Final = 4
+_GATHER: Final = 0.001
+
 #: Seconds that a packet may take through the network.
 _FLIGHT: Final = 0.05
 
@@ -123,6 +127,8 @@ class ContentPort:
         self._last = 0.0
         self._paused = True
         self._closed = False
+        #: Reads again, if it does not read at once when something comes.
+        self._reading: asyncio.TimerHandle | None = None
         self._inlet = mmsg.Inlet(_TURN, _WIDEST) if mmsg.available else None
         self.malformed = 0
         #: Packets that the system did not take.
@@ -157,9 +163,15 @@ class ContentPort:
 
     # -- sending --------------------------------------------------------------------------
 
-    def send(self, packets: Iterable[Packet]) -> bool:
+    def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets, as fast as is good for them."""
-        self._check()
+        if self._closed:
+            raise Unavailable("The data port is closed")
+        if isinstance(packets, Burst):
+            outlet = _outlet(packets) if mmsg.available else None
+            if outlet is not None:
+                return self._send_many(outlet)
+            packets = Arrivals(packets.matrix)
         queue, before = self._queue, self._given
         for packet in packets:
             target, dscp = _target(packet.category, packet.code)
@@ -169,21 +181,12 @@ class ContentPort:
         self._flush()
         return self._queued <= _AHEAD
 
-    def send_burst(self, burst: Burst) -> bool:
-        """Send many packets; see `send`."""
-        outlet = _outlet(burst) if mmsg.available else None
-        if outlet is None:
-            return self.send(Arrivals(burst.matrix))
-        self._check()
+    def _send_many(self, outlet: mmsg.Outlet) -> bool:
         self._queue.append(outlet)
-        self._queued += len(burst)
-        self._given += len(burst)
+        self._queued += len(outlet)
+        self._given += len(outlet)
         self._flush()
         return self._queued <= _AHEAD
-
-    def _check(self) -> None:
-        if self._closed:
-            raise Unavailable("The data port is closed")
 
     def _flush(self) -> None:
         allowed = min(self._pacer.allowance(self._loop.time()), self._queued)
@@ -260,14 +263,24 @@ class ContentPort:
             found = self._inlet.read(self._socket)
         except OSError:
             return  # an ICMP error about an earlier packet
+        if sum(map(len, found)) >= _SEVERAL and not self._paused:
+            # More are on their way, and cost less together; a single event never waits.
+            self._loop.remove_reader(self._socket)
+            self._reading = self._loop.call_later(_GATHER, self._gathered)
         for matrix in found:
             arrivals = self._uniform(matrix)
-            if arrivals is not None:
+            if arrivals is not None and len(arrivals) > _SEVERAL:
                 others = arrivals.without(self._publisher)
                 if len(others):
                     self._deliver(others)
             else:
                 self._take([row.tobytes() for row in matrix])
+
+    def _gathered(self) -> None:
+        self._reading = None
+        if not self._paused:
+            self._loop.add_reader(self._socket, self._readable)
+            self._readable()
 
     @staticmethod
     def _uniform(matrix: Bytes) -> Arrivals | None:
@@ -305,6 +318,9 @@ class ContentPort:
         if not self._paused and not self._closed:
             self._paused = True
             self._loop.remove_reader(self._socket)
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
 
     def resume(self) -> None:
         """Read again."""

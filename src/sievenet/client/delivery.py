@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import msgspec
 
+from sievenet.client.shim import Stamp
 from sievenet.content.event import Event
-
-if TYPE_CHECKING:
-    from sievenet.client.shim import Stamp
 
 __all__ = ["Delivery"]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """One event as it arrived."""
 
     event: Event

@@ -111,10 +111,11 @@ class Feed:
         self.latency = Latency()
         #: Set by the transport of this subscription, if it has one.
         self.transport: Callable[[], ReceiverStatistics] | None = None
-        self._callback = callback
+        #: A plain function is called as events come; what has to be awaited has a task of its own, behind the queue.
+        self._direct = None if callback is None or inspect.iscoroutinefunction(callback) else callback
         self._runner: asyncio.Task[None] | None = None
-        if callback is not None:
-            self._runner = asyncio.get_running_loop().create_task(self._run(callback), name=f"feed {self}")
+        if callback is not None and self._direct is None:
+            self._begin(callback)
 
     # -- from the network -----------------------------------------------------------------
 
@@ -123,19 +124,37 @@ class Feed:
         inbox = self._inbox
         if self._closed:
             return True
+        if self._direct is not None:
+            self._count(delivery)
+            self._call(self._direct, delivery.event)
+            return True
         dropped = inbox.dropped
         if not inbox.offer(delivery):
             self._report()
             return False
-        self._delivered += 1
-        self._owner.tally.delivered += 1
-        self.latency.add((delivery.received - delivery.sent) / 1e9)
+        self._count(delivery)
         if inbox.dropped != dropped:
             self._owner.tally.dropped += 1
             self._report()
         if self._waiters:
             self._wake()
         return True
+
+    def _count(self, delivery: Delivery) -> None:
+        self._delivered += 1
+        self._owner.tally.delivered += 1
+        self.latency.add((delivery.received - delivery.sent) / 1e9)
+
+    def _call(self, callback: Callback, event: Event) -> None:
+        try:
+            result = callback(event)
+        except Exception:
+            log.exception("callback of %s failed on %s", self, event)
+            return
+        if result is not None and inspect.isawaitable(result):
+            # It has to be awaited after all: from now on events wait until it is done.
+            self._direct = None
+            self._begin(callback, result)
 
     def _report(self) -> None:
         """Tell the application that the queue was full: each time if it asked, else in the log at 1, 2, 4, 8, …"""
@@ -195,17 +214,29 @@ class Feed:
                 return
             yield delivery
 
-    async def _run(self, callback: Callback) -> None:
+    def _begin(self, callback: Callback, first: Awaitable[None] | None = None) -> None:
+        self._runner = asyncio.get_running_loop().create_task(self._run(callback, first), name=f"feed {self}")
+
+    async def _run(self, callback: Callback, first: Awaitable[None] | None) -> None:
+        if first is not None:
+            await self._awaited(first, "an event")
         async for event in self:
             try:
                 result: Any = callback(event)
-                if inspect.isawaitable(result):
-                    await result
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 # One bad event must not end the subscription; what failed is in the log with its traceback.
                 log.exception("callback of %s failed on %s", self, event)
+            else:
+                if inspect.isawaitable(result):
+                    await self._awaited(result, event)
+
+    async def _awaited(self, result: Awaitable[None], event: object) -> None:
+        try:
+            await result
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("callback of %s failed on %s", self, event)
 
     def statistics(self) -> FeedStatistics:
         """Counts since the subscription began."""

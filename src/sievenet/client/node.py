@@ -183,7 +183,7 @@ class Node:
         """Publish one event. Raises if it is not advertised or too large; waits while there is no connection."""
         if not self._session.connected:
             await self._session.ready()
-        if self._transport is not None and (source := self._transport.sources.get(event.schema.name)) is not None:
+        if self._transport is not None and (source := self._transport.source_of(event)) is not None:
             self._outbox.check(event)
             await source.publish(event)
         else:
@@ -202,16 +202,13 @@ class Node:
                 chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
             else:
                 chunk = rows[start : start + _CHUNK]
-            source = self._transport.sources.get(chunk[0].schema.name) if self._transport is not None else None
+            source = self._transport.source_of(chunk[0]) if self._transport is not None else None
             if source is not None:
                 for event in chunk:
                     self._outbox.check(event)
                 await source.publish_many(chunk)
-            elif (burst := self._outbox.burst(chunk, time.time_ns())) is not None:
-                await self._send(burst)
             else:
-                packets = self._outbox.batch_packets(all_escaped(chunk), time.time_ns)
-                await self._send([each for one in packets for each in one])
+                await self._send(self._outbox.many(all_escaped(chunk), time.time_ns))
             await asyncio.sleep(0)
         return len(rows)
 
@@ -219,7 +216,7 @@ class Node:
         port = self._session.port
         if port is None:
             raise Unavailable("This node has no data port: it only observes")
-        if not (port.send_burst(packets) if isinstance(packets, Burst) else port.send(packets)):
+        if not port.send(packets):
             await port.flushed(_LOW)
 
     # -- subscribing ----------------------------------------------------------------------

@@ -52,11 +52,8 @@ class DataPort(Protocol):
     async def greet(self, timeout: float) -> None:
         """Make this port known to the data plane (again); `Unavailable` if it does not answer."""
 
-    def send(self, packets: Iterable[Packet]) -> bool:
+    def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets. False: many wait already, `flushed` before sending more."""
-
-    def send_burst(self, burst: Burst) -> bool:
-        """Send many packets; see `send`."""
 
     async def flushed(self, ahead: int = 0) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
@@ -138,17 +135,11 @@ class UdpPort:
 
     # -- sending --------------------------------------------------------------------------
 
-    def send(self, packets: Iterable[Packet]) -> bool:
+    def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Queue packets and send as many as the window allows."""
-        return self._send(map(encode_packet, packets))
-
-    def send_burst(self, burst: Burst) -> bool:
-        """Queue many packets; see `send`."""
-        return self._send(burst.packets())
-
-    def _send(self, encoded: Iterable[bytes]) -> bool:
         if self._closed:
             raise Unavailable("The data port is closed")
+        encoded = packets.packets() if isinstance(packets, Burst) else map(encode_packet, packets)
         push = self._link.push
         for packet in encoded:
             self._given += push(packet)

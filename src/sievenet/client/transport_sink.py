@@ -14,7 +14,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -192,7 +191,7 @@ class TransportSink:
         gaps: list[Gap] = []
         for action in actions:
             if isinstance(action, Deliver):
-                item = replace(action.item, late=True) if action.late else action.item
+                item = msgspec.structs.replace(action.item, late=True) if action.late else action.item
                 if self._kept or not self._feed.accept(item):
                     self._kept.append(item)
             elif isinstance(action, Send):

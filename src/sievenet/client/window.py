@@ -58,18 +58,15 @@ class Window:
     ) -> npt.NDArray[np.bool_]:
         """Which of these packets are new, one after the other; those are noted."""
         count = len(sequences)
-        # One publisher's numbers that rise within one turn of the ring have a slot each, and can be asked together.
-        if (
-            count > 1
-            and (publishers == publishers[0]).all()
-            and (sequences[1:] > sequences[:-1]).all()
-            and int(sequences[-1]) - int(sequences[0]) < self._span
-        ):
-            return self._fresh_rising(int(publishers[0]), sequences)
+        # Different numbers of one publisher within one turn of the ring have a slot each, and can be asked together.
+        if count > 1 and (publishers == publishers[0]).all():
+            rising = np.sort(sequences)
+            if int(rising[-1]) - int(rising[0]) < self._span and (rising[1:] > rising[:-1]).all():
+                return self._fresh_apart(int(publishers[0]), sequences)
         pairs = zip(publishers.tolist(), sequences.tolist(), strict=True)
         return np.fromiter((self.fresh(*pair) for pair in pairs), np.bool_, count)
 
-    def _fresh_rising(self, publisher: int, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    def _fresh_apart(self, publisher: int, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         numbers = np.frombuffer(self._ring(publisher), np.uint64)
         slots = sequences % np.uint64(self._span)
         found = numbers[slots]
