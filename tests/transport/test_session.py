@@ -226,3 +226,45 @@ def test_everything_is_delivered_once_and_in_order_given_time(seed, record, hold
     assert len(got) + s.counts.late_dropped == len(wanted)
     punctual = [x.item for x in out if not x.late]
     assert punctual == sorted(punctual)
+
+
+def test_a_digest_of_an_unknown_stretch_keeps_every_loss():
+    s = session(hold_lost=True)
+    s.arrive(header(0, 0.0), 0, 0.0)
+    # 1-6 are missing, and the record reaches back to 6 only: 1-5 are an unknown stretch.
+    s.arrive(header(7, 0.7, [(1000, MINE)]), 7, 0.7)
+    s.digest(header(8, 0.8, [(1000, MINE)] * 8, digest=True), 0.8)
+    _, losses = s.expire(10.0)
+    assert sorted(loss.sequence for loss in losses) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_left_after_the_subscription_stood_is_missed_even_before_the_first_message():
+    entries = [(1_000_000, MINE), (1_000_000, OTHER), (1_000_000, MINE), (1_000_000, MINE)]  # left at 9, 8, 7, 6
+    s = session(since=6.5)
+    assert s.arrive(header(4, 10.0, entries, previous=1_000_000), "d", 10.0) == []
+    _, losses = s.expire(10.2)
+    assert sorted(loss.sequence for loss in losses) == [1, 3]  # 2 is not wanted, 0 is from before
+    assert numbers(s.repaired(header(1, 7.0), "b", 10.3)) == [1]
+
+
+def test_first_message_waits_for_repairs_of_those_before_it():
+    s = session(since=5.0, hold_lost=True)
+    assert s.arrive(header(2, 10.0, [(1_000_000, MINE)] * 2, previous=1_000_000), "c", 10.0) == []
+    s.expire(11.0)
+    assert numbers(s.repaired(header(0, 8.0), "a", 11.0)) == [0]
+    assert numbers(s.repaired(header(1, 9.0), "b", 11.1)) == [1, 2]
+
+
+def test_nothing_is_missed_from_before_the_subscription():
+    for since in (float("inf"), 12.0, 9.9995):
+        s = session(since=since)
+        assert numbers(s.arrive(header(3, 10.0, [(1000, MINE)] * 3), "x", 10.0)) == [3]
+        assert s.timer() is None
+
+
+def test_first_digest_tells_what_was_lost_since_the_subscription():
+    s = session(since=8.5)
+    entries = [(1_000_000, MINE), (1_000_000, OTHER), (1_000_000, MINE)]  # of 2, 1, 0: left at 9, 8, 7
+    s.digest(header(3, 10.0, entries, previous=1_000_000, digest=True), 10.0)
+    _, losses = s.expire(20.0)
+    assert [loss.sequence for loss in losses] == [2]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sievenet.client.lane import Host, Lane
 from sievenet.client.transport_sink import Asked, TransportSink
 from sievenet.client.transport_source import Source
+from sievenet.content.event import Event
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, SievenetError
 from sievenet.transport.options import Publishing
@@ -112,6 +113,10 @@ class Transport:
         if old is not None:
             await old.close()
         return source
+
+    def source_of(self, event: object) -> Source | None:
+        """Who publishes an event, if its schema has a transport; what is no event is refused elsewhere."""
+        return self.sources.get(event.schema.name) if isinstance(event, Event) else None
 
     async def publish_without(self, name: str) -> None:
         """Events of this schema carry no header any more."""

@@ -217,17 +217,15 @@ class Receiver:
 
     def _greet(self, publisher: int, now: float) -> list[Action]:
         """An echo to a new publisher: timers of requests are in units of its distance."""
-        # Rate control asks itself.
-        echo = self.requests.greet(publisher, now) if self.requests is not None and self._rate is None else None
+        echo = None if self.requests is None else self.requests.greet(publisher, now)
         return [] if echo is None else [Send(Channel.PUBLISHER, publisher, 0, encode(echo))]
 
     def _echoed(self, echo: Echo, now: float) -> None:
+        known = self.requests is not None and self.requests.echoed(echo, now)
         rates = self._rates.get(echo.publisher)
         if rates is not None:
             rates.echoed(echo, now)
-            if self.requests is not None:
-                self.requests.hint(echo.publisher, rates.round_trip)
-        elif self.requests is None or not self.requests.echoed(echo, now):
+        elif not known:
             self.dropped["unknown publisher"] += 1
 
     def _spill(self) -> list[Action]:

@@ -36,7 +36,7 @@ Key = tuple[int, int, int]
 #: Distances that are remembered.
 _PUBLISHERS: Final = 1024
 #: Seconds after which an echo that was answered, and one that was not, may be repeated.
-_ECHO_AGAIN: Final = 5.0
+_ECHO_AGAIN: Final = 1.0
 _ECHO_LOST: Final = 0.5
 #: No distance is taken to be shorter, and no first repetition comes sooner than twice this, in seconds.
 _NEAREST: Final = 0.001
@@ -94,8 +94,9 @@ class Requests:
 
     def hint(self, publisher: int, round_trip: float) -> None:
         """A round trip to a publisher was measured."""
-        known = self._trips.pop(publisher, None)
-        self._trips[publisher] = round_trip if known is None else known + 0.25 * (round_trip - known)
+        known = self._trips.pop(publisher, inf)
+        # A short one is certain, a long one may have waited somewhere.
+        self._trips[publisher] = round_trip if round_trip < known else known + 0.25 * (round_trip - known)
         if len(self._trips) > _PUBLISHERS:
             self._trips.popitem(last=False)
 

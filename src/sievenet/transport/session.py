@@ -310,7 +310,7 @@ class Session:
         missing = self._missing.pop(sequence, None)
         if missing is not None and missing.last > sequence:
             first = sequence + 1
-            while first <= missing.last and self._seen >> (self.top - first) & 1:
+            while first <= missing.last and self._judged >> (self.top - first) & 1:
                 first += 1
             if first <= missing.last:
                 self._wait(first, missing)
