@@ -1,13 +1,17 @@
 """Routers on random graphs, in virtual time: everybody gets exactly what is wanted, once."""
 
 import random
+from dataclasses import replace
 
+import msgspec
 import networkx as nx
+import numpy as np
 import pytest
 
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, Subscription, ValueSet
 from sievenet.errors import InvalidInput, Rejected
 from sievenet.routers.routing import Settings
+from sievenet.routers.shipment import Shipment
 from sievenet.routers.simulation import Network
 
 SPACE = Schema("space", (Attribute("x", "int", lo=0, hi=99), Attribute("y", "int", lo=0, hi=99)))
@@ -22,6 +26,9 @@ VARIANTS = {
     "cbcb": Settings("cbcb", lease=LEASE),
     "cbcb-asking": Settings("cbcb", lease=LEASE, ask_every=LEASE / 2),
     "bdrp": Settings("bdrp", lease=LEASE),
+    "edge": Settings("edge", lease=LEASE),
+    "edge-narrow": Settings("edge", lease=LEASE, width=64, height=8),
+    "edge-advertised": Settings("edge", advertisements=True, lease=LEASE),
     "simple-advertised": Settings("simple", advertisements=True, lease=LEASE),
     "covering-advertised": Settings("covering", advertisements=True, lease=LEASE),
     "merging-advertised": Settings("merging", advertisements=True, lease=LEASE),
@@ -300,7 +307,7 @@ def test_ingress_filtering_drops_what_is_covered():
     assert network.routers["c"].routing.dropped == 1
 
 
-@pytest.mark.parametrize("name", ["simple", "covering", "merging", "cbcb", "bdrp"])
+@pytest.mark.parametrize("name", ["simple", "covering", "merging", "cbcb", "bdrp", "edge"])
 def test_schemaless_records(name):
     network = Network(graph(9), VARIANTS[name], seed=9)
     network.run(1.0)
@@ -337,3 +344,42 @@ def test_names_and_contents_are_checked():
         Settings(lease=0)
     with pytest.raises(InvalidInput, match="bound"):
         Settings(bound=1.5)
+    with pytest.raises(InvalidInput, match="width"):
+        Settings("edge", width=100)
+    with pytest.raises(InvalidInput, match="height"):
+        Settings("edge", height=7)
+
+
+def test_edge_routing_matches_once_and_bits_do_the_rest():
+    """Routers on the way hold no filter in their matcher; narrow bits cost hops, not wrong deliveries."""
+    counted = {}
+    for width in (16, 1024):
+        network = Network([("a", "b"), ("b", "c"), ("b", "d")], Settings("edge", lease=LEASE, width=width), seed=3)
+        network.run(1.0)
+        rng = random.Random(3)
+        for client, home in (("p", "a"), ("s", "c"), ("t", "d")):
+            network.attach(client, home)
+        for number in range(40):
+            x, y = 10 * rng.randrange(10), 10 * rng.randrange(10)
+            sides = {"x": ValueSet.interval(x, x + 9), "y": ValueSet.interval(y, y + 9)}
+            network.subscribe(rng.choice("st"), number, Subscription([Filter(SPACE, sides)]))
+        assert network.settle("s")
+        assert network.settle("t")
+        assert not len(network.routers["b"]._context.forwarding(network.routers["b"].register(SPACE)))
+        points = [Event(SPACE, (rng.randrange(100), rng.randrange(100))) for _ in range(200)]
+        network.publish("p", EventBatch.from_events(SPACE, points))
+        network.drain()
+        counted[width] = network.totals()
+    assert counted[16]["delivered"] == counted[1024]["delivered"] > 50
+    assert counted[16]["false_positives"] > counted[1024]["false_positives"]
+    # Bits of another width, or of events that lack them, go nowhere.
+    router = network.routers["b"]
+    shipment = Shipment.publish("a", 9, router.register(SPACE), 0, 0, EventBatch.from_events(SPACE, points[:2]))
+    before = network.totals()["forwarded"]
+    for bits in (None, np.zeros((2, 3), np.uint8)):
+        message = replace(shipment, bits=bits, sequences=shipment.sequences + 10 * (bits is None)).message()
+        network._do("b", router.receive("a", message, network.now))
+    assert network.totals()["forwarded"] == before
+    odd = msgspec.structs.replace(shipment.message(), bits=b"xyz")
+    network._do("b", router.receive("a", odd, network.now))
+    assert network.routers["b"].counts.malformed == 1

@@ -51,7 +51,7 @@ async def chain(count, settings=None, **options):
         yield routers
 
 
-@pytest.mark.parametrize("scheme", ["covering", "cbcb", "bdrp"])
+@pytest.mark.parametrize("scheme", ["covering", "cbcb", "bdrp", "edge"])
 def test_events_cross_a_chain(scheme):
     async def main():
         async with (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-_SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp")
+_SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 
 
 @click.command()
@@ -32,6 +32,7 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp")
 @click.option("--scheme", type=click.Choice(_SCHEMES), default="covering", show_default=True, help="How to route.")
 @click.option("--advertisements", is_flag=True, help="Send subscriptions only towards overlapping advertisements.")
 @click.option("--bound", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="How imperfect mergers may be.")
+@click.option("--width", default=0, help="Bits of Bloom filters (bdrp, edge); 0: what is usual.")
 @click.option(
     "--lease", metavar="TIME", callback=duration, default="15s", show_default=True, help="Life of soft state."
 )
@@ -59,6 +60,7 @@ def router(
     scheme: str,
     advertisements: bool,
     bound: float,
+    width: int,
     lease: float,
     schemas: tuple[str, ...],
     offload: str | None,
@@ -93,7 +95,7 @@ def router(
     from sievenet.routers.routing import Settings
 
     offloading = None if offload is None else parse_offloading(offload)
-    settings = Settings(scheme, advertisements, bound, lease)  # type: ignore[arg-type]
+    settings = Settings(scheme, advertisements, bound, lease, width=width)  # type: ignore[arg-type]
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
     server = partial(_make, name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), offloading)
     run(_serve(server, schemas, seconds))

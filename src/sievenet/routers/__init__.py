@@ -1,10 +1,12 @@
 """The broker overlay: routers in software, for networks without programmable switches and between those that have them.
 
     poset, forest             routing tables: filters by their covering relation
-    merging, schemes/         what a router tells its neighbours of them
-    topology                  the overlay as a router knows it: link states, the tree, shortest paths
+    merging, schemes          what a router tells its neighbours of them
+    bounds                    which filters can cover which, many at a time
+    overlay                   the overlay as a router knows it: link states, the tree, shortest paths
+    tree, cbcb, bdrp, edged   schemes at work in a router
     core                      the router itself, pure: a message and the time in, messages out
-    offload/                  clients compute covering relations for their router (RTO, FF)
+    offload/, helpers         clients compute covering relations for their router (RTO, FF)
     bloom/                    routing by Bloom filters: bfposet, bftree, sbstree, edge routing
     protocol, server          the wire, and the process around the core
 

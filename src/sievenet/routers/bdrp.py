@@ -46,12 +46,12 @@ class BdrpRouting(TreeRouting):
         found = self._taggers.get(category)
         if found is None:
             schema = self.context.catalogue.schemas[category]
-            found = self._taggers[category] = Tagger(schema, self.context.settings.width)
+            found = self._taggers[category] = Tagger(schema, self.context.settings.bits)
         return found
 
     def _interest(self, category: int, wanted: Filter) -> Item:
         bits = self._tagger(category).filter(wanted)
-        return Item(INTEREST, category, bits.to_bytes(self.context.settings.width // 8, "big"), self.context.name)
+        return Item(INTEREST, category, bits.to_bytes(self.context.settings.bits // 8, "big"), self.context.name)
 
     def local(self, kind: int, category: int, added: list[Want], removed: list[Want]) -> None:
         """What local clients want changed."""
@@ -81,8 +81,8 @@ class BdrpRouting(TreeRouting):
         self._interests.leave(neighbour)
 
     def _check(self, item: Item) -> None:
-        if item.kind != INTEREST or len(item.data) * 8 != self.context.settings.width:
-            raise CodecError(expected=f"an interest of {self.context.settings.width} bits", got=item, where="channel")
+        if item.kind != INTEREST or len(item.data) * 8 != self.context.settings.bits:
+            raise CodecError(expected=f"an interest of {self.context.settings.bits} bits", got=item, where="channel")
         if item.category not in self.context.catalogue.schemas:
             raise SchemaError(expected="a known category", got=item.category, where="channel")
 
@@ -133,6 +133,10 @@ class BdrpRouting(TreeRouting):
             return [()] * len(shipment)
         bits = self._tagger(shipment.category).event
         return [tuple(sorted(str(name) for name in tree.match(bits(event)))) for event in shipment.rows()]
+
+    def elsewhere(self, category: int) -> list[Filter]:
+        """Only bits are known of what others want: it may be anything."""
+        return [Filter(self.context.catalogue.schemas[category])] if self._trees.get(category) else []
 
     def size(self) -> int:
         """Interests known."""

@@ -271,6 +271,10 @@ class CbcbRouting:
             if (rows := wanted.get(("router", child))) is not None and by != ("router", child)
         ]
 
+    def elsewhere(self, category: int) -> list[Filter]:
+        """The matcher knows all."""
+        return []
+
     def settle_to(self, issuer: str, by: str | None) -> list[str]:
         """Down the tree of the issuer, as its advertisements."""
         return self.context.states.overlay.children(issuer, self.context.name)

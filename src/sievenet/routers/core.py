@@ -194,10 +194,8 @@ class Router:
 
     def wanted_elsewhere(self, client: str, category: int) -> list[Filter]:
         """What neighbours and other clients want: what a client would have to publish to be of use."""
-        if self.settings.scheme == "bdrp":
-            # Only bits are known of what others want.
-            return [Filter(self.catalogue.schemas[category])]
-        return self._context.forwarding(category).wants(("client", client))
+        near = self._context.forwarding(category).wants(("client", client))
+        return list(dict.fromkeys([*near, *self.routing.elsewhere(category)]))
 
     # -- events ---------------------------------------------------------------------------
 

@@ -165,6 +165,8 @@ class Carried(_Message, frozen=True):
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     #: The routers to go to, if the first router decided that (B-DRP).
     destinations: Annotated[tuple[Name, ...], msgspec.Meta(max_length=4096)] | None = None
+    #: As many bits for each event, if the first router made them (edge routing).
+    bits: Annotated[bytes, msgspec.Meta(max_length=1 << 25)] = b""
 
 
 FromRouter = (

@@ -25,11 +25,12 @@ from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.overlay import LinkStates
 from sievenet.routers.schemes import Want
 from sievenet.routers.shipment import Shipment
+from sievenet.transport.bloom import MAX_WIDTH
 
 __all__ = ["SCHEMES", "Catalogue", "Context", "Interface", "Routing", "Rows", "SchemeName", "Settings"]
 
-SchemeName = Literal["simple", "identity", "covering", "merging", "cbcb", "bdrp"]
-SCHEMES: tuple[SchemeName, ...] = ("simple", "identity", "covering", "merging", "cbcb", "bdrp")
+SchemeName = Literal["simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge"]
+SCHEMES: tuple[SchemeName, ...] = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 #: ``("client", name)`` or ``("router", name)``.
 Interface = tuple[str, str]
 Rows = npt.NDArray[np.int64]
@@ -48,8 +49,10 @@ class Settings:
     lease: float = 15.0
     #: Hops after which events are dropped.
     max_hops: int = 64
-    #: Bits of a Bloom filter (bdrp).
-    width: int = 256
+    #: Bits of a Bloom filter; 0 for what is usual: 256 (bdrp) or 1024 (edge).
+    width: int = 0
+    #: Levels of the bftree (edge), which divide the bits; 0 for an sbstree.
+    height: int = 0
     #: Seconds between sender requests (cbcb); 0 sends none, and the lease alone undoes inflation.
     ask_every: float = 0.0
 
@@ -60,6 +63,16 @@ class Settings:
             raise InvalidInput(expected="a lease of more than 0 s", got=self.lease, where="lease")
         if not 0 <= self.bound < 1:
             raise InvalidInput(expected="a bound in [0, 1)", got=self.bound, where="bound")
+        limit = 4096 if self.scheme == "edge" else MAX_WIDTH
+        if self.width and (not 8 <= self.width <= limit or self.width % 8):
+            raise InvalidInput(expected=f"a multiple of 8 up to {limit} bits", got=self.width, where="width")
+        if self.height < 0 or (self.height and self.bits % self.height):
+            raise InvalidInput(expected=f"a height that divides {self.bits}", got=self.height, where="height")
+
+    @property
+    def bits(self) -> int:
+        """Bits of a Bloom filter."""
+        return self.width or (1024 if self.scheme == "edge" else 256)
 
     @property
     def beat(self) -> float:
@@ -181,6 +194,9 @@ class Routing(Protocol):
 
     def onward(self, shipment: Shipment, by: Interface, wanted: dict[Hashable, Rows]) -> list[tuple[str, Shipment]]:
         """Where events go on, given who wants which of them."""
+
+    def elsewhere(self, category: int) -> list[Filter]:
+        """What is wanted behind neighbours, as far as the matcher does not know it."""
 
     def settle_to(self, issuer: str, by: str | None) -> list[str]:
         """The neighbours that a wave of `Settle` of this issuer goes on to."""

@@ -18,7 +18,7 @@ no entry above f has one. Changes walk only as far as that can change: down from
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from sievenet.content.filter import Filter
@@ -164,6 +164,10 @@ class Flat(Telling[W]):
             for want, interfaces in self._interfaces.items():
                 if interfaces.keys() - {neighbour}:
                     self._tell(neighbour, want)
+
+    def held(self) -> Iterable[tuple[W, Set[Hashable]]]:
+        """All entries, and the interfaces of each."""
+        return [(want, interfaces.keys()) for want, interfaces in self._interfaces.items()]
 
     def size(self) -> int:
         """Entries of the routing table."""

@@ -16,12 +16,13 @@ from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 from sievenet.routers.messages import Carried
 
-__all__ = ["MAX_ROWS", "Shipment"]
+__all__ = ["MAX_ROWS", "Octets", "Shipment"]
 
 #: Most events in one shipment; the memory of what was seen (`Seen`) is longer.
 MAX_ROWS = 8192
 
 Ints = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +39,8 @@ class Shipment:
     events: EventBatch | tuple[Record, ...]
     hops: int = 0
     destinations: tuple[str, ...] | None = None
+    #: A row of bits for each event, if the first router made them (edge routing).
+    bits: Octets | None = None
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -50,7 +53,8 @@ class Shipment:
             events: EventBatch | tuple[Record, ...] = self.events.take(rows)
         else:
             events = tuple(self.events[i] for i in rows.tolist())
-        return replace(self, sequences=self.sequences[rows], departures=self.departures[rows], events=events)
+        bits = None if self.bits is None else self.bits[rows]
+        return replace(self, sequences=self.sequences[rows], departures=self.departures[rows], events=events, bits=bits)
 
     def onward(self, destinations: tuple[str, ...] | None = None) -> Shipment:
         """The same, one hop further."""
@@ -74,6 +78,7 @@ class Shipment:
             records,
             self.hops,
             self.destinations,
+            b"" if self.bits is None else self.bits.tobytes(),
         )
 
     @staticmethod
@@ -92,6 +97,11 @@ class Shipment:
             raise CodecError(expected=f"1 to {MAX_ROWS} events, numbered", got=len(events), where="events")
         if sequences[0] < 0 or (np.diff(sequences) <= 0).any():
             raise CodecError(expected="ascending numbers from 0", got=int(sequences[0]), where="events")
+        bits: Octets | None = None
+        if message.bits:
+            if len(message.bits) % len(events):
+                raise CodecError(expected="as many bits for each event", got=len(message.bits), where="events")
+            bits = np.frombuffer(message.bits, np.uint8).reshape(len(events), -1)
         return Shipment(
             message.source,
             message.publisher,
@@ -101,6 +111,7 @@ class Shipment:
             events,
             message.hops,
             message.destinations,
+            bits,
         )
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sievenet.routers.bdrp import BdrpRouting
 from sievenet.routers.cbcb import CbcbRouting
+from sievenet.routers.edged import EdgeRouting
 from sievenet.routers.helpers import Helpers
 from sievenet.routers.routing import Context, Routing
 from sievenet.routers.tree import TreeRouting
@@ -18,5 +19,7 @@ def make_routing(context: Context, helpers: Helpers) -> Routing:
             return CbcbRouting(context)
         case "bdrp":
             return BdrpRouting(context)
+        case "edge":
+            return EdgeRouting(context)
         case _:
             return TreeRouting(context, helpers)

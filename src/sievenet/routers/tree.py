@@ -151,16 +151,28 @@ class TreeRouting:
             scheme = self._scheme(item.kind, item.category)
             scheme.subscribe(want, neighbour)
             if item.kind == SUBSCRIPTION:
-                self.context.forwarding(item.category).add(("router", neighbour), want.filter)
+                self._enter(neighbour, item, want.filter)
             elif isinstance(wanting := self._scheme(SUBSCRIPTION, item.category), Advertised):
                 wanting.offer(neighbour, want.filter)
         for item in removed:
             want = catalogue.want(item)
             self._scheme(item.kind, item.category).unsubscribe(want, neighbour)
             if item.kind == SUBSCRIPTION:
-                self.context.forwarding(item.category).remove(("router", neighbour), want.filter)
+                self._take_out(neighbour, item, want.filter)
             elif isinstance(wanting := self._scheme(SUBSCRIPTION, item.category), Advertised):
                 wanting.retract(neighbour, want.filter)
+
+    def _enter(self, neighbour: str, item: Item, wanted: Filter) -> None:
+        """Forward by a filter that a neighbour told."""
+        self.context.forwarding(item.category).add(("router", neighbour), wanted)
+
+    def _take_out(self, neighbour: str, item: Item, wanted: Filter) -> None:
+        """Forward by it no longer."""
+        self.context.forwarding(item.category).remove(("router", neighbour), wanted)
+
+    def elsewhere(self, category: int) -> list[Filter]:
+        """The matcher knows all."""
+        return []
 
     def flush(self) -> None:
         """Tell neighbours what changed."""
@@ -262,7 +274,7 @@ def make_scheme(settings: Settings, covering: Callable[[], Covering]) -> Scheme:
     """The scheme of one category."""
     scheme: Scheme
     match settings.scheme:
-        case "simple" | "identity":
+        case "simple" | "identity" | "edge":
             scheme = Flat[Want](tagged=settings.scheme == "simple")
         case "merging":
             scheme = Merging(covering(), settings.bound)
