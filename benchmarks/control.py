@@ -31,7 +31,7 @@ from sievenet.workload import Hotspots, Poisson, Uniform, grid
 FINE = ControlConfig().bits, ControlConfig().budget
 SETTINGS = {"fine": FINE, "coarse": (10, 4)}
 #: Requests under way at a time when throughput is measured.
-WINDOW = 256
+WINDOW = 1024
 CHUNK = 5_000
 
 Load: TypeAlias = Uniform | Hotspots

@@ -278,20 +278,19 @@ class Registrations:
             if same_frm and to == to2:
                 calm += [(child, to, frm) for child in (node.zero, node.one) if child is not None and child.stale]
                 continue
-            changed = -1
+            if same_frm and not node.sub_frm:  # the usual case, with less to work out
+                reach = sphere[here ^ here2] & frm & ~(to & to2)
+                for child in (node.zero, node.one):
+                    if child is not None and (child.stale or child.sub_to & reach):
+                        stack.append((child, to, frm, to2, frm2, here, here2))
+                continue
+            changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
             for child in (node.zero, node.one):
                 if child is None:
                     continue
                 if not child.stale:  # may be nothing to see there
                     sub_to, sub_frm = child.sub_to, child.sub_frm
-                    if same_frm and not sub_frm:  # the usual case, with less to work out
-                        flows = sub_to & frm & ~(to & to2)
-                    else:
-                        flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
-                    if not flows:
-                        continue
-                    if changed < 0:
-                        changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
+                    flows = (to | sub_to) & (frm | sub_frm) & ~here | (to2 | sub_to) & (frm2 | sub_frm) & ~here2
                     if not flows & sphere[changed]:
                         continue
                 stack.append((child, to, frm, to2, frm2, here, here2))
