@@ -280,9 +280,11 @@ class Registrations:
                 continue
             if same_frm and not node.sub_frm:  # the usual case, with less to work out
                 reach = sphere[here ^ here2] & frm & ~(to & to2)
-                for child in (node.zero, node.one):
-                    if child is not None and (child.stale or child.sub_to & reach):
-                        stack.append((child, to, frm, to2, frm2, here, here2))
+                stack += [
+                    (child, to, frm, to2, frm2, here, here2)
+                    for child in (node.zero, node.one)
+                    if child is not None and (child.stale or child.sub_to & reach)
+                ]
                 continue
             changed = (to ^ to2 | frm ^ frm2) & (to | to2 | node.sub_to) & (frm | frm2 | node.sub_frm)
             for child in (node.zero, node.one):
