@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
+import msgspec
 
 from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import run, schema_prefix, url_option
 from sievenet.cli.output import json_option, show_json
+from sievenet.cli.transport import publisher_options, publishing, sent_text
 
 if TYPE_CHECKING:
     from sievenet.client import Node
     from sievenet.content import Event, Schema
+    from sievenet.transport import Publishing, SenderStatistics
 
 __all__ = ["pub"]
 
@@ -47,6 +50,7 @@ _CHUNK = 256
 @click.option("--advertise", metavar="FILTER", help="What to advertise. Default: everything of the schema.")
 @click.option("--name", help="The name of this publisher in the fabric.")
 @click.option("--host", help="The host to attach to. Default: the least loaded.")
+@publisher_options
 @url_option
 @json_option
 def pub(
@@ -62,26 +66,34 @@ def pub(
     host: str | None,
     url: str | None,
     as_json: bool,
+    **transport: Any,
 ) -> None:
     """Publish events.
 
     Without EVENT and --file, events are read from stdin. Text has the schema's name in front; JSON lines and CSV need
-    --schema, and their fields are the attributes.
+    --schema, and their fields are the attributes. With --transport or one of --record, --digest, --log and
+    --rate-control, subscribers can have them in order, recovered when lost, and at a rate that their path carries.
 
     \b
     Examples:
       $ sievenet pub 'stock: symbol=IBM, price=421.5, volume=1200'  # needs a running fabric
       $ echo '{"symbol": "GE", "price": 7, "volume": 10}' | sievenet pub --schema stock  # needs a running fabric
       $ sievenet pub --schema stock --file quotes.csv --rate 100  # needs a running fabric
+      $ sievenet pub --schema stock --file quotes.csv --log 1000 --digest 200ms  # needs a running fabric
     """
     if not events and file is None:
         file = sys.stdin
-    counts = run(_pub(events, schema_name, file, form, rate, repeat, skip_bad, advertise, name, host, url))
+    options = publishing(transport)
+    counts, done = run(
+        _pub(events, schema_name, file, form, rate, repeat, skip_bad, advertise, name, host, url, options)
+    )
     if as_json:
-        show_json(counts)
+        show_json(counts if options is None else {**counts, "transport": msgspec.to_builtins(done)})
     else:
         bad = f", {counts['bad']} bad lines left out" if counts["bad"] else ""
         click.echo(f"{counts['published']} published{bad}", err=True)
+        for category, each in done.items():
+            click.echo(f"  {category}: {sent_text(each)}", err=True)
 
 
 async def _pub(
@@ -96,16 +108,20 @@ async def _pub(
     name: str | None,
     host: str | None,
     url: str | None,
-) -> dict[str, int]:
+    transport: Publishing | None,
+) -> tuple[dict[str, int], dict[str, SenderStatistics]]:
     from sievenet.client.connecting import connect
 
-    async with connect(url, name=name, host=host, timeout=10.0) as node:
+    async with connect(url, name=name, host=host, timeout=10.0, transport=transport) as node:
         source = _Source(node, schema_name, skip_bad, advertise)
         for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
             await source.publish(event, rate)
         if file is not None:
             await source.publish_file(file, form, rate)
-        return {"published": node.statistics().published, "bad": source.bad}
+        counts = {"published": node.statistics().published, "bad": source.bad}
+    # Only now: a node that closes may stay to answer.
+    done = {each: found for each in source.advertised if (found := node.published_with(each)) is not None}
+    return counts, done
 
 
 class _Source:
@@ -116,7 +132,7 @@ class _Source:
         self._schema_name = schema_name
         self._skip_bad = skip_bad
         self._advertise = advertise
-        self._advertised: set[str] = set()
+        self.advertised: set[str] = set()
         self._due: float | None = None
         self.bad = 0
 
@@ -139,8 +155,6 @@ class _Source:
 
     async def parsed(self, text: str, where: str) -> Event:
         """An event from text or from a JSON object."""
-        import msgspec
-
         from sievenet.content import parse_event
         from sievenet.errors import EventError
 
@@ -155,9 +169,9 @@ class _Source:
 
     async def publish(self, event: Event, rate: float | None) -> None:
         """Publish one event, in its time."""
-        if event.schema.name not in self._advertised:
+        if event.schema.name not in self.advertised:
             await self._node.advertise(self._advertise or event.schema)
-            self._advertised.add(event.schema.name)
+            self.advertised.add(event.schema.name)
         if rate is not None:
             loop = asyncio.get_running_loop()
             self._due = loop.time() if self._due is None else self._due + 1 / rate

@@ -8,12 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from sievenet.cli.fabric import duration, run, seconds_text, url_option
 from sievenet.cli.output import json_option
+from sievenet.cli.transport import received_text, subscriber_options
 
 if TYPE_CHECKING:
     from sievenet.client import Delivery, Feed, Node
+    from sievenet.transport import Gap
 
 __all__ = ["sub"]
 
@@ -33,6 +36,7 @@ __all__ = ["sub"]
     show_default=True,
     help="What happens to events when that many wait.",
 )
+@subscriber_options
 @url_option
 @json_option
 def sub(
@@ -46,18 +50,22 @@ def sub(
     when_full: Any,
     url: str | None,
     as_json: bool,
+    **transport: bool,
 ) -> None:
     """Subscribe and print events as they come.
 
     FILTER begins with the schema's name; the name alone means everything. Several filters are several subscriptions.
-    On exit, what was received goes to stderr: events, false positives, latency.
+    On exit, what was received goes to stderr: events, false positives, latency. With --order, --recover or
+    --rate-control also what the transport did for them, for publishers that use it (`sievenet pub --transport`): events
+    held back, lost, recovered, gone for good, and the rate. With --json that is the last line, and gaps are lines.
 
     \b
     Examples:
       $ sievenet sub 'stock: price > 420'  # needs a running fabric
       $ sievenet sub 'stock: symbol = "IBM"' stock -n 5 --json  # needs a running fabric
+      $ sievenet sub stock --order --recover --rate-control --for 10s  # needs a running fabric
     """
-    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, url, as_json))
+    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, url, as_json, transport))
 
 
 async def _sub(
@@ -71,15 +79,21 @@ async def _sub(
     when_full: Any,
     url: str | None,
     as_json: bool,
+    transport: dict[str, bool],
 ) -> None:
     from sievenet.client.connecting import connect
+
+    def gone(gap: Gap) -> None:
+        said = {"gap": {"publisher": f"{gap.publisher:016x}", "from": gap.first, "to": gap.last}}
+        click.echo(msgspec.json.encode(said).decode() if as_json else str(gap), err=not as_json)
 
     async with connect(url, name=name, host=host, timeout=10.0) as node:
         if schema_name is not None:
             from sievenet.workload.samples import load_schema
 
             await node.schema(load_schema(schema_name))
-        feeds = [await node.subscribe(each, queue=queue, when_full=when_full) for each in filters]
+        options: dict[str, Any] = {**transport, "on_gap": gone} if any(transport.values()) else {}
+        feeds = [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
         for feed in feeds:
             click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
         left = [count]
@@ -93,7 +107,7 @@ async def _sub(
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
-            _sum_up(node, feeds)
+            _sum_up(node, feeds, as_json)
 
 
 async def _print(feed: Feed, left: list[int | None], as_json: bool) -> None:
@@ -113,8 +127,7 @@ async def _print(feed: Feed, left: list[int | None], as_json: bool) -> None:
 
 
 def _json(feed: Feed, delivery: Delivery) -> str:
-    import msgspec
-
+    marks = {name: True for name in ("recovered", "late") if getattr(delivery, name)}
     return msgspec.json.encode(
         {
             "schema": delivery.event.schema.name,
@@ -124,11 +137,12 @@ def _json(feed: Feed, delivery: Delivery) -> str:
             "publisher": f"{delivery.publisher:016x}",
             "sequence": delivery.sequence,
             "latency": round(delivery.latency, 6),
+            **marks,
         }
     ).decode()
 
 
-def _sum_up(node: Node, feeds: list[Feed]) -> None:
+def _sum_up(node: Node, feeds: list[Feed], as_json: bool) -> None:
     received = node.statistics().received
     for feed in feeds:
         seen = feed.statistics()
@@ -138,5 +152,9 @@ def _sum_up(node: Node, feeds: list[Feed]) -> None:
             f"latency p50 {seconds_text(seen.latency_p50)}, p99 {seconds_text(seen.latency_p99)}",
             err=True,
         )
+        if seen.transport is not None:
+            click.echo(f"  {received_text(seen.transport)}", err=True)
+            if as_json:
+                click.echo(msgspec.json.encode({"subscription": str(feed), "transport": seen.transport}).decode())
     if received.duplicates or received.malformed:
         click.echo(f"{received.duplicates} duplicates, {received.malformed} malformed", err=True)

@@ -138,7 +138,6 @@ class Transport:
     async def close(self) -> None:
         """Publishers stay as long as they were asked to; then everything ends."""
         await asyncio.gather(*(source.close() for source in self.sources.values()), return_exceptions=True)
-        self.sources.clear()
         for task in self._chores:
             task.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)

@@ -1,0 +1,166 @@
+"""`sievenet sub` and `sievenet pub` with a transport, over links that lose and reorder; the examples of their help."""
+
+import json
+import shlex
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+import sievenet.sync
+from sievenet.cli import main
+from sievenet.cli.transport import publishing, received_text, sent_text
+from sievenet.transport import Publishing, Recover
+from sievenet.transport.statistics import ReceiverStatistics, SenderStatistics
+from sievenet.workload.samples import load_schema
+from tests.fabric.harness import fabric_in_thread
+from tests.test_docs import help_examples
+
+STOCK = load_schema("stock")
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    links = {"links__loss": 0.03, "links__delay": 0.001, "links__reorder": 0.05, "seed": 9}
+    with fabric_in_thread(topology="testbed", **links) as running:
+        yield running
+
+
+@pytest.fixture
+def call(daemon, monkeypatch):
+    monkeypatch.setenv("SIEVENET_URL", daemon.url)
+
+    def call(*arguments, code=0, input=None):
+        result = CliRunner().invoke(main, arguments, prog_name="sievenet", input=input)
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+def lines(count):
+    return "".join(f'{{"symbol": "GE", "price": {i % 400}, "volume": {i}}}\n' for i in range(count))
+
+
+def test_pub_with_a_transport_serves_those_who_recover(call, daemon):
+    with sievenet.sync.connect(daemon.url, host="h8") as node:
+        node.schema(STOCK)
+        feed = node.subscribe(STOCK, order=True, recover=Recover(distance=0.01))
+        out = call(
+            "pub", "--schema", "stock", "--log", "500", "--digest", "50ms", "--linger", "1.5s", "--host", "h1",
+            "--json", input=lines(300),
+        )  # fmt: skip
+        assert [feed.get(10)["volume"] for _ in range(300)] == list(range(300))
+        said = json.loads(out.stdout)
+        assert (said["published"], said["bad"]) == (300, 0)
+        assert said["transport"]["stock"]["published"] == 300
+        assert said["transport"]["stock"]["repairs"] > 0
+        assert feed.statistics().transport.recovered > 0
+
+
+def test_sub_shows_what_the_transport_did(call, daemon):
+    with sievenet.sync.connect(daemon.url, host="h1") as source:
+        source.schema(STOCK)
+        source.advertise(STOCK, transport=Publishing(record=8, digest=0.03, log=2000))
+        ended = threading.Event()
+
+        def publish():
+            volume = 0
+            while not ended.is_set():
+                source.publish(STOCK.event(symbol="IBM", price=5.0, volume=volume))
+                volume += 1
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            asked = ("sub", "stock", "--order", "--recover", "--rate-control", "--host", "h8")
+            people = call(*asked, "-n", "200")
+            programs = call(*asked, "-n", "200", "--json")
+        finally:
+            ended.set()
+            thread.join()
+    assert people.stdout.count('symbol="IBM"') == 200
+    summary = people.stderr.splitlines()[-1]
+    assert "held (" in summary
+    assert "recovered" in summary
+    assert "rate" in summary
+    told = [json.loads(line) for line in programs.stdout.splitlines()]
+    events = [each for each in told if "event" in each]
+    volumes = [each["event"]["volume"] for each in events]
+    assert volumes == list(range(volumes[0], volumes[0] + 200))
+    done = told[-1]["transport"]
+    assert done["delivered"] >= 200
+    assert done["recovered"] >= sum(each.get("recovered", False) for each in events)
+    assert {"held", "lost", "recovered", "gaps", "rate", "allowed"} <= done.keys()
+
+
+def test_gaps_are_lines(call, daemon):
+    with sievenet.sync.connect(daemon.url, host="h1") as source:
+        source.schema(STOCK)
+        source.advertise(STOCK, transport=Publishing(record=8))
+        ended = threading.Event()
+
+        def publish():
+            while not ended.is_set():
+                source.publish(STOCK.event(symbol="IBM", price=5.0, volume=1))
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            out = call("sub", "stock", "--order", "--host", "h8", "-n", "400", "--json")
+        finally:
+            ended.set()
+            thread.join()
+    gaps = [json.loads(line)["gap"] for line in out.stdout.splitlines() if line.startswith('{"gap"')]
+    assert gaps
+    assert all(gap["from"] <= gap["to"] for gap in gaps)
+
+
+@pytest.mark.parametrize("name", ["sub", "pub"])
+def test_examples_of_the_help_run(call, daemon, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quotes.csv").write_text("symbol,price,volume\nGE,7,1\nIBM,421,2\n")
+    with sievenet.sync.connect(daemon.url) as source:
+        source.schema(STOCK)
+        source.advertise(STOCK)
+        ended = threading.Event()
+
+        def publish():
+            while not ended.is_set():
+                source.publish(STOCK.event(symbol="IBM", price=421.5, volume=1))
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            examples = help_examples(main.get_command(None, name))
+            assert len(examples) >= 3
+            for example in examples:
+                piped, _, after = example.text.partition("|") if "|" in example.text else ("", "", example.text)
+                words = shlex.split(after, comments=True)[1:]
+                if "--for" in words:
+                    words[words.index("--for") + 1] = "300ms"
+                if name == "sub" and not {"-n", "--for"} & set(words):
+                    words += ["-n", "2"]
+                call(*words, input=shlex.split(piped)[1] if piped else None)
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_options_become_settings():
+    nothing = dict.fromkeys(("record", "digest", "log", "rate_control", "when_full", "linger"))
+    assert publishing({"transport": False, **nothing}) is None
+    assert publishing({"transport": True, **nothing}) == Publishing()
+    chosen = publishing({"transport": False, **nothing, "log": 10, "digest": 0.5, "rate_control": True})
+    assert chosen == Publishing(log=10, digest=0.5, rate_control=True, linger=1.5)
+
+
+def test_texts():
+    done = ReceiverStatistics(9, 4, 0.02, 0, 1, 3, 2, 1, 120.0, 4000.0, 1, {})
+    assert received_text(done) == (
+        "4 held (5.0 ms each), 3 lost, 2 recovered, 1 gone for good, 1 late, rate 120/s of 4,000/s"
+    )
+    free = ReceiverStatistics(9, 0, 0.0, 0, 0, 0, 0, 0, 120.0, float("inf"), 1, {})
+    assert received_text(free) == "0 held, 0 lost, 0 recovered, 0 gone for good, rate 120/s of any rate"
+    sent = SenderStatistics(10, 0, 1, 5.0, 2, 3, 4, 5, 6, {})
+    assert sent_text(sent) == "5 repairs, 4 digests, 2 limited flows, 3 feedback messages, 1 refused"
