@@ -45,6 +45,13 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
     help="Let willing clients help with the table: rto,batch=10,wait=0.05,vector=100,copies=3,timeout=1,check=true,"
     "audit=0.01,mode=auto,secret=TEXT or ff,size=256.",
 )
+@click.option(
+    "--gateway",
+    "fabrics",
+    metavar="URL",
+    multiple=True,
+    help="Join this fabric (sievenet://HOST:PORT): each side gets what it wants of the other; may be repeated.",
+)
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate (PEM): speak TLS.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
 @click.option("--tls-ca", type=click.Path(exists=True, dir_okay=False), help="Whom to trust (PEM).")
@@ -64,6 +71,7 @@ def router(
     lease: float,
     schemas: tuple[str, ...],
     offload: str | None,
+    fabrics: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
     tls_ca: str | None,
@@ -83,6 +91,7 @@ def router(
       $ sievenet router --listen 127.0.0.1:0 --schema stock --for 300ms
       $ sievenet router --name b --listen :7501 --neighbours 127.0.0.1:7500  # needs Ctrl-C to end
       $ sievenet router --listen 127.0.0.1:0 --offload rto,batch=5,copies=3,check=true --for 300ms
+      $ sievenet router --gateway sievenet://127.0.0.1:7400 --neighbours router.example:7500  # needs a running fabric
       $ sievenet router --explain 'stock: price > 420'  # needs a running router
       $ sievenet router --status --url sievenet+router://127.0.0.1:7501  # needs a running router
     """
@@ -98,7 +107,7 @@ def router(
     settings = Settings(scheme, advertisements, bound, lease, width=width)  # type: ignore[arg-type]
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
     server = partial(_make, name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), offloading)
-    run(_serve(server, schemas, seconds))
+    run(_serve(server, schemas, fabrics, seconds))
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -138,7 +147,11 @@ def _make(
     )
 
 
-async def _serve(make: Callable[[], RouterServer], schemas: tuple[str, ...], seconds: float | None) -> None:
+async def _serve(
+    make: Callable[[], RouterServer], schemas: tuple[str, ...], fabrics: tuple[str, ...], seconds: float | None
+) -> None:
+    import sievenet
+    from sievenet.client.gateway import Gateway
     from sievenet.workload.samples import load_schema
 
     stop = asyncio.Event()
@@ -149,7 +162,10 @@ async def _serve(make: Callable[[], RouterServer], schemas: tuple[str, ...], sec
     server = make()
     for each in schemas:
         server.router.register(load_schema(each))
-    async with server:
+    async with server, contextlib.AsyncExitStack() as stack:
+        for fabric in fabrics:
+            node = await stack.enter_async_context(sievenet.connect(fabric))
+            await stack.enter_async_context(Gateway(node, server))
         click.echo(f"router {server.router.name} ({server.router.settings.scheme}) is up: {server.url}")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)

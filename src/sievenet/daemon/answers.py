@@ -18,6 +18,7 @@ from sievenet.content.explain import explain
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.census import Census
+from sievenet.daemon.interests import Interests
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.dataplane.plane import Attached, SwitchCounters
@@ -49,6 +50,7 @@ class Answers:
     ) -> None:
         self._control = control
         self._census = Census(control)
+        self._interests = Interests(control)
         self._plane = plane
         self._reports = reports
         self._topology = topology
@@ -68,7 +70,10 @@ class Answers:
                 return await self.trace(of)
             case "check":
                 return await self.check()
-        raise InvalidInput(expected="status, topology, flows, trace or check", got=about, where="question")
+            case "interests":
+                return await self._interests.answer(of)
+        known = "status, topology, flows, trace, check or interests"
+        raise InvalidInput(expected=known, got=about, where="question")
 
     # -- status ---------------------------------------------------------------------------
 

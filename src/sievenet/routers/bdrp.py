@@ -136,7 +136,8 @@ class BdrpRouting(TreeRouting):
 
     def elsewhere(self, category: int) -> list[Filter]:
         """Only bits are known of what others want: it may be anything."""
-        return [Filter(self.context.catalogue.schemas[category])] if self._trees.get(category) else []
+        tree = self._trees.get(category)
+        return [] if tree is None or tree.empty else [Filter(self.context.catalogue.schemas[category])]
 
     def size(self) -> int:
         """Interests known."""

@@ -130,7 +130,7 @@ class RouterServer:
         self._watchers.append(changed)
 
     def do(self, outputs: Sequence[Output]) -> None:
-        """Carry out what a stimulus of such a client led to."""
+        """Carry out what a stimulus (of such a client, too) led to."""
         self._do(outputs)
 
     def _start(self, work: Any) -> None:
@@ -279,14 +279,14 @@ class RouterServer:
             else:
                 self._do(self.router.receive(peer.name, message, time.monotonic()))
                 if not isinstance(message, Carried):
-                    self._changed()
+                    self.changed()
             return
         if isinstance(message, Computed):
             self._do(self.router.computed(peer.name, message, time.monotonic()))
             return
         try:
             self._request(peer, message)
-            self._changed()
+            self.changed()
         except SievenetError as error:
             self._write(peer, failure(message.request, error))
 
@@ -350,7 +350,8 @@ class RouterServer:
     def _settled(self, request: tuple[Peer, int]) -> None:
         self._write(request[0], p.Done(request[1]))
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """What somebody wants may have changed: tell the clients in this process."""
         for watcher in self._watchers:
             watcher()
 

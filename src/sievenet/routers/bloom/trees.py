@@ -78,6 +78,11 @@ class _Trie:
             node, key = trail.pop()
             del node.children[key]
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in it."""
+        return not self._root.children and not self._root.interfaces
+
     def nodes(self) -> int:
         """How many nodes there are, the root not counted."""
         count, waiting = -1, [self._root]
