@@ -104,7 +104,7 @@ def _combined(bench: Bench, report: Report) -> None:
     with bench.step("combinations"):
         factor = selective(2, (0.01, 0.025), seed=1)
         setting = hotspots(bench, spread=0.05, selectivity=factor, seed=1)
-        found = setting.search(("EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "SI+ASI", "GB"), bench.size(100.0, 3.0))
+        found = setting.search(("EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "SI+ASI", "GB"), bench.size(200.0, 3.0))
     names = (
         "RI",
         "EVS",

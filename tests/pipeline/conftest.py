@@ -1,5 +1,7 @@
 """One Spark session for all tests of the pipeline: small, quick to start, stopped at the end."""
 
+import os
+
 import pyarrow as pa
 import pytest
 
@@ -12,11 +14,14 @@ QUICK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "300",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
 
 @pytest.fixture(scope="session")
 def spark():
+    # One session does not pay for an archive.
+    os.environ.setdefault("SIEVENET_SPARK_ARCHIVE", "off")
     with spark_session("local[2]", settings=QUICK) as session:
         yield session
 

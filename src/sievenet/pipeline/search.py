@@ -9,9 +9,10 @@
     + SI+ASI             both
     + GB                 greedy bits in the best of all, with and without split points (see `bits`)
 
-Every candidate is judged by its true false-positive rate on a sample (`judging`).  Stages run from cheap to dear, each
-starts from the best of those before, and when time is up the best so far is the answer.  Nothing is random but the
-sample and the seeds of the clusters.
+Every candidate is judged by its true false-positive rate on a sample (`judging`).  What was the best most often comes
+first (greedy bits in rectangles around clusters by all attributes), so that little time is enough for a good plan; then
+stages run from cheap to dear, each from the best of those before.  When time is up the best so far is the answer.
+Nothing is random but the sample and the seeds of the clusters.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from sievenet.pipeline.profile import Profile
 __all__ = ["METHODS", "Found", "Search", "Tried", "search"]
 
 METHODS: Final = ("RI", "EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "SI+ASI", "GB")
-#: Numbers of rectangles that are tried.
-RECTANGLES: Final = (2, 4, 8, 16, 32, 64)
+#: Numbers of rectangles that are tried, the most promising first.
+RECTANGLES: Final = (16, 8, 32, 4, 64, 2)
 #: Subsets of more dimensions than this are not all tried.
 _MAX_BRS: Final = 8
 #: Rectangles around clusters by all attributes, for greedy bits.
@@ -120,7 +121,7 @@ class Search:
         """Search."""
         self._start = self.clock()
         complete = True
-        for stage in (self._regular, self._ranked, self._greedy, self._indexed, self._greedy_bits, self._every_subset):
+        for stage in self._stages:
             for _ in stage():
                 if self.clock() - self._start > self.seconds:
                     complete = False
@@ -133,6 +134,11 @@ class Search:
                 break
         best = min(self.tried, key=lambda t: (t.fpr, len(t.dimensions), t.rectangles))
         return Found(best, tuple(self.tried), self._why(best), self.clock() - self._start, complete)
+
+    @property
+    def _stages(self) -> tuple[Callable[[], Iterator[None]], ...]:
+        early = (self._regular, self._promising, self._ranked, self._greedy)
+        return (*early, self._indexed, self._greedy_bits, self._every_subset)
 
     # -- stages: each yields after a round of judging, so that time can end between rounds --------
 
@@ -172,38 +178,51 @@ class Search:
     def _indexed(self) -> Iterator[None]:
         """Rectangles and split points on the best sets of dimensions."""
         sets = self._best_sets(4)
-        if "ASI" in self.methods:
-            self._judged([(f"{name}+ASI", self._adaptive(dims), 1) for name, dims in sets])
-            yield
         if "SI" in self.methods:
             for count in RECTANGLES:
                 if count.bit_length() - 1 < self.bits:
                     self._judged([self._selective(name, dims, count) for name, dims in sets])
                     yield
+                if count == RECTANGLES[0] and "ASI" in self.methods:
+                    self._judged([(f"{name}+ASI", self._adaptive(dims), 1) for name, dims in sets])
+                    yield
+        elif "ASI" in self.methods:
+            self._judged([(f"{name}+ASI", self._adaptive(dims), 1) for name, dims in sets])
+            yield
         if "SI+ASI" in self.methods:
             best = sorted((t for t in self.tried if t.name.endswith("+SI")), key=lambda t: t.fpr)[:3]
             self._judged([(t.name + "+ASI", self._both(t), t.rectangles) for t in best])
             yield
+
+    def _promising(self) -> Iterator[None]:
+        """What was the best most often: clusters by all attributes, each rectangle with dimensions of its own."""
+        if "GB" in self.methods:
+            name, plan, count = ("RI", self.tried[0].plan, 1)
+            if "SI" in self.methods:
+                name, plan, count = self._selective("RI", self._names, _ALL)
+            (base,) = self._judged([(name, plan, count)])
+            yield
+            yield from self._given_bits(base)
 
     def _greedy_bits(self) -> Iterator[None]:
         if "GB" not in self.methods:
             return
         different: dict[int, Tried] = {}
         for each in sorted(self.tried, key=lambda t: t.fpr):
-            different.setdefault(each.rectangles, each)
-        bases = list(different.values())[:2]
-        if "SI" in self.methods:
-            # Clusters by all attributes: here each rectangle has dimensions of its own.
-            bases[:0] = self._judged([self._selective("RI", self._names, _ALL)])
-        for each in bases:
-            base = "GB+SI" if each.rectangles > 1 else "GB+RI"
-            judge = self.judge
-            self._judged([(base, greedy_bits(each.plan, judge.batch, judge.interests), each.rectangles)])
-            yield
-            splits = self._splits([{b.attribute: (b.lo, b.hi) for b in r.bounds} for r in each.plan.regions])
-            plan = greedy_bits(each.plan, judge.batch, judge.interests, splits)
-            self._judged([(f"{base}+ASI", plan, each.rectangles)])
-            yield
+            if not each.name.startswith("GB"):
+                different.setdefault(each.rectangles, each)
+        for each in list(different.values())[:2]:
+            yield from self._given_bits(each)
+
+    def _given_bits(self, base: Tried) -> Iterator[None]:
+        """Bits given anew, on even axes and on split ones."""
+        judge, name = self.judge, "GB+SI" if base.rectangles > 1 else "GB+RI"
+        self._judged([(name, greedy_bits(base.plan, judge.batch, judge.interests), base.rectangles)])
+        yield
+        splits = self._splits([{b.attribute: (b.lo, b.hi) for b in r.bounds} for r in base.plan.regions])
+        plan = greedy_bits(base.plan, judge.batch, judge.interests, splits)
+        self._judged([(f"{name}+ASI", plan, base.rectangles)])
+        yield
 
     # -- plans ----------------------------------------------------------------------------------
 
