@@ -1,10 +1,10 @@
 # Everything a newcomer needs: `make run` and `make test` do all their own set-up, inside .venv, once.
 #
 # Two words to add when a part comes to need more:
-#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, openflow, nats, dashboard)
+#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline)
 #   SYSTEM  rows of scripts/system-packages that the tests need (java, openvswitch)
 
-EXTRAS := dev pipeline openflow
+EXTRAS := dev pipeline
 SYSTEM := java openvswitch
 
 VENV   := .venv

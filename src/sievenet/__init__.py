@@ -4,7 +4,7 @@ Interests become flow entries in switches and an event's content becomes the des
 plain packet match is a content match. The packages below this one, each importing only from those before it:
 
     errors → content → index → matcher → workload → network → dataplane → control → config → transport → routers
-           → cache → client / daemon → sync → pipeline → dashboard → testing → cli
+           → client / daemon → sync → pipeline → testing → cli
 
 Importing `sievenet` itself imports none of them: a name is looked up in its package when it is first asked for, so
 that the command line starts quickly and the core never pulls in Spark, a web server or a compiler.

@@ -1,7 +1,7 @@
 """The daemon: a fabric in one process, with ports for clients.
 
 `daemon` puts it together: the embedded data plane, the control plane on its journal, and the door (`server`, one `peer`
-per connection, `service` for what they ask). `Daemon` is loaded when asked for. May import everything up to `cache`;
+per connection, `service` for what they ask). `Daemon` is loaded when asked for. May import everything up to `routers`;
 does not know the client library.
 """
 
