@@ -150,7 +150,7 @@ def _make(
 async def _serve(
     make: Callable[[], RouterServer], schemas: tuple[str, ...], fabrics: tuple[str, ...], seconds: float | None
 ) -> None:
-    import sievenet
+    from sievenet.client import connect
     from sievenet.client.gateway import Gateway
     from sievenet.workload.samples import load_schema
 
@@ -164,7 +164,7 @@ async def _serve(
         server.router.register(load_schema(each))
     async with server, contextlib.AsyncExitStack() as stack:
         for fabric in fabrics:
-            node = await stack.enter_async_context(sievenet.connect(fabric))
+            node = await stack.enter_async_context(connect(fabric))
             await stack.enter_async_context(Gateway(node, server))
         click.echo(f"router {server.router.name} ({server.router.settings.scheme}) is up: {server.url}")
         with contextlib.suppress(TimeoutError):
