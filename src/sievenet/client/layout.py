@@ -80,8 +80,8 @@ class Layout:
                 good &= (found >= attribute.lo) & (found <= attribute.hi)
             elif attribute.type != "bool":
                 good &= rows[f"a{i}"] <= _span(attribute)
-        if self._bools:
-            good &= rows["bools"] < np.uint64(1 << len(self._bools)) if len(self._bools) < 64 else good
+        if 0 < len(self._bools) < 64:
+            good &= rows["bools"] < 1 << len(self._bools)
         if not good.all():
             rows = rows[good]
         columns = tuple(self._column(rows, i, attribute) for i, attribute in enumerate(self._schema.attributes))
@@ -104,8 +104,6 @@ class Layout:
 def layout_of(schema: Schema) -> Layout | None:
     """The layout of a schema's events; None if they are not all equally long."""
     if any(a.type == "str" and a.values is None for a in schema.attributes):
-        return None
-    if sum(a.type == "bool" for a in schema.attributes) > 64:
         return None
     return Layout(schema)
 
