@@ -38,6 +38,9 @@ _HERE = "sievenet.cli.pipeline"
         "profile": Entry(f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."),
         "plan": Entry(f"{_HERE}:plan", "Search for the best index plan for a workload."),
         "evaluate": Entry(f"{_HERE}:evaluate", "Count what a plan delivers, and what of it is wanted."),
+        "snapshot": Entry(
+            "sievenet.cli.pipeline_snapshot:snapshot", "Put registrations, network and flow tables of a fabric into it."
+        ),
         "traffic": Entry(
             "sievenet.cli.pipeline_traffic:traffic", "Count packets per part of the event space, per link and per host."
         ),

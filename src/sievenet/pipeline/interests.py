@@ -23,7 +23,7 @@ from sievenet.errors import InvalidInput, SievenetError
 if TYPE_CHECKING:
     from sievenet.control.state import State
 
-__all__ = ["Wanted", "load_wanted", "read_journal", "save_wanted", "wanted_of"]
+__all__ = ["Wanted", "interests_table", "load_wanted", "read_journal", "save_wanted", "wanted_of"]
 
 #: A journal, by the first bytes of SQLite files.
 _SQLITE: Final = b"SQLite format 3\0"
@@ -91,8 +91,8 @@ def _from_parquet(file: Path, schema: Schema) -> Wanted:
     return Wanted(schema, wanted, tuple(r["client"] for r in rows), tuple(r["host"] for r in rows))
 
 
-def save_wanted(wanted: Wanted, path: str | Path, kind: str = "subscription") -> None:
-    """Write the table `interests`, all at once."""
+def interests_table(wanted: Wanted, kind: str = "subscription") -> pa.Table:
+    """The table `interests`."""
     columns: list[Iterable[object]] = [
         range(len(wanted)),
         [kind] * len(wanted),
@@ -100,10 +100,14 @@ def save_wanted(wanted: Wanted, path: str | Path, kind: str = "subscription") ->
         wanted.hosts,
         [encode_subscription(s) for s in wanted.subscriptions],
     ]
-    table = pa.table([pa.array(list(c), f.type) for c, f in zip(columns, _FIELDS, strict=True)], schema=_FIELDS)
+    return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, _FIELDS, strict=True)], schema=_FIELDS)
+
+
+def save_wanted(wanted: Wanted, path: str | Path, kind: str = "subscription") -> None:
+    """Write the table `interests`, all at once."""
     target = Path(path)
     staged = target.with_name(f".{target.name}.part")
-    pq.write_table(table, staged)
+    pq.write_table(interests_table(wanted, kind), staged)
     staged.replace(target)
 
 
