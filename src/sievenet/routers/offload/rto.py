@@ -88,6 +88,8 @@ class Offloader:
         #: Filters that had to wait, and those of them that wait no more.
         self._submitted = self._done = 0
         self._audit = 0.0
+        #: Filters to come that are searched for without asking whether it pays; nothing waits meanwhile.
+        self._plainly = 0
         self.counts = Counts()
 
     # -- clients --------------------------------------------------------------------------
@@ -110,6 +112,10 @@ class Offloader:
 
     def submit(self, wanted: Filter, interface: Hashable, now: float) -> list[Ask]:
         """An interface subscribes with a filter."""
+        if self._plainly:
+            self._plainly -= 1
+            self._search(wanted, interface)
+            return []
         if self.table.number(wanted) is not None:
             # The same filter is there: no search in any case.
             self.table.insert(wanted, interface)
@@ -208,10 +214,8 @@ class Offloader:
         self.counts.searched += 1
 
     def _search_at_once(self, wanted: Filter, interface: Hashable) -> None:
-        """No batch, no waiting; now and then a look at what it costs, since the table grows."""
-        if self.counts.searched % _LOOK:
-            self._search(wanted, interface)
-            return
+        """No batch, no waiting, no question for the next ones; but a look at what it costs, since the table grows."""
+        self._plainly = _LOOK - 1
         begin = self._cpu()
         self._search(wanted, interface)
         self.chooser.cost("plain", self._cpu() - begin, 1, of=_LOOK)

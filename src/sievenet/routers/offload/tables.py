@@ -132,8 +132,8 @@ class PosetTable:
 class ForestTable:
     """Over a poset-derived forest."""
 
-    def __init__(self, *, eliminate: bool = False, balanced: bool = False) -> None:
-        self.forest = Forest(eliminate="path" if eliminate else "none", balanced=balanced)
+    def __init__(self, *, eliminate: bool = False, balanced: bool = False, index: bool = True) -> None:
+        self.forest = Forest(eliminate="path" if eliminate else "none", balanced=balanced, index=index)
 
     def __len__(self) -> int:
         return len(self.forest)
