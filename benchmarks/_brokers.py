@@ -1,6 +1,6 @@
-"""Small blocking clients for the router benchmark: of a content router, of NATS, of MQTT; and a publishing process.
+"""Small blocking clients for the router benchmark: of a content router, NATS, MQTT, ActiveMQ; and a publishing process.
 
-    python -m benchmarks._brokers router|nats|mqtt HOST PORT COUNT BATCH RATE SEED
+    python -m benchmarks._brokers router|nats|mqtt|activemq HOST PORT COUNT BATCH RATE SUBSCRIPTIONS
 
 Each speaks its protocol directly, so that what is measured is the broker and not a client library.
 """
@@ -166,7 +166,68 @@ class MqttClient:
         return count, [struct.unpack_from("<q", data, 7)[0]] if count else []
 
 
-CLIENTS: dict[str, Callable[[str, int], Broker]] = {"router": RouterClient, "nats": NatsClient, "mqtt": MqttClient}
+class ActiveMqClient:
+    """A client of ActiveMQ over STOMP, with a JMS selector for each subscription.
+
+    Headers are text, and Debian's ActiveMQ refuses selectors that compare numbers, so the publisher has to say which
+    filter wants an event: equality is all that the broker has to find out, for one of them at most.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = _connected(host, port)
+        self._buffer = b""
+        #: Where the filters begin, for publishing.
+        self.starts: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(0, np.int64)
+        self._socket.sendall(b"CONNECT\nhost:localhost\n\n\0")
+        self._frames(1)
+
+    def _frames(self, least: int) -> list[bytes]:
+        found: list[bytes] = []
+        while len(found) < least:
+            data = self._socket.recv(1 << 20)
+            if not data:
+                raise ConnectionError("ActiveMQ closed the connection")
+            *whole, self._buffer = (self._buffer + data).split(b"\0")
+            found += [frame.lstrip(b"\n") for frame in whole]
+        for frame in found:
+            if frame.startswith(b"ERROR"):
+                raise ConnectionError(frame.decode(errors="replace")[:300])
+        return found
+
+    def subscribe(self, filters: Iterable[Filter]) -> None:
+        """One selector for each filter; returns when the broker has them all."""
+        every = list(filters)
+        for start in range(0, len(every), 500):
+            frames = [
+                f"SUBSCRIBE\nid:{i}\ndestination:/topic/load\nack:auto\nactivemq.prefetchSize:32000\n"
+                f"selector:piece = '{i}'\n\n\0"
+                for i in range(start, min(start + 500, len(every)))
+            ]
+            self._socket.sendall("".join(frames).encode() + b"SEND\ndestination:/topic/none\nreceipt:done\n\n\0")
+            while not any(frame.startswith(b"RECEIPT") for frame in self._frames(1)):
+                continue
+
+    def publish(self, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]], columns: EventBatch) -> None:
+        """Publish one message per event."""
+        x = columns.columns[0]
+        assert isinstance(x, np.ndarray)
+        pieces = np.where(wanted, np.searchsorted(self.starts, x, side="right") - 1, -1).tolist()
+        body = str(time.time_ns()).ljust(SIZE, ".")
+        frames = [f"SEND\ndestination:/topic/load\npiece:{piece}\n\n{body}\0" for piece in pieces]
+        self._socket.sendall("".join(frames).encode())
+
+    def receive(self) -> tuple[int, list[int]]:
+        """Messages that came."""
+        bodies = [f.partition(b"\n\n")[2] for f in self._frames(1) if f.startswith(b"MESSAGE")]
+        return len(bodies), [int(bodies[0].rstrip(b"."))] if bodies else []
+
+
+CLIENTS: dict[str, Callable[[str, int], Broker]] = {
+    "router": RouterClient,
+    "nats": NatsClient,
+    "mqtt": MqttClient,
+    "activemq": ActiveMqClient,
+}
 
 
 def _connected(host: str, port: int) -> socket.socket:
@@ -205,7 +266,10 @@ def main(arguments: list[str]) -> None:
     kind, host, port, count, batch, rate, subscriptions = arguments
     client: Broker = CLIENTS[kind](host, int(port))
     every = events(int(count), 1)
-    wanted = wanted_by(*starts_of(int(subscriptions)), every)
+    starts, width = starts_of(int(subscriptions))
+    wanted = wanted_by(starts, width, every)
+    if isinstance(client, ActiveMqClient):
+        client.starts = np.sort(starts)
     step = int(batch)
     begin = time.perf_counter()
     for start in range(0, len(every), step):

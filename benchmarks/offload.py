@@ -273,7 +273,7 @@ def fixed_set(setting: Setting) -> tuple[float, float]:
 def choosing(
     setting: Setting, settings: RtoSettings, clients: int, repeats: int
 ) -> tuple[list[float], list[float], int]:
-    """Processor seconds per filter, of plain inserts and with a way chosen by measuring, in turns; filters offloaded."""
+    """Seconds per filter, of plain inserts and with a way chosen by measuring, in turns; how many were offloaded."""
     schema = SCHEMAS[setting.dimensions]
     plain: list[float] = []
     auto: list[float] = []
