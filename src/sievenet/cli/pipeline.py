@@ -25,6 +25,7 @@ from sievenet.cli.table import Entry
 
 if TYPE_CHECKING:
     from sievenet.content import Schema
+    from sievenet.pipeline.store import Store
 
 __all__ = ["evaluate", "ingest", "pipeline", "plan", "profile", "report"]
 
@@ -60,7 +61,10 @@ def pipeline() -> None:
 @click.command()
 @click.argument("store")
 @click.argument("inputs", nargs=-1, required=True)
-@click.option("--schema", "schema_name", required=True, metavar="NAME|FILE", help="A built-in schema or a JSON file.")
+@click.option(
+    "--schema", "schema_name", metavar="NAME|FILE", help="A built-in schema or a JSON file. Default: from the files."
+)
+@click.option("--category", metavar="NAME", help="What a schema from the files is called. Default: as the first file.")
 @click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet", "tap"]), help="Default: by file name.")
 @click.option("--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …")
 @click.option("--by", type=click.Choice(["hour", "day", "month", "year"]), default="hour", show_default=True)
@@ -70,7 +74,8 @@ def pipeline() -> None:
 def ingest(
     store: str,
     inputs: tuple[str, ...],
-    schema_name: str,
+    schema_name: str | None,
+    category: str | None,
     kind: str | None,
     time_column: str | None,
     by: str,
@@ -81,11 +86,13 @@ def ingest(
     """Read traces into a store: checked events, and a quarantine for the rest.
 
     INPUTS are files, folders or wildcards of CSV, JSON lines, Parquet or tap segments. What an earlier run has read is
-    not read again. Bad rows go to a quarantine with their reasons; a file that cannot be read is set aside.
+    not read again. Bad rows go to a quarantine with their reasons; a file that cannot be read is set aside. Without a
+    schema, the store's own or one made from the files is used.
 
     \b
     Examples:
-      $ sievenet pipeline ingest store quotes/*.csv --schema stock  # needs Spark
+      $ sievenet pipeline ingest store trades/*.csv --schema stock  # needs Spark
+      $ sievenet pipeline ingest store quotes.csv --category quote --by year  # needs Spark
       $ sievenet pipeline ingest store /var/tap --schema stock.json --report report  # needs Spark
     """
     import msgspec
@@ -94,8 +101,9 @@ def ingest(
     from sievenet.pipeline.reporting import Report
     from sievenet.workload.samples import load_schema
 
-    schema = load_schema(schema_name)
+    given = load_schema(schema_name) if schema_name else None
     with opened(store, master) as where:
+        schema = given or _schema_of(where, category, inputs, kind, time_column)
         done = run(where, schema, inputs, kind=kind, time=time_column, by=by, say=say)
     report = Report(f"Ingest of {schema.name}")
     report.figures = msgspec.to_builtins(done)
@@ -106,6 +114,23 @@ def ingest(
     lines += [f"  {count}  {reason}" for reason, count in done.reasons.items()]
     lines += [f"  set aside: {bad.path}: {bad.reason}" for bad in done.bad_files]
     finish(report, folder, as_json, "\n".join(lines))
+
+
+def _schema_of(
+    store: Store, category: str | None, inputs: tuple[str, ...], kind: str | None, time: str | None
+) -> Schema:
+    """The schema that the store has of a category, or one made from the files."""
+    from sievenet.pipeline.inference import category_of, infer_schema
+    from sievenet.pipeline.ingest import PUBLISHER_NAMES, TIME_NAMES
+
+    name = category or category_of(inputs[0])
+    if store.files.exists(f"{store.root}/schemas/{name}.json"):
+        return store.schema(name)
+    say(f"no schema given: making one for {name} from the files")
+    found = infer_schema(store, name, inputs, [*((time,) if time else TIME_NAMES), *PUBLISHER_NAMES], kind)
+    for attribute in found.attributes:
+        say(f"  {attribute.name}: {attribute.describes}")
+    return found
 
 
 @click.command()

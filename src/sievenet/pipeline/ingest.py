@@ -26,11 +26,11 @@ from sievenet.pipeline.tables import check_names, event_ddl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TIME_NAMES", "ingest", "reasons_of"]
+__all__ = ["PUBLISHER_NAMES", "TIME_NAMES", "ingest", "reasons_of"]
 
 #: Columns that are taken for the time if they are no attribute, best first.
 TIME_NAMES: Final = ("time", "timestamp", "datetime", "date", "ts")
-_PUBLISHER_NAMES: Final = ("publisher", "source")
+PUBLISHER_NAMES: Final = ("publisher", "source")
 #: Files that may turn out unreadable before a run gives up.
 _MAX_BAD: Final = 1000
 _FILE: Final = re.compile(r"(?:file|hdfs|s3a?|gs|abfss?|wasbs?)(?::/+|/)[^\s'\",;\])]+")
@@ -177,12 +177,12 @@ def _checked(
 ) -> DataFrame:
     if kind == "tap":
         return tap_rows(store.spark.read.format("binaryFile").load(paths), schema)
-    more = [n for n in ((time,) if time else TIME_NAMES) + _PUBLISHER_NAMES if n not in schema]
+    more = [n for n in ((time,) if time else TIME_NAMES) + PUBLISHER_NAMES if n not in schema]
     rows = rows_of(store.spark, kind, paths, schema, more)
     if time is not None and time not in rows.columns:
         raise InvalidInput(expected=f"a column {time} for the time", got=rows.columns, where=paths[0])
     clock = time or _first_used(rows, TIME_NAMES, schema, kind)
-    publisher = _first_used(rows, _PUBLISHER_NAMES, schema, kind)
+    publisher = _first_used(rows, PUBLISHER_NAMES, schema, kind)
     return checked(rows, schema, clock, publisher, rules)
 
 
