@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from sievenet.errors import InvalidInput, SchemaError
-from sievenet.workload import load_quotes, load_schema, sample_names
+from sievenet.index import Plan
+from sievenet.workload import Ticks, load_quotes, load_schema, sample_names
+from sievenet.workload.samples import load_plan
 
 HEADER = "date,symbol,open,high,low,close,volume\n"
 GOOD = [
@@ -151,3 +153,29 @@ def test_schemas_load_from_files(tmp_path):
     path.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(SchemaError, match="at most 1048576 bytes"):
         load_schema(path)
+
+
+def test_the_plan_of_the_sample_keeps_false_positives_away():
+    market, plan = Ticks(seed=7), load_plan("stock")
+    wanted, batch = market.subscriptions(18).filters(), market.events(2_000)
+    rates = {}
+    for each in (Plan.regular(market.schema, plan.bits), plan):
+        sets = [each.cover_dz(f, 8) for f in wanted]
+        delivered = useful = 0
+        for event in batch:
+            codes = each.encode(event)
+            for cover, f in zip(sets, wanted, strict=True):
+                reached = any(dz.covers(code) for dz in cover for code in codes)
+                assert reached or not f.matches(event)
+                delivered += reached
+                useful += f.matches(event)
+        rates[each] = 1 - useful / delivered
+    assert rates[plan] < 0.01 < 0.5 < rates[Plan.regular(market.schema, plan.bits)]
+
+
+def test_plans_that_are_none(tmp_path):
+    with pytest.raises(InvalidInput, match=r"a built-in plan \(stock\), got 'stok'"):
+        load_plan("stok")
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(InvalidInput, match=r"plan\.json"):
+        load_plan(tmp_path / "plan.json")

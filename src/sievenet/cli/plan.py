@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -58,23 +58,25 @@ def show_plan(category: str, url: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.File("rb"))
+@click.argument("file")
 @url_option
 @json_option
-def apply(file: IO[bytes], url: str | None, as_json: bool) -> None:
+def apply(file: str, url: str | None, as_json: bool) -> None:
     """Change the index plan of a category, under traffic.
 
-    FILE is a plan as JSON, such as `sievenet plan show --json` prints; it names its schema itself. No event is lost
-    while publishers and switches change over; the command returns when they have.
+    FILE is a plan as JSON, such as `sievenet plan show --json` and `sievenet pipeline plan` write; it names its schema
+    itself. `stock` is the built-in plan for the sample market. No event is lost while publishers and switches change
+    over; the command returns when they have.
 
     \b
     Examples:
       $ sievenet plan apply plan.json  # needs a running fabric
+      $ sievenet plan apply stock  # needs a running fabric
     """
     from sievenet.client.connecting import connect
-    from sievenet.index.plan import Plan
+    from sievenet.workload.samples import load_plan
 
-    wanted = Plan.from_json(file.read())
+    wanted = load_plan(file)
 
     async def change() -> Any:
         async with connect(url, observer=True, reconnect=False, timeout=600.0) as node:
