@@ -1,6 +1,11 @@
-"""Our flow and the kernel's TCP through one veth pair limited by tbf, in two network namespaces (needs root).
+"""Our flow and the kernel's TCP through one link limited by tbf, in network namespaces of their own (needs root).
 
-Run without arguments: makes the namespaces, starts itself in both, prints {"ours": bit/s, "tcp": bit/s}, cleans up.
+    publisher, TCP ── veth ── router ══ veth, tbf of 1 Mb/s, pfifo of 60 ══ subscriber, TCP
+
+The narrow link is a router's, not the sender's own: a kernel keeps its TCP from filling the queue of its own interface
+(two packets or a millisecond's worth, "TCP small queues"), and whoever shares that queue would take the rest.
+
+Run without arguments: makes the namespaces, starts itself in two, prints {"ours": bit/s, "tcp": bit/s}, cleans up.
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ from sievenet.transport.options import Publishing, RateControl
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
 
-HOST, PEER = "10.203.7.1", "10.203.7.2"
+HOST, PEER = "10.203.7.1", "10.203.8.1"
 UDP, TCP = 7001, 7002
-BITS, SECONDS, SETTLE, BODY = 0b1, 30.0, 10.0, 200
+BITS, SECONDS, SETTLE, BODY = 0b1, 60.0, 15.0, 200
+#: The TCP that the response function describes; what a machine uses by default may not share at all (BBR).
+CONTROL = b"reno"
 
 
 def publisher() -> None:
@@ -29,7 +36,10 @@ def publisher() -> None:
     link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     link.bind((HOST, UDP))
     link.setblocking(False)
-    bulk = socket.create_connection((PEER, TCP), timeout=10)
+    bulk = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bulk.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL)
+    bulk.settimeout(10)
+    bulk.connect((PEER, TCP))
     bulk.setblocking(False)
     end, following = time.time() + SECONDS, time.time()
     block = bytes(65536)
@@ -90,19 +100,23 @@ def main() -> int:
     if len(sys.argv) > 1:
         {"publisher": publisher, "subscriber": subscriber}[sys.argv[1]]()
         return 0
-    one, two = f"svt{os.getpid()}a", f"svt{os.getpid()}b"
+    one, middle, two = (f"svt{os.getpid()}{letter}" for letter in "abc")
 
     def call(*words: str) -> None:
         subprocess.run(words, check=True)
 
     try:
-        for name in (one, two):
+        for name in (one, middle, two):
             call("ip", "netns", "add", name)
-        call("ip", "-n", one, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", two)
-        for name, device, address in ((one, "v0", HOST), (two, "v1", PEER)):
-            call("ip", "-n", name, "addr", "add", f"{address}/24", "dev", device)
-            call("ip", "-n", name, "link", "set", device, "up")
-        tc = ("ip", "netns", "exec", one, "tc", "qdisc", "add", "dev", "v0")
+        for end, address, device, near in ((one, HOST, "va", "10.203.7.254"), (two, PEER, "vb", "10.203.8.254")):
+            call("ip", "-n", middle, "link", "add", device, "type", "veth", "peer", "name", "v0", "netns", end)
+            for name, own, number in ((end, "v0", address), (middle, device, near)):
+                call("ip", "-n", name, "addr", "add", f"{number}/24", "dev", own)
+                # Packets as a wire would carry them: no trains that a queue takes or drops as one.
+                call("ip", "-n", name, "link", "set", own, "gso_max_segs", "1", "up")
+            call("ip", "-n", end, "route", "add", "default", "via", near)
+        call("ip", "netns", "exec", middle, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        tc = ("ip", "netns", "exec", middle, "tc", "qdisc", "add", "dev", "vb")
         call(*tc, "root", "handle", "1:", "tbf", "rate", "1mbit", "burst", "4kb", "limit", "100kb")
         call(*tc, "parent", "1:1", "handle", "10:", "pfifo", "limit", "60")
         this = [sys.executable, os.path.abspath(__file__)]
@@ -113,7 +127,7 @@ def main() -> int:
         sys.stdout.write(out.decode())
         return receiving.returncode
     finally:
-        for name in (one, two):
+        for name in (one, middle, two):
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 

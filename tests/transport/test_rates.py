@@ -260,7 +260,7 @@ def test_expected_false_alarms_are_taken_off():
     alarms = believed = 0
     for _ in range(20_000):
         bits = 0b11 | sum(1 << rng.randrange(2, 64) for _ in range(32))
-        doubt.judged(bits, 8)
+        doubt.judged(bits, 8, 0.1)
         if bits & wanted == wanted:
             alarms += 1
             believed += doubt.believe()

@@ -78,6 +78,8 @@ class RateControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     round_trip: float = 0.1
     #: Size of a TCP segment that the rate is meant to be fair to, in bytes; messages may be smaller.
     segment: int = 1460
+    #: Bytes around a message on the wire: IP, UDP and the plane's own header.
+    overhead: int = 48
     #: Never ask for less, in messages per second.
     slowest: float = 1.0
 
@@ -86,6 +88,7 @@ class RateControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check(0 < self.interval < 60, "seconds in (0, 60)", self.interval, "rate_control.interval")
         _check(0 < self.round_trip < 60, "seconds in (0, 60)", self.round_trip, "rate_control.round_trip")
         _check(self.segment >= 1, "bytes", self.segment, "rate_control.segment")
+        _check(1 <= self.overhead <= 65535, "bytes", self.overhead, "rate_control.overhead")
         _check(isfinite(self.slowest) and self.slowest > 0, "messages/s above 0", self.slowest, "rate_control.slowest")
 
 

@@ -43,6 +43,8 @@ _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
 #: Share of the rate that is kept for a moment after a loss event.
 _YIELD: Final = 0.5
+#: Bytes around a TCP segment.
+_TCP_HEADER: Final = 40
 #: A round trip is believed between these bounds, in seconds.
 _SHORTEST, _LONGEST = 1e-5, 30.0
 
@@ -187,8 +189,8 @@ class RateSession:
 
     @property
     def _segments(self) -> float:
-        """Messages that are as large as a TCP segment."""
-        return self._options.segment / max(self._size, 1.0)
+        """Messages that are as large as a TCP segment, with what goes around both on the wire (RFC 4828)."""
+        return (self._options.segment + _TCP_HEADER) / (self._size + self._options.overhead)
 
     def _pause(self) -> float:
         return max(self.round_trip, self._options.interval)

@@ -84,6 +84,8 @@ class Session:
         self._arrival = 0.0
         self._newest = -1
         self._probe = -1
+        #: Number of the first message, and with what came since the share that comes here.
+        self._first = 0
         #: What is waited for: a message by its number, an unknown stretch by its first.
         self._missing: dict[int, Missing] = {}
         self._due: list[tuple[float, int]] = []
@@ -266,7 +268,7 @@ class Session:
         self.epoch = header.epoch
         self.top = self.released = self._newest = header.sequence
         self._departure, self._arrival = header.departure, now
-        self._seen = 1
+        self._seen, self._first = 1, header.sequence
         # What was published before this message may be from before the subscription: then it is not missed.
         self._judged = _FULL
         self._probe = -1
@@ -323,6 +325,7 @@ class Session:
         longest = self._limits.latch
         age = header.previous * 1e-6
         place = behind - 1
+        arrived = self._seen.bit_count() / max(1, min(self.top - self._first + 1, _REACH)) if self._doubt else 0.0
         for age, bits in record.walk(header.previous, len(record) if count is None else count):
             place += 1
             if place >= _REACH:
@@ -331,7 +334,7 @@ class Session:
                 continue
             self._judged |= 1 << place
             if self._doubt is not None:
-                self._doubt.judged(bits, record.width)
+                self._doubt.judged(bits, record.width, arrived)
             for wanted in interests:
                 if wanted & bits == wanted:
                     break
