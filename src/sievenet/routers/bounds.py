@@ -73,14 +73,16 @@ def _long(cut: Cut) -> float:
 
 
 class _Column:
-    """The bounds of one attribute; rows that do not constrain it have infinite ones."""
+    """The bounds of one attribute; rows that do not constrain it have infinite ones.
+
+    Compared with a Python float, NumPy rounds that as it rounded the column's numbers.
+    """
 
     def __init__(self, rows: int, wide: bool) -> None:
         kind: Any = np.float64 if wide else np.float32
         self.map = _long if wide else _short
         self.lo: Floats = np.full(rows, -_INF, kind)
         self.hi: Floats = np.full(rows, _INF, kind)
-        self.number = self.lo.dtype.type
 
     def grow(self, rows: int) -> None:
         more = rows - len(self.lo)
@@ -137,9 +139,9 @@ class Bounds:
         for name, values in wanted.constraints.items():
             column = self._columns.get(name)
             if column is not None:
-                lo, hi = column.number(column.map(values.cuts[0])), column.number(column.map(values.cuts[-1]))
+                lo, hi = column.map(values.cuts[0]), column.map(values.cuts[-1])
                 if rows is None:
-                    rows = np.flatnonzero((column.lo[: self._used] <= lo) & (column.hi[: self._used] >= hi))
+                    rows = ((column.lo[: self._used] <= lo) & (column.hi[: self._used] >= hi)).nonzero()[0]
                 else:
                     rows = rows[(column.lo[rows] <= lo) & (column.hi[rows] >= hi)]
         if rows is None:
@@ -157,9 +159,9 @@ class Bounds:
             column = self._columns.get(name)
             if column is None:
                 return []
-            lo, hi = column.number(column.map(values.cuts[0])), column.number(column.map(values.cuts[-1]))
+            lo, hi = column.map(values.cuts[0]), column.map(values.cuts[-1])
             if rows is None:
-                rows = np.flatnonzero((column.lo[: self._used] >= lo) & (column.hi[: self._used] <= hi))
+                rows = ((column.lo[: self._used] >= lo) & (column.hi[: self._used] <= hi)).nonzero()[0]
             else:
                 rows = rows[(column.lo[rows] >= lo) & (column.hi[rows] <= hi)]
         return self._named(np.arange(self._used) if rows is None else rows)
