@@ -30,6 +30,7 @@ VARIANTS = {
     "covering, advertised": Settings("covering", advertisements=True, lease=LEASE),
     "cbcb": Settings("cbcb", lease=LEASE),
     "bdrp": Settings("bdrp", lease=LEASE),
+    "edge": Settings("edge", lease=LEASE),
 }
 
 
