@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sievenet.cli import main
+from sievenet.content import Schema
 from sievenet.index import Plan
 from sievenet.workload import Ticks
 from sievenet.workload.tap import Tap
@@ -86,5 +87,10 @@ def test_what_is_wrong_is_told(world):
     assert "Expected a plan file" in call("pipeline", "evaluate", *options, "--plan", "no.json", code=2).stderr
     assert "1 to 4096 entries or `any`" in call("pipeline", "evaluate", *options, "--budget", "0", code=2).stderr
     assert "one of stock" in call("pipeline", "report", "store", "stork", code=2).stderr
+    newer = Schema("stock", MARKET.schema.attributes, version=MARKET.schema.version + 1)
+    (world / "newer.json").write_bytes(Plan.regular(newer, 12).to_json())
+    told = f"a plan for stock version {MARKET.schema.version}, got a plan for stock version {newer.version}"
+    assert told in call("pipeline", "evaluate", *options, "--plan", "newer.json", code=2).stderr
+    assert told in call("pipeline", "traffic", "store", "stock", "--plan", "newer.json", code=2).stderr
     other = call("pipeline", "evaluate", *options, "--master", "spark://nowhere:1", code=2).stderr
     assert "needs a process of its own" in other

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sievenet.content import Schema
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
@@ -46,3 +47,6 @@ def test_plans_for_others_are_refused(events_table):
     load = Hotspots(schema=grid(2), seed=1)
     with pytest.raises(InvalidInput, match=r"a plan for grid version 1, got `?a plan for other version 1"):
         evaluate(events_table(load.events(10)), load.schema, [], [Plan.regular(grid(2, name="other"), 8)])
+    newer = Schema("grid", load.schema.attributes, version=2)
+    with pytest.raises(InvalidInput, match=r"a plan for grid version 1, got `?a plan for grid version 2"):
+        evaluate(events_table(load.events(10)), load.schema, [], [Plan.regular(newer, 8)])

@@ -3,13 +3,14 @@
 import gzip
 import json
 import random
+import subprocess
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sievenet.content import Attribute, EventBatch, Schema
-from sievenet.errors import EventError, InvalidInput, SchemaError
+from sievenet.errors import EventError, InvalidInput, SchemaError, Unavailable
 from sievenet.pipeline.ingest import ingest
 from sievenet.pipeline.store import Store
 from sievenet.workload import Hotspots, grid
@@ -194,3 +195,33 @@ def test_tap_segments(store, tmp_path):
     found = sorted(tuple(row) for row in store.events("trade").collect())
     times = [round((3600.0 * 500_000 + i * 0.001) * 1e6) for i in range(2000)]
     assert found == sorted((*e.values, t, "market") for e, t in zip(events, times, strict=True))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of its own, and a way to make that disk larger."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk needs root: {mounted.stderr.decode().strip()}")
+    yield folder, lambda: subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(spark, small_disk, tmp_path):
+    folder, enlarge = small_disk
+    load = Hotspots(schema=grid(4, hi=1 << 40), spread=0.3, seed=4)
+    table = pa.table(dict(zip(load.schema.positions, load.events(100_000).columns, strict=True)))
+    pq.write_table(table, tmp_path / "a.parquet")
+    store = Store(spark, str(folder / "store"))
+    with pytest.raises(Unavailable, match=r"disk is full: .*No space left on device.*nothing of this run is kept"):
+        ingest(store, load.schema, [str(tmp_path / "a.parquet")])
+    assert store.manifests("grid") == []
+    assert store.events("grid").count() == 0
+    assert list((folder / "store" / "events" / "grid").glob("_run=*")) == []
+    enlarge()
+    assert ingest(store, load.schema, [str(tmp_path / "a.parquet")]).events == 100_000
+    assert store.events("grid").count() == 100_000

@@ -62,6 +62,7 @@ def traffic(
       $ sievenet pipeline traffic store stock --subscriptions fabric.db --topology testbed  # needs Spark
     """
     from sievenet.index import Plan
+    from sievenet.pipeline.evaluate import check_plans
     from sievenet.pipeline.reporting import Report
     from sievenet.pipeline.traffic import dz_of, prefix_traffic
 
@@ -69,6 +70,7 @@ def traffic(
     with opened(store, master) as where:
         schema = where.schema(category)
         used = load_plan(plan_file) if plan_file else Plan.regular(schema, bits)
+        check_plans(schema, [used])
         events = where.events(category)
         found = prefix_traffic(events, used, prefix).orderBy("packets", ascending=False).limit(10_000).collect()
         if interests and topology:

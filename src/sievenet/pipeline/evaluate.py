@@ -33,7 +33,7 @@ from sievenet.pipeline.tables import batch_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COUNTS", "Result", "as_subscription", "covers_of", "evaluate", "evaluated", "local_counts"]
+__all__ = ["COUNTS", "Result", "as_subscription", "check_plans", "covers_of", "evaluate", "evaluated", "local_counts"]
 
 #: Result of a partition: subscription -1 carries the number of events and packets.
 COUNTS: Final = "plan int, subscription bigint, delivered bigint, wanted bigint"

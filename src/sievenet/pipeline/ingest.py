@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sievenet.content import Schema
-from sievenet.errors import InvalidInput, Unavailable
+from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.pipeline.checking import REASON, SOURCE, Rule, checked
 from sievenet.pipeline.files import Found
 from sievenet.pipeline.sources import format_of, rows_of, tap_rows
@@ -34,6 +34,9 @@ PUBLISHER_NAMES: Final = ("publisher", "source")
 #: Files that may turn out unreadable before a run gives up.
 _MAX_BAD: Final = 1000
 _FILE: Final = re.compile(r"(?:file|hdfs|s3a?|gs|abfss?|wasbs?)(?::/+|/)[^\s'\",;\])]+")
+
+#: How Java says that a disk is full.
+_FULL: Final = "No space left on device"
 
 Say = Callable[[str], None]
 
@@ -68,7 +71,12 @@ def ingest(
             manifest = _run(store, schema, good, run, kind, time, by, rules)
             break
         except Exception as error:
-            _set_aside(error, good, bad)
+            try:
+                _set_aside(error, good, bad)
+            except SievenetError:
+                # The space that it takes may be what is missing.
+                store.remove_run(schema.name, run)
+                raise
             say(f"set aside: {bad[-1].path}: {bad[-1].reason}")
     whole = Manifest(
         run,
@@ -101,11 +109,17 @@ def _set_aside(error: Exception, good: list[Found], bad: list[BadFile]) -> None:
     if not isinstance(error, PySparkException | Py4JError):
         raise error
     text = str(error)
+    if _FULL in text:
+        raise Unavailable(f"The disk is full: {_line_with(text, _FULL)}; nothing of this run is kept") from error
     named = [_plain(path) for path in _FILE.findall(text)]
     guilty = next((f for f in good if _plain(f.path) in named), None)
     if guilty is None or len(bad) >= _MAX_BAD:
-        raise Unavailable(f"Spark could not finish the run: {text.strip().splitlines()[0][:500]}") from error
+        raise Unavailable(f"Spark could not finish the run: {_said(text)}") from error
     bad.append(BadFile(guilty.path, _said(text)))
+
+
+def _line_with(text: str, part: str) -> str:
+    return next(line.strip() for line in text.splitlines() if part in line)[:300]
 
 
 def _plain(path: str) -> str:

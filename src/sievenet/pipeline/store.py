@@ -105,6 +105,13 @@ class Store:
                     dead += 1
         return dead
 
+    def remove_run(self, category: str, run: str) -> None:
+        """Remove what a run has written, if it did not happen."""
+        for table in ("events", "quarantine"):
+            folder = f"{self.root}/{table}/{category}/_run={run}"
+            if self.files.exists(folder):
+                self.files.delete(folder)
+
     def write_events(self, events: DataFrame, category: str, run: str, by: str) -> None:
         """A run's events, by slots of time."""
         from pyspark.sql import functions as f
