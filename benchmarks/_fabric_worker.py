@@ -17,7 +17,8 @@ import numpy as np
 
 import sievenet
 from sievenet.client import Node
-from sievenet.content import Attribute, EventBatch, Schema
+from sievenet.client.latency import Latency
+from sievenet.content import Attribute, Event, EventBatch, Schema
 
 #: Subscriptions tile this domain, so that every event matches exactly one of them, however many there are.
 DOMAIN = 16_000
@@ -106,10 +107,25 @@ async def publisher(url: str) -> None:
 # -- subscriber ----------------------------------------------------------------------------
 
 
+class Recorder(Latency):
+    """Every latency as it is, where a feed has a histogram."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+        #: When the last event came.
+        self.last = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        self.last = time.time()
+
+
 async def subscriber(url: str, hosts: list[str]) -> None:
     """A node on each host; together they subscribe to everything, in as many pieces as asked for."""
     nodes: list[Node] = []
-    state: dict[str, Any] = {"seen": 0, "latencies": [], "last": 0.0, "feeds": [], "readers": []}
+    state: dict[str, Any] = {"seen": 0, "feeds": []}
+    recorder = Recorder()
 
     async def start() -> tuple[dict[str, Any], dict[str, Command]]:
         for host in hosts:
@@ -119,22 +135,19 @@ async def subscriber(url: str, hosts: list[str]) -> None:
 
     async def tile(order: dict[str, Any]) -> dict[str, Any]:
         """Hold exactly so many subscriptions, the pieces dealt out to the nodes in turn."""
-        for reader in state["readers"]:
-            reader.cancel()
-        await asyncio.gather(*state["readers"], return_exceptions=True)
         await in_chunks([feed.close() for feed in state["feeds"]])
         count = order["count"]
         width = DOMAIN // count
         begin = time.perf_counter()
         state["feeds"] = await in_chunks(
             [
-                nodes[i % len(nodes)].subscribe(f"point: x in [{i * width}, {(i + 1) * width - 1}]", queue=100_000)
+                nodes[i % len(nodes)].subscribe(f"point: x in [{i * width}, {(i + 1) * width - 1}]", seen)
                 for i in range(count)
             ]
         )
         took = time.perf_counter() - begin
-        state["readers"] = [asyncio.create_task(read(feed)) for feed in state["feeds"]]
-        await asyncio.sleep(0)
+        for feed in state["feeds"]:
+            feed.latency = recorder
         gc.collect()
         gc.freeze()
         return {"subscriptions": len(state["feeds"]), "seconds": took}
@@ -149,15 +162,12 @@ async def subscriber(url: str, hosts: list[str]) -> None:
             await feed.close()
         return {"seconds": seconds}
 
-    async def read(feed: sievenet.Feed) -> None:
-        while True:
-            delivery = await feed.next()
-            state["seen"] += 1
-            state["latencies"].append(delivery.received - delivery.sent)
-            state["last"] = delivery.received / 1e9
+    def seen(event: Event) -> None:
+        state["seen"] += 1
 
     async def reset(order: dict[str, Any]) -> dict[str, Any]:
-        state["seen"], state["latencies"] = 0, []
+        state["seen"] = 0
+        recorder.seconds.clear()
         return {}
 
     async def wait(order: dict[str, Any]) -> dict[str, Any]:
@@ -172,12 +182,12 @@ async def subscriber(url: str, hosts: list[str]) -> None:
         received = [node.statistics().received for node in nodes]
         answer = {
             "seen": state["seen"],
-            "last": state["last"],
+            "last": recorder.last,
             "false_positives": sum(r.false_positives for r in received),
             "duplicates": sum(r.duplicates for r in received),
         }
         if order.get("latencies"):
-            answer["latencies"] = [int(v) for v in state["latencies"]]
+            answer["latencies"] = [int(v * 1e9) for v in recorder.seconds]
         return answer
 
     await serve(start)
