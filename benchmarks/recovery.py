@@ -10,6 +10,7 @@ other subscribers); "log" adds the publisher's bounded log, "digest" its periodi
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -17,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Bench, Report, best_of, quantiles
+from benchmarks._cost import messages, per_message, per_session
+from benchmarks.harness import Bench, Report, quantiles
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.transport.actions import Deliver, Gap
 from sievenet.transport.bloom import Tagger
@@ -286,24 +288,21 @@ def cost(bench: Bench, report: Report) -> None:
     event = SCHEMA.event_of({f"a{i}": 5 for i in range(10)})
     bits = tagger.event(event)
     wanted = (tagger.filter(Filter(SCHEMA, {"a0": ValueSet.of(5)})),)
-    for name, every in (("no_loss", 0), ("1_percent", 100)):
-        sender = Sender(PUBLISHER, Publishing(record=5, width=WIDTH), epoch=1)
-        made = [sender.publish(bits, bytes(100), i * 1e-5)[0].data for i in range(count)]  # type: ignore[union-attr]
+    options, repeats = Publishing(record=5, width=WIDTH), bench.size(3, quick=1)
+    made = messages(count, bits, options, 100)
 
-        def go(made: list[bytes] = made, every: int = every) -> None:
-            receiver = Receiver(1, wanted, recover=Recover(), width=WIDTH)
-            for i, data in enumerate(made):
-                now = i * 1e-5 + 0.05
-                if every and i % every == 50:
-                    continue
-                receiver.receive(data, now)
-                due = receiver.timer()
-                if due is not None and due <= now:
-                    receiver.expire(now)
+    def receiver(recover: Recover | None) -> Callable[[], Receiver]:
+        return lambda: Receiver(1, wanted, recover=recover, width=WIDTH)
 
-        micros = best_of(go, bench.size(3, quick=1)).best / count * 1e6
-        report.figure(f"cpu_us_per_message_{name}", micros, "µs, header decoding and order's session included")
+    base = per_message(receiver(None), made, repeats)
+    report.figure("cpu_us_per_message_detection", base, "µs, header and loss detection alone")
+    for name, lose in (("no_loss", 0), ("1_percent", 100)):
+        micros = per_message(receiver(Recover()), made, repeats, lose)
+        report.figure(f"cpu_us_per_message_{name}", micros, "µs, header, detection and recovery")
         report.figure(f"core_share_at_100k_{name}", micros / 10 * 100, "%")
+    kept = Recover(cache_min=5, cache_max=5)
+    memory = per_session(receiver(kept), bits, options, bench.size(500, quick=50))
+    report.figure("memory_per_session", memory, "bytes, five cached messages of 100 bytes and their records included")
 
 
 def run(bench: Bench) -> Report:

@@ -41,8 +41,9 @@ __all__ = ["FilterRate", "RateSession", "max_min"]
 #: Seconds after which an unanswered echo is repeated, and after which an answered one is.
 _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
-#: Share of the rate that is kept for a moment after a loss event.
-_YIELD: Final = 0.5
+#: Share of the rate that is given up for a moment after each loss event, and at most after one that was noticed.
+_CUT: Final = 0.3
+_MOST_CUT: Final = 0.5
 #: Bytes around a TCP segment.
 _TCP_HEADER: Final = 40
 #: A round trip is believed between these bounds, in seconds.
@@ -96,6 +97,7 @@ class RateSession:
         self._count = 0
         self.rate = 0.0
         self._publish_rate = 0.0
+        self._record = 0
         self._step: float | None = None
         self._last_step = 0.0
         #: Feedback that waits for its (suppressible) turn.
@@ -109,6 +111,7 @@ class RateSession:
     def received(self, header: Header, size: int, uncovered: int, now: float, matched: tuple[int, ...] = (0,)) -> None:
         """A message came for these of the filters."""
         control = header.control
+        self._record = header.record.count
         transit = now - header.departure
         self._transit = transit if self._transit is None else self._transit + 0.1 * (transit - self._transit)
         self._size += 0.05 * (size - self._size) if self._size else size
@@ -192,6 +195,13 @@ class RateSession:
         """Messages that are as large as a TCP segment, with what goes around both on the wire (RFC 4828)."""
         return (self._options.segment + _TCP_HEADER) / (self._size + self._options.overhead)
 
+    @property
+    def _cut(self) -> float:
+        """What to give up after a loss event: more if events go unnoticed, P = 1 - (1 - ρ)^k for a record of k."""
+        share = min(1.0, self.rate / self._publish_rate) if self._publish_rate > 0 else 1.0
+        noticed = 1.0 - (1.0 - share) ** max(1, self._record)
+        return min(_CUT / max(noticed, 1e-3), _MOST_CUT)
+
     def _pause(self) -> float:
         return max(self.round_trip, self._options.interval)
 
@@ -220,7 +230,7 @@ class RateSession:
         self._count = 0
         allowed = self.allowed
         if self._event:
-            allowed = min(allowed, _YIELD * self.rate)
+            allowed = min(allowed, (1.0 - self._cut) * self.rate)
             self._event = False
         if allowed < self.rate:
             self._decrease(allowed)
