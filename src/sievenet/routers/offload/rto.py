@@ -97,6 +97,7 @@ class Offloader:
     def join(self, client: str) -> None:
         """A client is willing to compute."""
         self.standing.join(client)
+        self._plainly = 0
 
     def leave(self, client: str, now: float) -> list[Ask]:
         """A client is gone; nothing more is waited for from it."""
