@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from sievenet.content.event_parser import parse_event
 from sievenet.content.explain import explain
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
-from sievenet.daemon.census import Census
 from sievenet.daemon.interests import Interests
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
@@ -49,7 +49,6 @@ class Answers:
         connected: Callable[[], Collection[str]],
     ) -> None:
         self._control = control
-        self._census = Census(control)
         self._interests = Interests(control)
         self._plane = plane
         self._reports = reports
@@ -80,15 +79,19 @@ class Answers:
     async def status(self) -> dict[str, Any]:
         """Traffic, categories, clients, switches."""
         totals = self._reports.totals()
-        await self._census.take()
-        counts = self._census.by_category
+        ads: Counter[str] = Counter()
+        subs: Counter[str] = Counter()
+        for member in self._control.members():
+            for name, (advertised, subscribed) in member.by_category.items():
+                ads[name] += advertised
+                subs[name] += subscribed
         socket = self._plane.statistics()
         return {
             "version": __version__,
             "uptime": time.monotonic() - self._since,
             "topology": self._topology,
             "traffic": {
-                "published": socket.packets,
+                "published": totals.published,
                 "received": totals.received,
                 "delivered": totals.delivered,
                 "false_positives": totals.false_positives,
@@ -100,6 +103,7 @@ class Answers:
             },
             "datagrams": {
                 "received": socket.datagrams,
+                "packets": socket.packets,
                 "malformed": socket.malformed,
                 "unknown_token": socket.unknown,
                 "forged": socket.forged,
@@ -113,8 +117,8 @@ class Answers:
                     "epoch": category.epoch,
                     "kind": category.plan.kind,
                     "bits": category.plan.bits,
-                    "advertisements": counts[category.name, "advertisement"],
-                    "subscriptions": counts[category.name, "subscription"],
+                    "advertisements": ads[category.name],
+                    "subscriptions": subs[category.name],
                 }
                 for category in self._control.categories()
             ],
@@ -124,16 +128,17 @@ class Answers:
 
     def _clients(self) -> list[dict[str, Any]]:
         connected = self._connected()
+        members = {member.client: member for member in self._control.members()}
         found = []
         for name, attached in sorted(self._plane.clients().items(), key=lambda item: natural(item[0])):
-            report = self._reports.of(name)
+            report, member = self._reports.of(name), members.get(name)
             found.append(
                 {
                     "name": name,
                     "host": attached.host,
                     "connected": name in connected,
-                    "advertisements": self._census.by_client[name, "advertisement"],
-                    "subscriptions": self._census.by_client[name, "subscription"],
+                    "advertisements": 0 if member is None else len(member.advertisements),
+                    "subscriptions": 0 if member is None else len(member.subscriptions),
                     "published": report.published,
                     "delivered": report.delivered,
                     "false_positives": report.false_positives,

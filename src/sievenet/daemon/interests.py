@@ -2,7 +2,7 @@
 
 The question is ``interests``, of ``CLIENT VERSION``: what everybody but this client subscribed to, unless nothing has
 changed since that version (``""`` at first). The answer has the version of now and, if it is another one, for each
-category its schema and the distinct filters, both in the codec's bytes. As with a census, going through all
+category its schema and the distinct filters, both in the codec's bytes. Going through all
 registrations is done only when something changed, and not more often than it takes time.
 """
 
