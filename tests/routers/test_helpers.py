@@ -8,9 +8,11 @@ import sys
 import pytest
 
 import sievenet
+from sievenet.client.helping import Helping
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_schema
 from sievenet.errors import CodecError, InvalidInput
+from sievenet.routers import protocol
 from sievenet.routers.messages import category_of
 from sievenet.routers.offload.jobs import FixedSettings, RtoSettings, parse_offloading
 from sievenet.routers.offload.messages import Answer, Assign, Claim, Compute, Computed, Relations, encode_answer
@@ -387,6 +389,53 @@ def test_clients_claim_places_over_real_connections():
             found = router.router.statistics()["offloading"]["space"]
             assert found["helped"] > 20
             assert found["refuted"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_volunteer_is_one_at_the_next_router_too():
+    """After a lost connection it volunteers again, and what it held for the old router is forgotten."""
+
+    async def main():
+        offloading = RtoSettings(batch=2, vector=10, copies=1, mode="always", wait=0.01)
+        async with RouterServer("r", Settings(lease=4.0), offloading=offloading) as router:
+            port = router.address[1]
+            node = await sievenet.connect(router.url, name="v")
+            await node.schema(SPACE)
+            await node.volunteer()
+            await node.volunteer()
+            feeds = [await node.subscribe(box(random.Random(i))) for i in range(6)]
+            assert node.helped()["answered"] > 0
+        async with RouterServer("r", Settings(lease=4.0), port=port, offloading=offloading) as router:
+            await eventually(lambda: "v" in router.router.helpers.clients and node.connected)
+            (scheme,) = router.router.routing._schemes.values()
+            await eventually(lambda: len(scheme.poset) == len({feed.subscription for feed in feeds}))
+            check_poset(scheme.poset, {each: {""} for feed in feeds for each in feed.subscription})
+            await node._link.call(lambda number: protocol.Volunteer(number, False))
+            assert not router.router.helpers.clients
+            await node.close()
+
+    asyncio.run(main())
+
+
+def test_what_a_volunteer_cannot_do_is_counted():
+    async def main():
+        sent = []
+        helping = Helping(sent.append, 100)
+        for job in range(20):
+            helping.take(Compute(job, 77, (), ()))
+        helping.take(Compute(30, 0, (), ()))
+        await eventually(lambda: helping.malformed == 16)
+        helping.take(Compute(31, 0, (), ()))
+        await eventually(lambda: sent)
+        assert [each.job for each in sent] == [31]
+        assert helping.statistics() == {"answered": 1, "left_out": 5, "malformed": 16}
+        helping.take(Compute(32, 0, (), ()))
+        helping.renew()
+        helping.take(Compute(33, 0, (), ()))
+        await eventually(lambda: len(sent) == 2)
+        assert sent[1].job == 33
+        await helping.close()
 
     asyncio.run(main())
 

@@ -85,6 +85,8 @@ class Offloader:
         self._pending: deque[tuple[Filter, Hashable]] = deque()
         self._since = 0.0
         self._job: Job | None = None
+        #: The way of the next batch, if that was asked already.
+        self._chosen: Way | None = None
         #: Filters that had to wait, and those of them that wait no more.
         self._submitted = self._done = 0
         self._audit = 0.0
@@ -123,6 +125,7 @@ class Offloader:
             return []
         if not self._pending:
             if self._job is None and self._at_once():
+                self._chosen = None
                 self._search_at_once(wanted, interface)
                 return []
             self._since = now
@@ -182,7 +185,8 @@ class Offloader:
             inputs = [self._pending.popleft() for _ in range(count)]
             self._since = now
             begin = self._cpu()
-            launched = self._launch(inputs, now) if self._way() == "offload" else None
+            way, self._chosen = self._chosen or self._way(), None
+            launched = self._launch(inputs, now) if way == "offload" else None
             if launched is not None:
                 self._job, asks = launched
                 self._job.spent = self._cpu() - begin
@@ -197,10 +201,10 @@ class Offloader:
 
     def _at_once(self) -> bool:
         """Whether a filter need not wait for a batch, since it will be searched for in any case."""
-        mode = self.settings.mode
-        if mode == "auto" and self.chooser.needless():
+        if self.settings.mode == "auto" and self.chooser.needless():
             return True
-        return self._way() == "plain" and (mode != "auto" or not self.chooser.trying)
+        self._chosen = self._way()
+        return self._chosen == "plain" and not self.chooser.trying
 
     def _way(self) -> Way:
         if self.settings.mode == "never" or not self.standing.trusted():
