@@ -45,8 +45,8 @@ class Client(Protocol):
 class Stomp:
     """STOMP 1.0 to ActiveMQ: one topic, a JMS selector for each subscription.
 
-    Headers are text, and Debian's ActiveMQ refuses selectors that compare numbers, so that the publisher has to say in
-    which piece of the tiling x lies.
+    Headers are text; ActiveMQ reads numbers out of them where a selector compares with one, so that the selectors say
+    what Sievenet's filters say.
     """
 
     async def open(self, port: int, receive: Callable[[bytes], None]) -> None:
@@ -81,7 +81,7 @@ class Stomp:
         self._subscribed.append(number)
         self._writer.write(
             f"SUBSCRIBE\nid:{number}\ndestination:/topic/points\nack:auto\nactivemq.prefetchSize:32000\n"
-            f"selector:piece = '{number}'\n\n\0".encode()
+            f"selector:{self._selector(number, low, high)}\n\n\0".encode()
         )
 
     async def settle(self) -> None:
@@ -99,8 +99,15 @@ class Stomp:
         await self.settle()
 
     def publish(self, x: int, piece: int, body: bytes) -> None:
-        head = f"SEND\ndestination:/topic/points\npiece:{piece}\ncontent-length:{len(body)}\n\n".encode()
+        what = self._header(x, piece)
+        head = f"SEND\ndestination:/topic/points\n{what}\ncontent-length:{len(body)}\n\n".encode()
         self._writer.write(head + body + b"\0")
+
+    def _selector(self, number: int, low: int, high: int) -> str:
+        return f"x >= {low} AND x <= {high}"
+
+    def _header(self, x: int, piece: int) -> str:
+        return f"x:{x}"
 
     async def drain(self) -> None:
         await self._writer.drain()
@@ -109,10 +116,20 @@ class Stomp:
         self._writer.close()
 
 
+class EqualStomp(Stomp):
+    """ActiveMQ with the simplest selectors there are: the publisher says in which piece of the tiling x lies."""
+
+    def _selector(self, number: int, low: int, high: int) -> str:
+        return f"piece = '{number}'"
+
+    def _header(self, x: int, piece: int) -> str:
+        return f"piece:{piece}"
+
+
 class Amqp:
     """AMQP 0-9-1 to RabbitMQ: a headers exchange, a queue for each subscription.
 
-    A headers exchange compares for equality alone, so the publisher has to say in which piece x lies here too.
+    A headers exchange compares for equality alone, so the publisher has to say in which piece x lies.
     """
 
     async def open(self, port: int, receive: Callable[[bytes], None]) -> None:
@@ -213,7 +230,7 @@ def _table(values: dict[str, str | int]) -> bytes:
     return struct.pack(">I", len(parts)) + parts
 
 
-CLIENTS: dict[str, Callable[[], Client]] = {"activemq": Stomp, "rabbitmq": Amqp}
+CLIENTS: dict[str, Callable[[], Client]] = {"activemq": Stomp, "activemq_equal": EqualStomp, "rabbitmq": Amqp}
 
 
 async def publisher(kind: str, port: int) -> None:

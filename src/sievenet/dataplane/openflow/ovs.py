@@ -49,6 +49,8 @@ CONTROLLER_PORT: Final = 6653
 _SCHEMA: Final = "/usr/share/openvswitch/vswitch.ovsschema"
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
 _WAIT: Final = 10.0
+#: Milliseconds that a switch remembers a decision that it does not need.
+_MAX_IDLE: Final = 60_000
 
 
 #: How switches are joined: by virtual Ethernet, where each passes packets on to the next through the system, or by Open
@@ -239,6 +241,8 @@ class OvsNetwork:
         ns.run("ovsdb-tool", "create", str(database), _SCHEMA)
         self._start("ovsdb-server", str(database), f"--remote=punix:{self.run_dir}/db.sock")
         ns.run("ovs-vsctl", self._db, "--no-wait", "init")
+        # Decisions about events that come now and then are worth keeping: making one takes longer than the way.
+        self._vsctl("--no-wait", "set", "Open_vSwitch", ".", f"other_config:max-idle={_MAX_IDLE}")
 
     def start_switches(self) -> None:
         """Start the switches' process; it finds its bridges in the database."""
