@@ -208,6 +208,35 @@ def test_removals_while_a_batch_is_under_way():
     check_poset(offloader.table.poset, wanted)
 
 
+def test_filters_that_are_taken_back_on_their_way():
+    """Before their batch, and while it is under way; marks are reached in order."""
+    offloader = Offloader(PosetTable(), 1, RtoSettings(batch=4, mode="always"), cpu=lambda: 0.0)
+    first, *filters = list(dict.fromkeys(boxes(20, 21)))[:13]
+    offloader.submit(first, 0, 0.0)
+    pool = Pool(offloader, GOOD)
+    asks = [a for f in filters[:4] for a in offloader.submit(f, 1, 0.0)]
+    assert asks
+    for each in filters[4:8]:
+        offloader.submit(each, 1, 0.0)
+    mark = offloader.mark()
+    for each in filters[8:]:
+        offloader.submit(each, 1, 0.0)
+    # All of the last batch and some of the others go away again; one of them comes back.
+    for each in (filters[0], filters[5], *filters[8:]):
+        assert offloader.withdraw(each, 1)
+    assert not offloader.withdraw(filters[5], 1)
+    assert not offloader.withdraw(first, 0)
+    offloader.submit(filters[5], 1, 0.0)
+    assert not offloader.reached(mark)
+    pool.serve(asks, 0.1)
+    assert offloader.reached(mark)
+    pool.serve(offloader.flush(0.2), 0.2)
+    assert offloader.waiting == 0
+    assert offloader.reached(offloader.mark())
+    wanted = {first: {0}} | {f: {1} for f in (*filters[1:5], *filters[5:8])}
+    check_poset(offloader.table.poset, wanted)
+
+
 def test_vectors_are_sent_once_and_then_as_changes():
     filters = list(dict.fromkeys(boxes(400, 11)))
     offloader, pool, _ = fill(filters[:300], GOOD, batch=10, vector=20, copies=2)

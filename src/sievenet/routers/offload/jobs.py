@@ -12,7 +12,7 @@ from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
 from sievenet.routers.offload.messages import Compute
 
-__all__ = ["Ask", "Counts", "FixedSettings", "Job", "Offloading", "RtoSettings", "parse_offloading"]
+__all__ = ["Ask", "Counts", "FixedSettings", "Job", "Offloading", "Pending", "RtoSettings", "parse_offloading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,15 @@ class Ask:
 
     client: str
     request: Compute
+
+
+@dataclass(slots=True)
+class Pending:
+    """A filter that waits for a batch. One that is taken back keeps its place, so that filters enter in order."""
+
+    wanted: Filter
+    interface: Hashable
+    withdrawn: bool = False
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from sievenet.errors import FilterError
 from sievenet.routers.offload.assignment import Assignment
 from sievenet.routers.offload.choosing import Chooser, Way
 from sievenet.routers.offload.hiding import Disguise
-from sievenet.routers.offload.jobs import Ask, Counts, Job, RtoSettings
+from sievenet.routers.offload.jobs import Ask, Counts, Job, Pending, RtoSettings
 from sievenet.routers.offload.messages import Compute, Computed, Relations
 from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.vectors import Vectors
@@ -82,7 +82,7 @@ class Offloader:
         self.standing = Standing()
         self.chooser = Chooser()
         self._cpu = cpu
-        self._pending: deque[tuple[Filter, Hashable]] = deque()
+        self._pending: deque[Pending] = deque()
         self._since = 0.0
         self._job: Job | None = None
         #: The way of the next batch, if that was asked already.
@@ -129,7 +129,7 @@ class Offloader:
                 self._search_at_once(wanted, interface)
                 return []
             self._since = now
-        self._pending.append((wanted, interface))
+        self._pending.append(Pending(wanted, interface))
         self._submitted += 1
         return self._next(now)
 
@@ -140,11 +140,9 @@ class Offloader:
         if self._job is not None and key in self._job.inputs:
             self._job.withdrawn.add(key)
             found = True
-        before = len(self._pending)
-        if key in self._pending:
-            self._pending = deque(each for each in self._pending if each != key)
-            self._done += before - len(self._pending)
-            found = True
+        for each in self._pending:
+            if (each.wanted, each.interface) == key and not each.withdrawn:
+                each.withdrawn = found = True
         return found
 
     @property
@@ -182,8 +180,12 @@ class Offloader:
             if len(self._pending) < self.settings.batch and not late and not partly:
                 break
             count = min(self.settings.batch, len(self._pending))
-            inputs = [self._pending.popleft() for _ in range(count)]
+            popped = [self._pending.popleft() for _ in range(count)]
+            inputs = [(each.wanted, each.interface) for each in popped if not each.withdrawn]
+            self._done += len(popped) - len(inputs)
             self._since = now
+            if not inputs:
+                continue
             begin = self._cpu()
             way, self._chosen = self._chosen or self._way(), None
             launched = self._launch(inputs, now) if way == "offload" else None
