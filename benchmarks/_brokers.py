@@ -169,15 +169,13 @@ class MqttClient:
 class ActiveMqClient:
     """A client of ActiveMQ over STOMP, with a JMS selector for each subscription.
 
-    Headers are text, and Debian's ActiveMQ refuses selectors that compare numbers, so the publisher has to say which
-    filter wants an event: equality is all that the broker has to find out, for one of them at most.
+    Headers are text; ActiveMQ reads numbers out of them where a selector compares with one. An event comes once for
+    each selector that it matches.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = _connected(host, port)
         self._buffer = b""
-        #: Where the filters begin, for publishing.
-        self.starts: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(0, np.int64)
         self._socket.sendall(b"CONNECT\nhost:localhost\n\n\0")
         self._frames(1)
 
@@ -196,12 +194,12 @@ class ActiveMqClient:
 
     def subscribe(self, filters: Iterable[Filter]) -> None:
         """One selector for each filter; returns when the broker has them all."""
-        every = list(filters)
+        every = [each["x"].cuts for each in filters]
         for start in range(0, len(every), 500):
             frames = [
                 f"SUBSCRIBE\nid:{i}\ndestination:/topic/load\nack:auto\nactivemq.prefetchSize:32000\n"
-                f"selector:piece = '{i}'\n\n\0"
-                for i in range(start, min(start + 500, len(every)))
+                f"selector:x >= {first[1]} AND x < {last[1]}\n\n\0"
+                for i, (first, last) in enumerate(every[start : start + 500], start)
             ]
             self._socket.sendall("".join(frames).encode() + b"SEND\ndestination:/topic/none\nreceipt:done\n\n\0")
             while not any(frame.startswith(b"RECEIPT") for frame in self._frames(1)):
@@ -211,9 +209,8 @@ class ActiveMqClient:
         """Publish one message per event."""
         x = columns.columns[0]
         assert isinstance(x, np.ndarray)
-        pieces = np.where(wanted, np.searchsorted(self.starts, x, side="right") - 1, -1).tolist()
         body = str(time.time_ns()).ljust(SIZE, ".")
-        frames = [f"SEND\ndestination:/topic/load\npiece:{piece}\n\n{body}\0" for piece in pieces]
+        frames = [f"SEND\ndestination:/topic/load\nx:{each}\n\n{body}\0" for each in x.tolist()]
         self._socket.sendall("".join(frames).encode())
 
     def receive(self) -> tuple[int, list[int]]:
@@ -254,6 +251,15 @@ def wanted_by(
     return found
 
 
+def matches_of(starts: np.ndarray[tuple[int], np.dtype[np.int64]], width: int, batch: EventBatch) -> int:
+    """How often one of the filters matches an event."""
+    x = batch.columns[0]
+    assert isinstance(x, np.ndarray)
+    ordered = np.sort(starts)
+    begun, ended = np.searchsorted(ordered, x, side="right"), np.searchsorted(ordered + width, x, side="right")
+    return int((begun - ended).sum())
+
+
 def starts_of(subscriptions: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]:
     """Where the filters begin, and how wide each is: together they want about half of the events."""
     rng = np.random.default_rng(subscriptions)
@@ -266,10 +272,7 @@ def main(arguments: list[str]) -> None:
     kind, host, port, count, batch, rate, subscriptions = arguments
     client: Broker = CLIENTS[kind](host, int(port))
     every = events(int(count), 1)
-    starts, width = starts_of(int(subscriptions))
-    wanted = wanted_by(starts, width, every)
-    if isinstance(client, ActiveMqClient):
-        client.starts = np.sort(starts)
+    wanted = wanted_by(*starts_of(int(subscriptions)), every)
     step = int(batch)
     begin = time.perf_counter()
     for start in range(0, len(every), step):

@@ -2,9 +2,9 @@
 
 Routers, publisher and subscriber are processes on loopback. The subscriber holds 1,000-100,000 range filters that want
 about half of all events; every router on the way matches exactly. NATS and mosquitto forward as many messages by topic
-and look at no content: the ratio is the price of content. ActiveMQ has a selector for each filter, which compares for
-equality alone: its publisher says which filter wants an event. Brokers are started if they are installed (Debian's
-packages nats-server, mosquitto and activemq), else said to be absent.
+and look at no content: the ratio is the price of content. ActiveMQ has a selector for each filter, over STOMP and
+without persistence, and delivers an event once for each that it matches. Brokers are started if they are installed
+(Debian's packages nats-server, mosquitto and activemq), else said to be absent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks._brokers import CLIENTS, SCHEMA, RouterClient, events, starts_of, wanted_by
+from benchmarks._brokers import CLIENTS, SCHEMA, RouterClient, events, matches_of, starts_of, wanted_by
 from benchmarks.harness import Bench, Report, quantiles
 from sievenet.content import Filter, ValueSet
 from sievenet.content.valueset import NUMBER
@@ -98,7 +98,10 @@ def traffic(
     subscribing = time.perf_counter() - begin
 
     def publish(number: int, batch: int, rate: float) -> tuple[float, list[float]]:
-        expected = int(wanted_by(starts, width, events(number, 1)).sum())
+        every = events(number, 1)
+        # ActiveMQ delivers an event for each selector.
+        many = kind == "activemq"
+        expected = matches_of(starts, width, every) if many else int(wanted_by(starts, width, every).sum())
         command = [sys.executable, "-m", "benchmarks._brokers", kind, enter[0], str(enter[1]), str(number), str(batch)]
         with process([*command, str(rate), str(subscriptions)], stdin=subprocess.PIPE):
             got, first, latencies = 0, 0.0, []
@@ -111,9 +114,9 @@ def traffic(
             return time.time() - first, latencies
 
     # The first events make routers load compiled code and file their filters: not what is measured.
-    if count > 10_000:
+    if count > 4_000:
         publish(2000, 100, 0)
-    best = min(publish(count, 500, 0)[0] for _ in range(2 if count > 10_000 else 1))
+    best = min(publish(count, 500, 0)[0] for _ in range(2 if count > 4_000 else 1))
     single = publish(count // 10, 1, 0)[0]
     _, latencies = publish(paced, 1, 200.0)
     return count / best, count // 10 / single, quantiles(latencies, (0.5, 0.99)), subscribing
@@ -180,8 +183,8 @@ def run(bench: Bench) -> Report:
             if address is None:
                 report.note(f"{name} is not installed: not compared")
                 continue
-            # Selectors are tried one after the other: a tenth of the events is enough to wait for.
-            number = count // 10 if selectors else count
+            # Selectors are tried one after the other: fewer events are enough to wait for.
+            number = count // (40 if selectors > 100 else 10) if selectors else count
             rate, single, latency, took = traffic(kind, address, address, selectors or 1_000, number, paced)
             rows.append([name, selectors, rate, single, latency["p50"] * 1e3, latency["p99"] * 1e3, took])
             label = f"activemq_{selectors}" if selectors else kind
