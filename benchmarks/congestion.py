@@ -556,5 +556,6 @@ def run(bench: Bench) -> Report:
     for experiment in (ramp, steps, fairness, with_tcp, large, together, cost, kernel_tcp):
         experiment(bench, report)
     report.note(f"one core, {perf_counter() - started:.0f} s; shorter than the source's runs, at its rates")
+    report.note("760 clients: the link is as full with control; shared among flows, not by how many a message serves")
     report.note("queues count packets; where a queue counts bytes, small messages crowd a TCP's segments out")
     return report

@@ -1,4 +1,4 @@
-"""FIFO order over 8 and 46 brokers: violations and extra delay of the probabilistic latch against constant ones.
+"""FIFO order over 8 and 46 brokers: violations and extra delay, against constant latches.
 
 The source's settings in virtual time with the real protocol: every broker takes an exponentially distributed time for
 each message in parallel, links take 50 ± 5 ms, two publishers send 1,200 messages/s (to a few that want over 80 % of

@@ -1,4 +1,4 @@
-"""Recovery of lost messages over 12 and 46 brokers with 1 % and 0.1 % loss per link: losses left, time, overhead.
+"""Recovery over 12 and 46 brokers that lose 1 % and 0.1 % per link: losses left, time, overhead.
 
 The source's settings in virtual time with the real protocol: links of 25-75 ms (± 5 ms, in order) that lose messages,
 requests and repairs alike; 6 publishers and 54 subscribers on 12 brokers (diameter 5), 10 and 220 on 46 (diameter 11);
