@@ -189,7 +189,7 @@ def measure_simulation(bench: Bench, report: Report) -> None:
 async def simulate(shape: str, subscriptions: int, events: int) -> tuple[int, int, int, float]:
     topology = parse_topology(shape)
     simulator = Simulator(topology, seed=1)
-    control = await ControlPlane.start(simulator, MemoryJournal(), ControlConfig(budget=8))
+    control = await ControlPlane.start(simulator, MemoryJournal(), ControlConfig(budget=8, lease=86400.0))
     await control.register_schema(SCHEMA)
     rng = np.random.default_rng(2)
     sources = [f"source-{i}" for i in range(16)]
