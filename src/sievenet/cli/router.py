@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ import click
 
 from sievenet.cli.fabric import asked, duration, run
 from sievenet.cli.output import json_option, show_json
+from sievenet.cli.stopping import stop_signal
 
 if TYPE_CHECKING:
     from sievenet.routers.offload.jobs import Offloading
@@ -154,11 +154,7 @@ async def _serve(
     from sievenet.client.gateway import Gateway
     from sievenet.workload.samples import load_schema
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     server = make()
     for each in schemas:
         server.router.register(load_schema(each))

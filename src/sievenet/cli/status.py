@@ -68,7 +68,9 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
         return made
 
     traffic = found["traffic"]
-    top = table(f"fabric {found['topology']}, up {seconds_text(found['uptime'])}", "traffic", "total", "now, per second")
+    top = table(
+        f"fabric {found['topology']}, up {seconds_text(found['uptime'])}", "traffic", "total", "now, per second"
+    )
     for name in ("published", "received", "delivered", "false_positives", "duplicates", "dropped"):
         rate = "-" if rates is None else f"{rates.get(name, 0.0):,.0f}"
         top.add_row(name.replace("_", " "), f"{traffic[name]:,}", rate)

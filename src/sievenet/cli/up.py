@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import click
 
 from sievenet.cli.fabric import duration, run, seconds_text
 from sievenet.cli.output import json_option
+from sievenet.cli.stopping import stop_signal
 
 if TYPE_CHECKING:
     from sievenet.config import Config
@@ -120,11 +120,7 @@ async def _up(
     from sievenet.index.cover import loading
     from sievenet.workload.samples import load_schema
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
         daemon = await stack.enter_async_context(Daemon(config))

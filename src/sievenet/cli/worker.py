@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 
 import click
 
 from sievenet.cli.fabric import duration, run
 from sievenet.cli.output import json_option, show_json
+from sievenet.cli.stopping import stop_signal
 
 __all__ = ["worker"]
 
@@ -43,11 +43,7 @@ def worker(url: str, name: str | None, limit: int, seconds: float | None, as_jso
 async def _work(url: str, name: str | None, limit: int, seconds: float | None, as_json: bool) -> None:
     from sievenet.client.overlay import OverlayNode
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     node = await OverlayNode(url, name=name).start()
     try:
         await node.volunteer(limit)
