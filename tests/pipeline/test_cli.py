@@ -89,7 +89,7 @@ def test_what_is_wrong_is_told(world):
     assert "one of stock" in call("pipeline", "report", "store", "stork", code=2).stderr
     newer = Schema("stock", MARKET.schema.attributes, version=MARKET.schema.version + 1)
     (world / "newer.json").write_bytes(Plan.regular(newer, 12).to_json())
-    told = f"a plan for stock version {MARKET.schema.version}, got a plan for stock version {newer.version}"
+    told = f"a plan for stock version {MARKET.schema.version}, got `a plan for stock version {newer.version}`"
     assert told in call("pipeline", "evaluate", *options, "--plan", "newer.json", code=2).stderr
     assert told in call("pipeline", "traffic", "store", "stock", "--plan", "newer.json", code=2).stderr
     other = call("pipeline", "evaluate", *options, "--master", "spark://nowhere:1", code=2).stderr

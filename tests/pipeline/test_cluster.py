@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 #: Runs in a process of its own: a process has one session.
 PROGRAM = """
-    import json, sys
+    import json, os, signal, sys
     import pyarrow as pa
     from sievenet.index import Plan
     from sievenet.pipeline.evaluate import evaluate
@@ -35,13 +35,30 @@ PROGRAM = """
         for each in batches:
             yield pa.RecordBatch.from_arrays([pa.array([sievenet.__file__])], names=["file"])
 
+    flag = sys.argv[2]
+
+    def deadly(batches):
+        # Once: the executor that this Python process belongs to is killed while it has a batch in its hands.
+        for each in batches:
+            try:
+                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                yield each
+            else:
+                with open(f"/proc/{os.getppid()}/stat") as stat:
+                    executor = int(stat.read().rsplit(")", 1)[1].split()[1])
+                os.kill(executor, signal.SIGKILL)
+
     settings = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1"}
     with spark_session(sys.argv[1], settings=settings) as spark:
         events = spark.createDataFrame(pa.Table.from_batches([arrow_of(batch)])).repartition(4).cache()
         files = {row["file"] for row in events.mapInArrow(where, "file string").collect()}
         (result,) = evaluate(events, load.schema, subs, [Plan.regular(load.schema, 12)], 4)
         executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
-        print(json.dumps([sorted(files), int(result.delivered.sum()), int(result.wanted.sum()), executors]))
+        fatal = events.mapInArrow(deadly, events.schema)
+        (again,) = evaluate(fatal, load.schema, subs, [Plan.regular(load.schema, 12)], 4)
+        counts = [[r.delivered.tolist(), r.wanted.tolist(), r.events] for r in (result, again)]
+        print(json.dumps([sorted(files), counts, executors]))
 """
 
 
@@ -98,18 +115,28 @@ def cluster(tmp_path):
             process.wait(timeout=30)
 
 
-def test_the_package_goes_along(cluster, tmp_path):
+def test_the_package_goes_along_and_a_killed_executor_changes_nothing(cluster, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     done = subprocess.run(
-        [sys.executable, str(program), cluster], capture_output=True, text=True, timeout=280, check=False, cwd=tmp_path
+        [sys.executable, str(program), cluster, str(tmp_path / "killed")],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    files, delivered, wanted, executors = json.loads(done.stdout.splitlines()[-1])
+    files, (before, after), executors = json.loads(done.stdout.splitlines()[-1])
     # Executors import what was shipped, not what happens to be installed.
     assert files
     assert all("sievenet-package" in file for file in files)
     assert executors == 2
     load = Hotspots(schema=grid(3, hi=255), selectivity=0.3, seed=2)
     counts = Evaluation(Plan.regular(load.schema, 12), load.subscriptions(50).filters(), 4).counts(load.events(500))
-    assert (delivered, wanted) == (counts.delivered, counts.wanted)
+    assert [sum(before[0]), sum(before[1]), before[2]] == [counts.delivered, counts.wanted, 500]
+    # One executor died in the middle; its tasks ran again elsewhere, and nothing is missing or counted twice.
+    assert (tmp_path / "killed").exists()
+    killed = [log for log in tmp_path.glob("Worker*.log") if "KILLED" in log.read_text() or "137" in log.read_text()]
+    assert killed
+    assert after == before

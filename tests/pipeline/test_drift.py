@@ -5,6 +5,10 @@ And what the pipeline predicts is what the fabric counts, to the event.
 """
 
 import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -190,3 +194,49 @@ def test_a_watch_resumes_where_it_was(spark, tmp_path):
     assert watcher.plan == again[0]
     assert len(watcher.signals()) == 1
     assert sum(w.events for w in watcher.windows()) == 550
+
+
+#: Watches a tap, and is killed while it counts the first batch; a process of its own.
+INTERRUPTED = """
+    import os, signal, sys
+    from sievenet.index import Plan
+    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.watch import Settings, Watcher
+    from sievenet.workload import Hotspots, grid
+
+    folder, budget = sys.argv[1], int(sys.argv[2])
+    plan = Plan.from_json(open(f"{folder}/plan.json", "rb").read())
+
+    def wanted():
+        # Asked in the middle of a batch: nothing of it is written yet, and the stream has begun it.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with spark_session("local[2]", settings={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}) as spark:
+        watcher = Watcher(spark, f"{folder}/state", plan, wanted, Settings(window=1.0, budget=budget, least=10**9))
+        watcher.start(f"{folder}/tap").awaitTermination()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_watch_that_is_killed_loses_nothing(spark, tmp_path):
+    plan = Plan.regular(SCHEMA, BITS)
+    (tmp_path / "plan.json").write_bytes(plan.to_json())
+    batch = BEFORE.events(200)
+    tap = Tap(tmp_path / "tap", SCHEMA, "p")
+    for i, event in enumerate(batch):
+        tap.offer(event, 500.0 + i * 0.01)
+    tap.close()
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(INTERRUPTED))
+    command = [sys.executable, str(program), str(tmp_path), str(BUDGET)]
+    done = subprocess.run(command, capture_output=True, timeout=200, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    settings = Settings(window=1.0, budget=BUDGET, least=10**9)
+    watcher = Watcher(spark, str(tmp_path / "state"), plan, lambda: WANTED, settings)
+    # The killed process had begun a batch, and had finished none.
+    assert list((tmp_path / "state").rglob("offsets/0"))
+    assert watcher.windows() == []
+    watcher.start(str(tmp_path / "tap")).awaitTermination()
+    assert [w.events for w in watcher.windows()] == [100, 100]
+    assert sum(w.delivered for w in watcher.windows()) == counted(plan, batch).sum()
