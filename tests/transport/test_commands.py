@@ -61,7 +61,7 @@ def test_pub_with_a_transport_serves_those_who_recover(call, daemon):
 def test_sub_shows_what_the_transport_did(call, daemon):
     with sievenet.sync.connect(daemon.url, host="h1") as source:
         source.schema(STOCK)
-        source.advertise(STOCK, transport=Publishing(record=8, digest=0.03, log=2000))
+        source.advertise(STOCK, transport=Publishing(record=40, digest=0.03, log=5000))
         ended = threading.Event()
 
         def publish():

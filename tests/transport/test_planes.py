@@ -13,9 +13,9 @@ from sievenet.errors import InvalidInput
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.transport import Publishing, Recover
-from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
+from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.openflow.harness import unique_name
-from tests.transport.test_shell import QUICK, SURE
+from tests.transport.test_shell import QUICK, SURE, take
 
 
 @contextlib.asynccontextmanager

@@ -19,7 +19,7 @@ from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
 from sievenet.transport.sender import Sender
 from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Clock, Link, Overlay, TcpFlow, World, low_degree_graph
-from sievenet.transport.wire import Control, Header
+from sievenet.transport.wire import Control, Header, Record
 
 P = 1000
 
@@ -353,3 +353,60 @@ def test_rate_control_ends_congestion():
     free, controlled = run(False), run(True)
     assert controlled[1] < free[1] / 5  # most of it before the first feedback
     assert controlled[0] > 0.85 * free[0]
+
+
+# -- what is believed, and what is given up ------------------------------------------------
+
+
+def test_losses_of_one_who_wants_everything_are_believed():
+    doubt = Doubt((0b11,))
+    believed = 0
+    for _ in range(1000):
+        doubt.judged(0b11 | 0b100, 8, 0.95)  # everything has the wanted bits, and most of it came
+        believed += doubt.believe()
+    assert believed == 1000
+
+
+def test_bits_that_tell_nothing_apart_are_not_believed_by_one_who_gets_little():
+    doubt = Doubt((0b11,))
+    believed = 0
+    for _ in range(1000):
+        doubt.judged(0b11 | 0b100, 8, 0.1)
+        believed += doubt.believe()
+    assert believed < 100
+
+
+def test_real_losses_among_false_alarms_are_believed():
+    rng = Random(3)
+    wanted = 0b1111 << 40
+    doubt = Doubt((wanted,))
+    lost = believed = 0
+    for i in range(20_000):
+        bits = 0b11 | sum(1 << rng.randrange(2, 64) for _ in range(24))
+        if i % 4 == 0:  # one in four was wanted, and is lost
+            bits |= wanted
+            lost += 1
+        doubt.judged(bits, 8, 0.5)
+        if bits & wanted == wanted:
+            believed += doubt.believe()
+    assert 0.8 * lost < believed < 1.3 * lost
+
+
+def test_the_less_is_noticed_the_more_is_given_up():
+    def cut(record, share):
+        rates = RateSession(1, P, (3,), 16, RateControl(), Random(1))
+        header = Header(P, 1, 0, 0.0, 0, Record.of([(1, 1)] * record, 16), Control(0, 100.0, 0.0, 0.0))
+        rates.received(header, 100, 0, 1.0)
+        rates.rate = share * 100.0
+        return rates._cut
+
+    assert cut(5, 1.0) == pytest.approx(0.3)
+    assert 0.3 < cut(5, 0.5) < cut(2, 0.5) < 0.5
+    assert cut(2, 0.01) == 0.5
+
+
+def test_wishes_about_bits_of_another_width_mean_nothing():
+    table = FlowTable(P, width=16)
+    table.feedback(Feedback(5, P, 1.0, (FlowRequest(3, 8, 10.0), FlowRequest(3, 16, 10.0))), 1.0)
+    assert len(table.flows) == 1
+    assert table.absurd == 1

@@ -20,6 +20,7 @@ from sievenet.transport.sender import Sender
 from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Clock, Link, Overlay, World
 from sievenet.transport.timers import AdaptiveTimer
+from sievenet.transport.wire import decode_header
 
 SCHEMA = Schema("s", (Attribute("x", "int", 0, 99),))
 TAGGER = Tagger(SCHEMA, 128)
@@ -380,3 +381,48 @@ def test_digests_end_when_nothing_is_new():
 def test_bad_options_are_refused(kind, options):
     with pytest.raises(InvalidInput):
         kind(**options)
+
+
+def test_long_digests_are_told_in_parts():
+    sender = Sender(PUBLISHER, Publishing(record=0, digest=0.5, width=128), epoch=1, largest=61 + 20 * 7)
+    for i in range(20):
+        sender.publish(MINE, b"x", i * 0.01)
+    parts = [decode_header(action.data)[0] for action in sender.expire(0.6)]
+    assert [(part.sequence, part.record.count) for part in parts] == [(20, 7), (13, 7), (6, 6)]
+    left = {
+        part.sequence - 1 - i: round(part.departure - age, 6)
+        for part in parts
+        for i, (age, _) in enumerate(part.record.walk(part.previous, part.record.count))
+    }
+    assert left == {i: pytest.approx(i * 0.01, abs=1e-4) for i in range(20)}
+
+
+def test_given_up_messages_of_a_restarted_publisher_are_gaps():
+    receiver = Receiver(1, (MINE,), recover=Recover(distance=5.0))
+    old, new = (Sender(PUBLISHER, Publishing(record=4), epoch=epoch) for epoch in (1, 2))
+    sent = [old.publish(MINE, b"%d" % i, i * 0.01)[0].data for i in range(3)]
+    receiver.receive(sent[0], 0.0)
+    receiver.receive(sent[2], 0.02)
+    receiver.expire(receiver.timer())
+    assert len(receiver.requests) == 1
+    actions = receiver.receive(new.publish(MINE, b"n", 1.0)[0].data, 1.0)
+    assert Gap(PUBLISHER, 1, 1, 1) in actions
+    assert receiver.gaps == 1
+
+
+def test_each_publisher_has_its_own_width():
+    asked = []
+
+    def interests(width):
+        asked.append(width)
+        return (1 << width,)
+
+    receiver = Receiver(1, interests, order=Order(), width=128)
+    for publisher, width in ((PUBLISHER, 64), (PUBLISHER + 1, 256)):
+        sender = Sender(publisher, Publishing(record=4, width=width), epoch=1)
+        sent = [sender.publish(1 << width // 8, b"x", i * 0.01)[0].data for i in range(3)]
+        receiver.receive(sent[0], 0.0)
+        receiver.receive(sent[2], 0.02)  # the one between was wanted
+        receiver.expire(1.0)
+    assert receiver.counts.losses == 2
+    assert asked == [16, 8, 32]
