@@ -234,9 +234,12 @@ class Forest:
     def _descend(self, wanted: Filter, start: int | None, interface: Hashable | None) -> tuple[int | None, bool]:
         """The node under which a filter belongs, and whether a filter of the interface was on the way."""
         current, served = start, False
-        near = None if self._bounds is None else set(self._bounds.above(wanted))
+        near: set[int] | None = None
         while True:
-            children = self._children(current) if near is None else self._children(current) & near
+            children = self._children(current)
+            if self._bounds is not None and len(children) >= self.few:
+                near = set(self._bounds.above(wanted)) if near is None else near
+                children = children & near
             if self._balanced:
                 covering = [n for n in sorted(children) if self._covers(self.nodes[n].filter, wanted)]
             else:
