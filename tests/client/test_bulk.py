@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sievenet.client import mmsg
 from sievenet.client.burst import Arrivals, Burst, uniform
 from sievenet.client.catalog import Catalog
+from sievenet.client.columns import matching
 from sievenet.client.edge import MANY, Edge
 from sievenet.client.latency import Latency
 from sievenet.client.layout import layout_of
@@ -19,6 +20,7 @@ from sievenet.client.receiver import Receiver
 from sievenet.client.window import Window
 from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event, encode_event
+from sievenet.content.valueset import ValueSet
 from sievenet.control.protocol import CategoryInfo
 from sievenet.dataplane.packet import Packet, encode_packet
 from sievenet.errors import CodecError
@@ -294,3 +296,33 @@ def test_errors_of_the_system(pair):
     closed.close()
     with pytest.raises(OSError):
         mmsg.Inlet(1, 10).read(closed)
+
+
+# -- a handful of subscriptions --------------------------------------------------------------------
+
+texts = [
+    "mixed: x in [3, 90]",
+    "mixed: x > 5 and x != 7 and price <= 12.5",
+    'mixed: kind in {"a", "d"} and hot = true',
+    'mixed: kind != "bc"',
+    "mixed: wide >= 4611686018427387903",
+    "mixed: price > 3 and wet = false",
+    "mixed: x < 0 or mixed: x > 200 or mixed: price > 98.5",
+]
+
+
+@given(st.lists(rows, min_size=1, max_size=20), st.sampled_from(texts))
+def test_columns_match_as_events_do(values, text):
+    batch = batch_of(MIXED, values)
+    wanted = parse_subscription(text, {"mixed": MIXED})
+    assert matching(wanted, batch).tolist() == [wanted.matches(event) for event in batch]
+    assert matching(Subscription([Filter(MIXED)]), batch).all()
+
+
+@given(st.lists(rows, min_size=1, max_size=20), st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
+def test_any_interval(values, lo, hi):
+    batch = batch_of(MIXED, values)
+    for name in ("x", "price", "wide"):
+        for inside in (ValueSet.interval(min(lo, hi), max(lo, hi)), ~ValueSet.of(lo), ValueSet.interval(lo, None)):
+            wanted = Subscription([Filter(MIXED, {name: inside})])
+            assert matching(wanted, batch).tolist() == [wanted.matches(event) for event in batch]

@@ -256,31 +256,36 @@ class ContentPort:
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        if self._inlet is None:
-            self._read_singly()
-            return
-        try:
-            found = self._inlet.read(self._socket)
-        except OSError:
-            return  # an ICMP error about an earlier packet
-        if sum(map(len, found)) >= _SEVERAL and not self._paused:
-            # More are on their way, and cost less together; a single event never waits.
+        # A few are read singly, which is quickest for a few; if there are as many, the rest together.
+        found = self._read_singly(_TURN if self._inlet is None else _SEVERAL)
+        self._take(found)
+        if len(found) == _SEVERAL and self._inlet is not None and not self._paused:
             self._loop.remove_reader(self._socket)
-            self._reading = self._loop.call_later(_GATHER, self._gathered)
-        for matrix in found:
-            arrivals = self._uniform(matrix)
-            if arrivals is not None and len(arrivals) > _SEVERAL:
-                others = arrivals.without(self._publisher)
-                if len(others):
-                    self._deliver(others)
-            else:
-                self._take([row.tobytes() for row in matrix])
+            self._gather(self._inlet)
 
-    def _gathered(self) -> None:
+    def _gather(self, inlet: mmsg.Inlet) -> None:
+        """Read together, and again a little later as long as many come: a single event never waits."""
         self._reading = None
-        if not self._paused:
+        count = self._read_together(inlet)
+        if self._paused:
+            return
+        if count >= _SEVERAL:
+            self._reading = self._loop.call_later(_GATHER, self._gather, inlet)
+        else:
             self._loop.add_reader(self._socket, self._readable)
-            self._readable()
+
+    def _read_together(self, inlet: mmsg.Inlet) -> int:
+        try:
+            found = inlet.read(self._socket)
+        except OSError:
+            return 0  # an ICMP error about an earlier packet
+        for matrix in found:
+            arrivals = self._uniform(matrix) if len(matrix) > _SEVERAL else None
+            if arrivals is None:
+                self._take([row.tobytes() for row in matrix])
+            elif len(others := arrivals.without(self._publisher)):
+                self._deliver(others)
+        return sum(map(len, found))
 
     @staticmethod
     def _uniform(matrix: Bytes) -> Arrivals | None:
@@ -289,16 +294,16 @@ class ContentPort:
             return None
         return uniform(matrix[:, DATAGRAM_HEADER:].copy())
 
-    def _read_singly(self) -> None:
+    def _read_singly(self, most: int) -> list[bytes]:
         found: list[bytes] = []
-        for _ in range(_TURN):
+        for _ in range(most):
             try:
                 found.append(self._socket.recv(_LARGEST))
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
                 continue  # an ICMP error about an earlier packet
-        self._take(found)
+        return found
 
     def _take(self, datagrams: list[bytes]) -> None:
         packets: list[Packet] = []

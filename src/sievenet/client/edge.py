@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from sievenet.client.columns import matching
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
@@ -86,7 +89,11 @@ class Edge:
     def match_batch(self, batch: EventBatch) -> list[list[int]]:
         """The keys of the subscriptions that match, for each event."""
         if self._matcher is None:
-            return [[key for key, wanted in self._subscriptions.items() if wanted.matches(event)] for event in batch]
+            several: list[list[int]] = [[] for _ in range(len(batch))]
+            for key, wanted in self._subscriptions.items():
+                for row in np.flatnonzero(matching(wanted, batch)).tolist():
+                    several[row].append(key)
+            return several
         found = self._matcher.match_batch(batch)
         offsets, keys = found.offsets.tolist(), found.keys.tolist()
         return [keys[start:end] for start, end in pairwise(offsets)]

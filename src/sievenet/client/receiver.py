@@ -183,10 +183,15 @@ class Receiver:
         for hi, lo in zip(heads["hi"][~wanted].tolist(), heads["lo"][~wanted].tolist(), strict=True):
             self._blame(edge, hi << 64 | lo)
         columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure"))
-        for event, keys, publisher, sequence, departure in zip(batch, matched, *columns, strict=True):
-            if keys:
-                self._ready_ones.append((Delivery(event, publisher, sequence, departure, now), keys))
-        self._hand_out()
+        ready = (
+            (Delivery(event, publisher, sequence, departure, now), keys)
+            for event, keys, publisher, sequence, departure in zip(batch, matched, *columns, strict=True)
+            if keys
+        )
+        for delivery, keys in ready:
+            if not self._offer(delivery, keys):
+                self._ready_ones.extend(ready)
+                break
         return True
 
     def _hand_out(self) -> bool:
