@@ -268,3 +268,17 @@ def test_first_digest_tells_what_was_lost_since_the_subscription():
     s.digest(header(3, 10.0, entries, previous=1_000_000, digest=True), 10.0)
     _, losses = s.expire(20.0)
     assert [loss.sequence for loss in losses] == [2]
+
+
+def test_repairs_of_what_is_not_due_are_of_no_use():
+    s = session(since=8.5, hold_lost=True)
+    entries = [(1_000_000, MINE), (1_000_000, OTHER), (1_000_000, MINE)]  # of 2, 1, 0: left at 9, 8, 7
+    s.digest(header(3, 10.0, entries, previous=1_000_000, digest=True), 10.0)
+    assert s.due(1, 2)  # missed here
+    assert not s.due(1, 0)  # from before the subscription
+    assert not s.due(2, 2)  # of another life
+    assert s.due(1, 3)  # newer than all that came
+    s.expire(20.0)
+    assert s.due(1, 2)
+    s.abandon(1, 2, 21.0)
+    assert not s.due(1, 2)  # told to be gone

@@ -32,7 +32,17 @@ _MOST: Final = 3.0
 class Doubt:
     """Expected false alarms of one session."""
 
-    __slots__ = ("_common", "_covering", "_expected", "_gathering", "_interests", "_seen", "_sizes", "_sum", "_unwanted")
+    __slots__ = (
+        "_common",
+        "_covering",
+        "_expected",
+        "_gathering",
+        "_interests",
+        "_seen",
+        "_sizes",
+        "_sum",
+        "_unwanted",
+    )
 
     def __init__(self, interests: tuple[Bits, ...]) -> None:
         self._interests = interests

@@ -346,8 +346,8 @@ class Receiver:
             self.cache.repaired(header.publisher, mine=False)
         wanted = self.requests is not None and self.requests.found(key, now)
         session = self._sessions.get(header.publisher)
-        if session is None or self.requests is None:
-            self.dropped["unknown publisher"] += 1
+        if session is None or self.requests is None or not (wanted or session.due(header.epoch, header.sequence)):
+            self.dropped["not due"] += 1
             return []
         item = self._decode(header, repair.message[at:])
         if item is None:  # its bits were wanted, it is not

@@ -182,6 +182,14 @@ class Session:
             self._judge(header, now, behind + 1)
         return self._enter(header, item, now, repair=True)
 
+    def due(self, epoch: int, sequence: int) -> bool:
+        """Whether a repair is of use: not of what is from before the subscription, unwanted, or told to be gone."""
+        behind = self.top - sequence
+        if epoch != self.epoch or behind >= _REACH:
+            return False
+        decided = behind >= 0 and self._judged >> behind & 1 and not self._seen >> behind & 1
+        return not decided or sequence in self._missing
+
     def lacks(self, epoch: int, sequence: int) -> bool:
         """Whether a message should have come and has not."""
         behind = self.top - sequence
