@@ -1,0 +1,167 @@
+"""The port whose packets are addressed by content, on loopback: reading, gathering, pacing and closing."""
+
+import asyncio
+import socket
+
+import numpy as np
+import pytest
+
+from sievenet.client import content_port, mmsg
+from sievenet.client.burst import Arrivals, Burst
+from sievenet.client.content_port import ContentPort, Pacer
+from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_of
+from sievenet.errors import Unavailable
+
+
+def bound():
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sock.bind(("::1", 0))
+    sock.setblocking(False)
+    return sock
+
+
+def datagram(sequence, body=b"body", publisher=5):
+    return encode_datagram(0, (encode_packet(Packet(1, 7 << 96, publisher, sequence, 9, 0, body)),))
+
+
+class Harness:
+    """A port and what it delivers."""
+
+    def __init__(self):
+        self.sock, self.peer = bound(), bound()
+        self.sequences, self.matrices = [], 0
+        self.port = ContentPort(self.sock, 77, self._deliver)
+        self.port.resume()
+
+    def _deliver(self, packets):
+        self.matrices += isinstance(packets, Arrivals)
+        self.sequences += [packet.sequence for packet in packets]
+
+    def send(self, *datagrams):
+        for each in datagrams:
+            self.peer.sendto(each, self.sock.getsockname())
+
+    async def until(self, count):
+        async with asyncio.timeout(10):
+            while len(self.sequences) < count:
+                await asyncio.sleep(0.001)
+
+    def close(self):
+        self.port.close()
+        self.peer.close()
+
+
+def with_harness(check):
+    async def main():
+        harness = Harness()
+        try:
+            await check(harness)
+        finally:
+            harness.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_floods_arrive_in_order_and_whole(together, monkeypatch):
+    if not together:
+        monkeypatch.setattr(mmsg, "available", False)
+
+    async def check(harness):
+        harness.send(datagram(0))
+        await harness.until(1)
+        for start in range(1, 300, 60):
+            harness.send(*(datagram(i) for i in range(start, min(start + 60, 300))))
+            await harness.until(min(start + 60, 300))
+        # Others in between: longer ones, our own, and what is no packet at all.
+        harness.send(datagram(300, b"a longer body"), datagram(0, publisher=publisher_of(77)), b"nonsense")
+        harness.send(*(datagram(i) for i in range(301, 320)))
+        await harness.until(320)
+        assert harness.sequences == list(range(320))
+        assert harness.port.malformed == 1
+        assert (harness.matrices > 0) == (together and mmsg.available)
+        # Then single ones again.
+        for i in range(320, 325):
+            harness.send(datagram(i))
+            await harness.until(i + 1)
+
+    with_harness(check)
+
+
+def test_nothing_is_read_while_paused():
+    async def check(harness):
+        harness.send(*(datagram(i) for i in range(50)))
+        await harness.until(10)
+        harness.port.pause()
+        seen = len(harness.sequences)
+        harness.send(*(datagram(i) for i in range(50, 120)))
+        await asyncio.sleep(0.01)
+        assert len(harness.sequences) == seen
+        harness.port.resume()
+        await harness.until(120)
+        assert harness.sequences == list(range(120))
+
+    with_harness(check)
+
+
+def burst_of(count, lo=1 << 32):
+    """Packets whose address, without the prefix of content, is that of loopback."""
+    burst = Burst(0, np.zeros(count, np.uint64), np.full(count, lo, np.uint64), np.zeros((count, 4), np.uint8))
+    burst.stamp(5, np.arange(count, dtype=np.uint64), 9)
+    return burst
+
+
+@pytest.fixture
+def to_loopback(monkeypatch):
+    monkeypatch.setattr(content_port, "CONTENT_PREFIX", 0)
+    return lambda sock: monkeypatch.setattr(content_port, "CONTENT_PORT", sock.getsockname()[1])
+
+
+@pytest.mark.skipif(not mmsg.available, reason="needs sendmmsg")
+def test_bursts_are_paced_and_whole(to_loopback):
+    async def check(harness):
+        to_loopback(harness.sock)
+        count = 130
+        sender = ContentPort(bound(), 78, lambda packets: None)
+        sender._pacer = Pacer(rate=20_000.0, burst=50)
+        try:
+            assert sender.send(burst_of(count))
+            # More than may go at once: the rest waits for its time.
+            await sender.flushed(0)
+            await harness.until(count)
+            assert harness.sequences == list(range(count))
+            assert sender.refused == 0
+        finally:
+            sender.close()
+
+    with_harness(check)
+
+
+@pytest.mark.skipif(not mmsg.available, reason="needs sendmmsg")
+def test_what_the_system_does_not_take_is_counted(to_loopback, monkeypatch):
+    async def check(harness):
+        to_loopback(harness.sock)
+        # An address of no use: the unspecified one, with port 0.
+        monkeypatch.setattr(content_port, "CONTENT_PORT", 0)
+        harness.port.send(burst_of(10, lo=0))
+        await harness.port.flushed()
+        assert harness.port.refused == 10
+
+    with_harness(check)
+
+
+@pytest.mark.skipif(not mmsg.available, reason="needs sendmmsg")
+def test_closing_ends_waiting(to_loopback):
+    async def check(harness):
+        to_loopback(harness.sock)
+        assert not harness.port.send(burst_of(content_port.BURST + 10_000))
+        waiting = asyncio.create_task(harness.port.flushed(0))
+        await asyncio.sleep(0)
+        harness.port.close()
+        harness.port.close()
+        with pytest.raises(Unavailable, match="was closed"):
+            await waiting
+        with pytest.raises(Unavailable, match="is closed"):
+            harness.port.send(burst_of(1))
+
+    with_harness(check)
