@@ -12,11 +12,12 @@ import pytest
 
 from sievenet.client.content_port import Pacer
 from sievenet.config import load_config
+from sievenet.daemon import planes
 from sievenet.daemon.daemon import Daemon
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow.numbers import V13, V14, Multipart, Type
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
-from sievenet.dataplane.openflow.settling import Rounds, appctl
+from sievenet.dataplane.openflow.settling import Pause, Rounds, appctl
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, parse_topology
@@ -53,6 +54,15 @@ class Process:
         if self.answer != "silence":
             writer.write(json.dumps(self.answer).encode())
         writer.close()
+
+
+def test_pauses():
+    async def main():
+        begin = asyncio.get_running_loop().time()
+        await Pause(0.01).settled(None)
+        assert asyncio.get_running_loop().time() - begin >= 0.009
+
+    asyncio.run(main())
 
 
 def test_rounds_are_shared(tmp_path):
@@ -280,7 +290,16 @@ def test_tls(tmp_path):
     asyncio.run(main())
 
 
-def test_a_daemon_finds_switches_that_connect():
+@pytest.mark.parametrize("tunnel", [True, False])
+def test_a_daemon_finds_switches_that_connect(tunnel, monkeypatch, caplog):
+    """With or without the means for in-band control, which need root."""
+
+    def refuse(port):
+        raise Unavailable("Operation not permitted")
+
+    if not tunnel:
+        monkeypatch.setattr(planes, "open_tunnel", refuse)
+
     async def main():
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -301,6 +320,8 @@ def test_a_daemon_finds_switches_that_connect():
             async with Daemon(config) as daemon:
                 assert daemon.plane.topology.hosts == ("h1", "h2", "h3")
                 assert (await daemon.answers.status())["switches"][0]["up"]
+                if not tunnel:
+                    assert "through their switches: Operation not permitted" in caplog.text
         finally:
             task.cancel()
 
