@@ -69,13 +69,17 @@ class Cache:
             # Averaged over intervals, not over their inverses, which a single short one would carry away.
             ring.apart += _SMOOTH * (now - ring.last - ring.apart) if ring.apart else now - ring.last
         ring.last = now
-        replaced = ring.kept.pop((epoch, sequence), b"")
-        ring.kept[epoch, sequence] = message
-        self.bytes += len(message) - len(replaced)
-        if not ring.reach:
-            ring.size = min(max(ring.rate * self._options.horizon, self._options.cache_min), self._options.cache_max)
-        while len(ring.kept) > ring.size or (self.bytes > _BYTES and ring.kept):
-            _, old_message = ring.kept.popitem(last=False)
+        kept, key = ring.kept, (epoch, sequence)
+        if key in kept:
+            self.bytes -= len(kept.pop(key))
+        kept[key] = message
+        self.bytes += len(message)
+        if not ring.reach and ring.apart:
+            options, size = self._options, self._options.horizon / ring.apart
+            least, most = options.cache_min, options.cache_max
+            ring.size = least if size < least else most if size > most else size
+        while len(kept) > ring.size or (self.bytes > _BYTES and kept):
+            _, old_message = kept.popitem(last=False)
             self.bytes -= len(old_message)
 
     def get(self, publisher: int, epoch: int, sequence: int) -> bytes | None:

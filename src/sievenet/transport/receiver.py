@@ -33,7 +33,7 @@ from sievenet.transport.repairs import Repairs
 from sievenet.transport.requests import Requests
 from sievenet.transport.session import Limits, Loss, Released, Session, SessionCounts
 from sievenet.transport.statistics import ReceiverStatistics
-from sievenet.transport.wire import Header, Kind, decode_header, kind_of
+from sievenet.transport.wire import Header, Kind, decode_header
 
 __all__ = ["Receiver", "ReceiverStatistics"]
 
@@ -103,17 +103,16 @@ class Receiver:
 
     def receive(self, data: bytes, now: float) -> list[Action]:
         """Any transport message, as bytes."""
+        if not data or data[0] & 15 > Kind.DIGEST:
+            return self.control(data, now)
         try:
-            kind = kind_of(data)
-            if kind is Kind.DATA or kind is Kind.DIGEST:
-                header, at = decode_header(data)
-                if header.digest:
-                    return self.digest(header, now)
-                return self.message(header, self._decode(header, data[at:]), now, data)
+            header, at = decode_header(data)
         except CodecError:
             self.dropped["malformed"] += 1
             return []
-        return self.control(data, now)
+        if header.digest:
+            return self.digest(header, now)
+        return self.message(header, self._decode(header, data[at:]), now, data)
 
     def message(
         self, header: Header, item: Any, now: float, data: bytes = b"", matched: Sequence[int] = _WHOLE
