@@ -5,12 +5,17 @@ import contextlib
 from itertools import pairwise
 
 import pytest
+from msgspec import structs
 
 import sievenet
-from sievenet.client.shim import MARK
-from sievenet.content import EventBatch
+from sievenet.client import exchange
+from sievenet.client.shim import MARK, stamped
+from sievenet.content import Event, EventBatch
 from sievenet.errors import EventError, InvalidInput, Rejected
 from sievenet.transport import Order, Publishing, RateControl, Recover
+from sievenet.transport.actions import Channel, Send
+from sievenet.transport.control import Echo, Feedback, FlowRequest, Gone, Repair, Request, encode
+from sievenet.transport.wire import Header, encode_header
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.fabric.harness import take as take_in_time
 
@@ -379,5 +384,58 @@ def test_bad_settings_and_events():
                 await source.publish(reading(1, payload=bytes(32_768)))
             with pytest.raises(EventError):
                 await source.publish("no event")
+
+    run(main())
+
+
+def test_a_rogue_does_no_harm():
+    async def main():
+        async with (
+            fabric() as daemon,
+            pair(daemon, Publishing(record=4, digest=0.03, log=100, rate_control=True)) as (source, node),
+            sievenet.connect(daemon.url, host="h2") as rogue,
+        ):
+            advertisement = await source.advertise(SCHEMA)
+            gaps = []
+            feed = await node.subscribe(SCHEMA, order=True, recover=QUICK, rate_control=True, on_gap=gaps.append)
+            await source.publish(reading(0))
+            victim, me = source._outbox.publisher, node._transport._sinks[feed.registration.id].receiver.me
+            control = await rogue.schema("sievenet.transport.reading")
+            await rogue.advertise(control)
+            await rogue.advertise(SCHEMA)
+            epoch = source._transport.sources["reading"].sender.epoch
+            future = Header(victim, epoch, 1 << 40, 1e9, 0)
+            said = [
+                b"", b"\xff", b"\x13", bytes(range(256)),
+                encode_header(future) + b"body",
+                encode_header(structs.replace(future, digest=True)),
+                encode(Gone(victim, epoch, 0, 1 << 62)),
+                encode(Echo(me, victim, 1.0, reply=True)),
+                encode(Repair(5, 0, encode_header(structs.replace(future, sequence=5)) + b"no event")),
+                encode(Feedback(9, victim, 1.0, (FlowRequest(1 << 500, 64, 1e12), FlowRequest(0, 1, 0.0)))),
+                encode(Request(victim, epoch, 1 << 60, 9, 200, 0.0, 0.0, (1 << 128) - 1, 16)),
+                encode(Request(12345, 7, 3, 9, 0, 3600.0, 3600.0, (1 << 128) - 1, 16)),
+            ]  # fmt: skip
+            for data in said:
+                for number in (victim, me):
+                    one = Send(Channel.NODE, number, 0, data)
+                    every = Send(Channel.DIGEST, number, 0, data)
+                    for send in (one, every):
+                        for event in exchange.events_of(control, send, 0):
+                            await rogue.publish(event)
+            forged = stamped(reading(999), encode_header(future))
+            await rogue.publish(Event.trusted(SCHEMA, forged.values, MARK + b"\x00" + forged.payload))
+            rogue._session.port.send(rogue._outbox.packets(forged, 1))
+            for x in range(1, 50):
+                await source.publish(reading(x))
+            got = [event["x"] for event in await take(feed, 52)]
+            assert sorted(got) == [*range(50), 999, 999]
+            assert [x for x in got if x < 999] == list(range(50))
+            assert gaps == []
+            done = feed.statistics().transport
+            assert done.recovered == 0
+            assert done.sessions <= 2
+            assert sum(lane.forged for lane in node._transport._lanes.values()) > 0
+            assert advertisement.transport.flows == 0
 
     run(main())
