@@ -141,7 +141,7 @@ async def _up(
 def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
     topology = daemon.plane.topology
     yield (
-        f"fabric {daemon.config.topology} is up: {len(topology.switches)} switches, {len(topology.hosts)} hosts, "
+        f"fabric {daemon.shape} is up: {len(topology.switches)} switches, {len(topology.hosts)} hosts, "
         f"clients at {daemon.url}, "
         + (f"events at {daemon.plane.endpoint[1]}/udp" if daemon.plane.endpoint else "events by their content")
     )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["ContentPort", "Pacer"]
 
 #: Packets per second, and how many at once.
-RATE: Final = 60_000.0
+RATE: Final = 80_000.0
 BURST: Final = 2_000
 #: Packets that may wait here before a publisher has to wait too.
 _AHEAD: Final = 4096

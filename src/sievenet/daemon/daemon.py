@@ -79,13 +79,18 @@ class Daemon:
         for path in config.schemas:
             await self.control.register_schema(load_schema(path))
         reports = Reports()
-        self.answers = Answers(self.control, self.plane, reports, config.topology, lambda: self.service.connected)
+        self.answers = Answers(self.control, self.plane, reports, self.shape, lambda: self.service.connected)
         self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen.heartbeat)
         self.server = Server(self.service, config.listen)
         stack.push_async_callback(self.server.close)
         await self.server.start()
         await planes.open_doors(self.server, self.plane)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+
+    @property
+    def shape(self) -> str:
+        """What the network is called: its topology's name, unless it was found rather than made."""
+        return "of existing switches" if self.config.dataplane == "openflow" else self.config.topology
 
     @property
     def url(self) -> str:
