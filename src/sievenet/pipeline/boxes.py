@@ -16,14 +16,23 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content import Attribute, EventBatch, Filter, Schema, StringColumn
+from sievenet.content import (
+    Attribute,
+    EventBatch,
+    Filter,
+    Schema,
+    StringColumn,
+    Subscription,
+    decode_subscription,
+    encode_subscription,
+)
 from sievenet.index.arrays import bounds, each_filter, points
 from sievenet.index.axis import line_range
 from sievenet.index.stabbing import GROUP, Stabbing
 from sievenet.pipeline.covers import Interest
 from sievenet.pipeline.spans import Places, Ranker, chunks
 
-__all__ = ["Boxes", "Groups", "hold", "places_of"]
+__all__ = ["Asked", "Boxes", "Groups", "as_subscription", "hold", "places_of"]
 
 _I64 = npt.NDArray[np.int64]
 _Any = npt.NDArray[Any]
@@ -79,6 +88,37 @@ class Boxes:
             if len(self.owners) and (self.first[column].max() > lo or self.behind[column].min() <= hi):
                 found.append(column)
         return tuple(found) or (0,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Subscriptions as they travel: boxes as arrays, which need no decoding, the others as bytes."""
+
+    schema: Schema
+    count: int
+    #: Filters of all subscriptions.
+    filters: int
+    boxes: Boxes
+    #: The subscriptions that are no boxes.
+    others: tuple[int, ...]
+    encoded: tuple[bytes, ...]
+
+    @staticmethod
+    def of(schema: Schema, wanted: Sequence[Interest]) -> Asked:
+        """Subscriptions made ready to travel."""
+        exact, others = Boxes.parted(schema, wanted)
+        encoded = tuple(encode_subscription(as_subscription(wanted[row])) for row in others)
+        boxes = Boxes.of(schema, wanted, exact)
+        return Asked(schema, len(wanted), len(each_filter(wanted)), boxes, tuple(others), encoded)
+
+    def rest(self) -> list[Subscription]:
+        """The subscriptions that are no boxes."""
+        return [decode_subscription(self.schema, each) for each in self.encoded]
+
+
+def as_subscription(wanted: Interest) -> Subscription:
+    """A filter as the subscription that it is."""
+    return Subscription([wanted], wanted.schema) if isinstance(wanted, Filter) else wanted
 
 
 def _whole(attribute: Attribute) -> bool:

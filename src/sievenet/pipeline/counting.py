@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sievenet.content import EventBatch, Schema
 from sievenet.index import Plan
 from sievenet.matcher import Matcher
-from sievenet.pipeline.boxes import Boxes, Groups, places_of
+from sievenet.pipeline.boxes import Asked, Groups, places_of
 from sievenet.pipeline.covers import Covers, Interest
 from sievenet.pipeline.spans import Spans
 
@@ -39,18 +39,18 @@ def fpr(delivered: float, wanted: float) -> float:
 class Wants:
     """Subscriptions ready for exact matching: boxes by bitmaps, all others by the matcher."""
 
-    def __init__(self, schema: Schema, wanted: Sequence[Interest]) -> None:
-        self.count = len(wanted)
-        exact, others = Boxes.parted(schema, wanted)
-        self._boxes = Boxes.of(schema, wanted, exact)
+    def __init__(self, schema: Schema, wanted: Sequence[Interest] | Asked) -> None:
+        asked = wanted if isinstance(wanted, Asked) else Asked.of(schema, wanted)
+        self.count = asked.count
+        self._boxes = asked.boxes
         self._columns = self._boxes.narrowed
         first, behind = ([side[c] for c in self._columns] for side in (self._boxes.first, self._boxes.behind))
         self._spans = Spans.of(first, behind, self._boxes.owners)
         #: Made when first needed.
         self._groups: Groups | None = None
-        self._matcher = Matcher(schema) if others else None
+        self._matcher = Matcher(schema) if asked.others else None
         if self._matcher is not None:
-            self._matcher.add_many(others, [wanted[row] for row in others])
+            self._matcher.add_many(asked.others, asked.rest())
 
     def per_subscription(self, batch: EventBatch) -> _I64:
         """How many events of a batch each subscription wants."""

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sievenet.content import Schema, decode_subscription, encode_subscription
-from sievenet.content.filter import Filter, Subscription
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
+from sievenet.pipeline.boxes import Asked, as_subscription
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interest, Interests
@@ -33,7 +33,7 @@ from sievenet.pipeline.tables import batch_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COUNTS", "Result", "as_subscription", "check_plans", "covers_of", "evaluate", "evaluated", "local_counts"]
+__all__ = ["COUNTS", "Result", "check_plans", "covers_of", "evaluate", "evaluated", "local_counts"]
 
 #: Result of a partition: subscription -1 carries the number of events and packets.
 COUNTS: Final = "plan int, subscription bigint, delivered bigint, wanted bigint"
@@ -121,25 +121,20 @@ def _covered(shared: Shared[list[Plan]], task: tuple[int, int, list[bytes]], bud
     return number, Covers.of(plan, Interests.of(plan.schema, wanted), budget, start=start)
 
 
-def as_subscription(wanted: Interest) -> Subscription:
-    """A filter as the subscription that it is."""
-    return Subscription([wanted], wanted.schema) if isinstance(wanted, Filter) else wanted
-
-
 # -- counting -------------------------------------------------------------------------------------
 
 
 class Counting:
     """Everything a process needs to count batches under some plans."""
 
-    def __init__(self, plans: list[Plan], covers: list[Covers], wanted: list[Interest]) -> None:
+    def __init__(self, plans: list[Plan], covers: list[Covers], wanted: Sequence[Interest] | Asked) -> None:
         self.schema = plans[0].schema
         self.wants = Wants(self.schema, wanted)
-        self.deliveries = [Deliveries(p, c, len(wanted)) for p, c in zip(plans, covers, strict=True)]
+        self.deliveries = [Deliveries(p, c, self.wants.count) for p, c in zip(plans, covers, strict=True)]
 
 
-def _counting(plans: list[bytes], covers: list[Covers], schema: Schema, wanted: list[bytes]) -> Counting:
-    return Counting(_plans(plans), covers, [decode_subscription(schema, each) for each in wanted])
+def _counting(plans: list[bytes], covers: list[Covers], asked: Asked) -> Counting:
+    return Counting(_plans(plans), covers, asked)
 
 
 def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -175,10 +170,8 @@ def evaluated(events: DataFrame, plans: Sequence[Plan], covers: Sequence[Covers]
     """Sums per plan and subscription (`COUNTS`) over a table of events."""
     from pyspark.sql import functions as f
 
-    encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
-    shared = Shared(
-        events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), interests.schema, encoded
-    )
+    asked = Asked.of(interests.schema, interests.wanted)
+    shared = Shared(events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), asked)
     columns = [f"`{name}`" for name in interests.schema.positions]
     rows = events.select(*columns).mapInArrow(lambda batches: local_counts(shared.get(), batches), COUNTS)
     return rows.groupBy("plan", "subscription").agg(

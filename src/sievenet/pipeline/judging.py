@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from sievenet.content import EventBatch, Schema, decode_batch, decode_subscription, encode_batch, encode_subscription
 from sievenet.index import Plan
+from sievenet.pipeline.boxes import as_subscription
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interests
-from sievenet.pipeline.evaluate import as_subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,15 +21,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
+from sievenet.content import EventBatch, Schema
 from sievenet.index import Dz, Plan, dimensions
 from sievenet.index.arrays import domains, each_filter, points
 from sievenet.index.splitting import edges, histogram, splits
-from sievenet.pipeline.boxes import Boxes, Groups, hold, places_of
+from sievenet.pipeline.boxes import Asked, Boxes, Groups, hold, places_of
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Wants
 from sievenet.pipeline.covers import Interest
-from sievenet.pipeline.evaluate import as_subscription
 from sievenet.pipeline.tables import batch_of
 
 if TYPE_CHECKING:
@@ -112,14 +111,15 @@ class Profile:
 class Profiling:
     """Subscriptions made ready; batch after batch adds to the sums."""
 
-    def __init__(self, schema: Schema, wanted: Sequence[Interest]) -> None:
-        self.schema = schema
-        self.filters = len(each_filter(wanted))
+    def __init__(self, asked: Asked) -> None:
+        self.schema = schema = asked.schema
+        self.filters = asked.filters
         self.low, self.high = domains(schema)
-        exact, others = Boxes.parted(schema, wanted)
+        rest = asked.rest()
         #: Subscriptions that are boxes: their bitmaps say who wants an event.  Those of others are hulls.
-        self.exact, self.hulls = _groups(schema, wanted, exact), _groups(schema, wanted, others)
-        self.others = Wants(schema, [wanted[row] for row in others])
+        self.exact = _groups(asked.boxes)
+        self.hulls = _groups(Boxes.of(schema, rest, range(len(rest))))
+        self.others = Wants(schema, rest)
         self.plan = Plan.regular(schema, CELL_BITS)
         self.ordered = [n for n in schema.positions if schema[n].type != "str" or schema[n].values is not None]
         self.borders = {name: edges(schema[name], bins=BINS) for name in self.ordered}
@@ -183,13 +183,8 @@ class Profiling:
         return pa.RecordBatch.from_arrays([pa.array(kinds), *(pa.array(c) for c in typed)], schema=_FIELDS)
 
 
-def _groups(schema: Schema, wanted: Sequence[Interest], rows: Sequence[int]) -> Groups:
-    boxes = Boxes.of(schema, wanted, rows)
+def _groups(boxes: Boxes) -> Groups:
     return Groups(boxes.first, boxes.behind, boxes.owners)
-
-
-def _profiling(schema: Schema, encoded: list[bytes]) -> Profiling:
-    return Profiling(schema, [decode_subscription(schema, each) for each in encoded])
 
 
 def _partition(shared: Shared[Profiling], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -204,8 +199,7 @@ def profile(events: DataFrame, schema: Schema, wanted: Sequence[Interest]) -> Pr
     """The profile of a table of events."""
     from pyspark.sql import functions as f
 
-    encoded = [encode_subscription(as_subscription(w)) for w in wanted]
-    shared = Shared(events.sparkSession, _profiling, schema, encoded)
+    shared = Shared(events.sparkSession, Profiling, Asked.of(schema, wanted))
     columns = [f"`{name}`" for name in schema.positions]
     rows = events.select(*columns).mapInArrow(lambda batches: _partition(shared, batches), _DDL)
     sums = rows.groupBy("kind", "i", "j").agg(f.sum("number").alias("number"), f.sum("count").alias("count"))
@@ -214,7 +208,7 @@ def profile(events: DataFrame, schema: Schema, wanted: Sequence[Interest]) -> Pr
 
 def profile_batches(batches: Iterable[EventBatch], schema: Schema, wanted: Sequence[Interest]) -> Profile:
     """The same on this machine alone."""
-    profiling = Profiling(schema, wanted)
+    profiling = Profiling(Asked.of(schema, wanted))
     for batch in batches:
         profiling.add(batch)
     return _concluded(pa.Table.from_batches([profiling.rows()]), schema, wanted)

@@ -31,12 +31,13 @@ from sievenet.errors import PlanError
 from sievenet.index import Plan
 from sievenet.index.arrays import points
 from sievenet.index.splitting import edges
+from sievenet.pipeline.boxes import as_subscription
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.checking import REASON
 from sievenet.pipeline.clusters import local_clustering
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interest, Interests
-from sievenet.pipeline.evaluate import as_subscription, covers_of
+from sievenet.pipeline.evaluate import covers_of
 from sievenet.pipeline.files import Files, absolute
 from sievenet.pipeline.judging import LocalJudge
 from sievenet.pipeline.planning import sample_of
