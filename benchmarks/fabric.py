@@ -46,6 +46,11 @@ class Worker:
         )
         stack.callback(self._end)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def ready(self) -> dict[str, Any]:
         """Wait until it is; what it says of itself."""
         return self._answer()
