@@ -400,9 +400,9 @@ def test_the_less_is_noticed_the_more_is_given_up():
         rates.rate = share * 100.0
         return rates._cut
 
-    assert cut(5, 1.0) == pytest.approx(0.3)
-    assert 0.3 < cut(5, 0.5) < cut(2, 0.5) < 0.5
-    assert cut(2, 0.01) == 0.5
+    assert cut(5, 1.0) == pytest.approx(0.27)
+    assert 0.27 < cut(5, 0.5) < cut(2, 0.5) < 0.42
+    assert cut(2, 0.01) == 0.42
 
 
 def test_wishes_about_bits_of_another_width_mean_nothing():

@@ -42,8 +42,10 @@ __all__ = ["FilterRate", "RateSession", "max_min"]
 _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
 #: Share of the rate that is given up for a moment after each loss event, and at most after one that was noticed.
-_CUT: Final = 0.3
-_MOST_CUT: Final = 0.5
+_CUT: Final = 0.27
+_MOST_CUT: Final = 0.42
+#: Largest growth per round trip, as a share of the rate.
+_GENTLY: Final = 0.14
 #: Bytes around a TCP segment.
 _TCP_HEADER: Final = 40
 #: A round trip is believed between these bounds, in seconds.
@@ -251,7 +253,8 @@ class RateSession:
         for entry in self.filters:
             entry.quota = max(entry.rate, self._options.slowest)
         # As TCP grows: a segment more per round trip, every round trip.
-        growth = self._segments * elapsed / self.round_trip**2
+        # But gently: a TCP whose window is a few segments loses a tenth of them, which is no example to follow.
+        growth = min(self._segments * elapsed / self.round_trip**2, _GENTLY * self.rate * elapsed / self.round_trip)
         more = min(allowed - self.rate, growth) / max(1, len(limited))
         for entry in limited:
             entry.quota += max(min(self._options.alpha * entry.rate, more), 0.0)
