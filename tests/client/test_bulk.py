@@ -1,13 +1,14 @@
 """Many events at once: the same bytes, the same deliveries and the same counts as one by one."""
 
 import socket
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.client import mmsg
+from sievenet.client import mmsg, window
 from sievenet.client.burst import Arrivals, Burst, uniform
 from sievenet.client.catalog import Catalog
 from sievenet.client.columns import matching
@@ -125,6 +126,12 @@ def test_matrices_that_are_no_packets(at):
     st.sampled_from((4, 16)),
 )
 def test_duplicates_together_are_duplicates_one_by_one(batches, span):
+    # Small batches too, which would go one by one.
+    with mock.patch.object(window, "_MANY", 2):
+        check_duplicates(batches, span)
+
+
+def check_duplicates(batches, span):
     together, singly = Window(span, publishers=2), Window(span, publishers=2)
     for batch in batches:
         publishers, sequences = (np.array(column, np.uint64) for column in zip(*batch, strict=True))

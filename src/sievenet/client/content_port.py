@@ -54,6 +54,8 @@ _NAP: Final = 0.001
 
 #: Packets that come together from which on the next are gathered for so many seconds.
 _SEVERAL: Final = 4
+#: Packets from which on a matrix is quicker than one by one.
+_MANY: Final = 16
 _GATHER: Final = 0.001
 
 #: Seconds that a packet may take through the network.
@@ -280,7 +282,7 @@ class ContentPort:
         except OSError:
             return 0  # an ICMP error about an earlier packet
         for matrix in found:
-            arrivals = self._uniform(matrix) if len(matrix) > _SEVERAL else None
+            arrivals = self._uniform(matrix) if len(matrix) >= _MANY else None
             if arrivals is None:
                 self._take([row.tobytes() for row in matrix])
             elif len(others := arrivals.without(self._publisher)):

@@ -58,6 +58,11 @@ class Latency:
 
     def add_many(self, seconds: npt.NDArray[np.float64]) -> None:
         """Count many durations."""
+        self._fresh += seconds.tolist()
+        if len(self._fresh) >= _FRESH:
+            self._settle()
+
+    def _count_many(self, seconds: npt.NDArray[np.float64]) -> None:
         buckets = np.log(np.maximum(seconds, _SMALLEST) / _SMALLEST) * _FINENESS
         numbers, counts = np.unique(np.minimum(buckets.astype(np.int64), _BUCKETS - 1), return_counts=True)
         for bucket, count in zip(numbers.tolist(), counts.tolist(), strict=True):
@@ -69,7 +74,7 @@ class Latency:
     def _settle(self) -> None:
         fresh, self._fresh = self._fresh, []
         if len(fresh) >= _MANY:
-            self.add_many(np.array(fresh))
+            self._count_many(np.array(fresh))
             return
         for duration in fresh:
             bucket = 0

@@ -173,15 +173,20 @@ class Receiver:
             return False
         self.received += len(arrivals)
         fresh = self._window.fresh_many(arrivals.heads["publisher"], arrivals.heads["sequence"])
-        batch, good = layout.decode(arrivals.bodies if fresh.all() else arrivals.bodies[fresh])
-        heads = arrivals.heads[fresh][good]
-        self.malformed += len(good) - len(heads)
+        heads, bodies = arrivals.heads, arrivals.bodies
+        if not fresh.all():
+            heads, bodies = heads[fresh], bodies[fresh]
+        batch, good = layout.decode(bodies)
+        if len(batch) < len(good):
+            self.malformed += len(good) - len(batch)
+            heads = heads[good]
         matched = edge.match_batch(batch)
         wanted = np.fromiter(map(bool, matched), np.bool_, len(matched))
         self.matched += int(wanted.sum())
         self.recent.add_many((now - heads["departure"][wanted].astype(np.int64)) / 1e9)
-        for hi, lo in zip(heads["hi"][~wanted].tolist(), heads["lo"][~wanted].tolist(), strict=True):
-            self._blame(edge, hi << 64 | lo)
+        if not wanted.all():
+            for hi, lo in zip(heads["hi"][~wanted].tolist(), heads["lo"][~wanted].tolist(), strict=True):
+                self._blame(edge, hi << 64 | lo)
         columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure"))
         ready = (
             (Delivery(event, publisher, sequence, departure, now), keys)

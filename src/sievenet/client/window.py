@@ -18,11 +18,15 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Window"]
+
+#: From so many packets on, asking together is quicker than one by one.
+_MANY: Final = 64
 
 
 class Window:
@@ -59,7 +63,7 @@ class Window:
         """Which of these packets are new, one after the other; those are noted."""
         count = len(sequences)
         # Different numbers of one publisher within one turn of the ring have a slot each, and can be asked together.
-        if count > 1 and (publishers == publishers[0]).all():
+        if count >= _MANY and (publishers == publishers[0]).all():
             rising = np.sort(sequences)
             if int(rising[-1]) - int(rising[0]) < self._span and (rising[1:] > rising[:-1]).all():
                 return self._fresh_apart(int(publishers[0]), sequences)
