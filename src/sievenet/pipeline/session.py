@@ -50,7 +50,7 @@ _SETTINGS: Final[dict[str, str]] = {
     # Few, since what is shuffled are sums; adaptive execution splits those that turn out large.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # No limit: with one, Spark adds up a batch's bytes after every row, which takes a third of the transfer.  Strings
+    # No limit: with one, Spark adds up a batch's bytes after every row, which takes a quarter of the transfer.  Strings
     # are short (see `content`), so the rows of a batch are limit enough.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # A row is judged by all of its columns, whichever are asked for.
