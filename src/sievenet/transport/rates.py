@@ -44,8 +44,8 @@ _ECHO_LATER: Final = 10.0
 #: Share of the rate that is given up for a moment after each loss event, and at most after one that was noticed.
 _CUT: Final = 0.27
 _MOST_CUT: Final = 0.42
-#: Largest growth per round trip, as a share of the rate.
-_GENTLY: Final = 0.14
+#: Loss event rate from which on growth is gentler than TCP's.
+_GENTLY: Final = 0.003
 #: Bytes around a TCP segment.
 _TCP_HEADER: Final = 40
 #: A round trip is believed between these bounds, in seconds.
@@ -253,8 +253,10 @@ class RateSession:
         for entry in self.filters:
             entry.quota = max(entry.rate, self._options.slowest)
         # As TCP grows: a segment more per round trip, every round trip.
-        # But gently: a TCP whose window is a few segments loses a tenth of them, which is no example to follow.
-        growth = min(self._segments * elapsed / self.round_trip**2, _GENTLY * self.rate * elapsed / self.round_trip)
+        # But gently where losses are frequent: a TCP whose window is a few segments loses a tenth of them. The step
+        # shrinks by what all flows see alike, not by the own rate: flows that grow in proportion never become equal.
+        p = self.intervals.event_rate
+        growth = self._segments * elapsed / self.round_trip**2 * (min(1.0, (_GENTLY / p) ** 0.75) if p > 0 else 1.0)
         more = min(allowed - self.rate, growth) / max(1, len(limited))
         for entry in limited:
             entry.quota += max(min(self._options.alpha * entry.rate, more), 0.0)
