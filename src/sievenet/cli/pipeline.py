@@ -40,7 +40,8 @@ _HERE = "sievenet.cli.pipeline"
         "plan": Entry(f"{_HERE}:plan", "Search for the best index plan for a workload."),
         "evaluate": Entry(f"{_HERE}:evaluate", "Count what a plan delivers, and what of it is wanted."),
         "snapshot": Entry(
-            "sievenet.cli.pipeline_snapshot:snapshot", "Put registrations, network and flow tables of a fabric into it."
+            "sievenet.cli.pipeline_snapshot:snapshot",
+            "Put registrations, network and flow tables of a fabric into a store.",
         ),
         "traffic": Entry(
             "sievenet.cli.pipeline_traffic:traffic", "Count packets per part of the event space, per link and per host."

@@ -18,7 +18,7 @@ __all__ = ["snapshot"]
 @report_option
 @json_option
 def snapshot(store: str, journal: str, topology: str, master: str | None, folder: str | None, as_json: bool) -> None:
-    """Put the control plane of a fabric into a store: registrations, network and flow tables.
+    """Put registrations, network and flow tables of a fabric into a store.
 
     JOURNAL is `journal.db` in the folder of `sievenet up --state`; the fabric may be running. Flow tables are those
     that follow from the journal when all links work. A snapshot is named after its content; nothing is kept twice.
