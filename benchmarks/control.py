@@ -1,4 +1,4 @@
-"""Control plane: requests/s, response time, memory and growth with up to 200,000 live subscriptions, journal on."""
+"""Control plane: requests/s, response time, memory, growth to 200,000 live subscriptions; journal on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events through the testbed over real UDP sockets, latency against subscriptions, and a simulated 300-switch network.
+"""Events over UDP through the testbed, latency against subscriptions, and 300 switches simulated.
 
 A daemon (testbed topology: 10 switches, 8 hosts), a publisher and a subscriber process with nodes on four hosts at the
 far end meet only through sockets on loopback. Subscriptions tile the event space, so that every event is delivered to

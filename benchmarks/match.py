@@ -1,4 +1,4 @@
-"""Match events against 100,000 subscriptions over 10 mixed attributes, one core, against a NumPy brute force."""
+"""Match events against 100,000 subscriptions over 10 mixed attributes, against NumPy's brute force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark jobs: ingest, profile, evaluate and plan at 0.1 to 10 M events, against naive and single-process runs."""
+"""Spark jobs: ingest, profile, evaluate, plan at 0.1 to 10 M events, against naive and single runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events per second and latency through chains of router processes, against NATS, mosquitto and ActiveMQ selectors.
+"""Events through chains of router processes, against NATS, mosquitto and ActiveMQ with selectors.
 
 Routers, publisher and subscriber are processes on loopback. The subscriber holds 1,000-100,000 range filters that want
 about half of all events; every router on the way matches exactly. NATS and mosquitto forward as many messages by topic

@@ -1,4 +1,4 @@
-"""Compare routing schemes on one overlay: table sizes, control messages, false positives, processor time.
+"""Compare routing schemes on one overlay: tables, control messages, false positives, processor time.
 
 Sixteen routers in a random graph with cycles, in virtual time; clients subscribe with boxes of two attributes. In the
 workload *with locality* the clients of one router want similar things (boxes around a place of the router's own), in
