@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.client import mmsg, window
-from sievenet.client.burst import Arrivals, Burst, uniform
+from sievenet.client import window
 from sievenet.client.catalog import Catalog
 from sievenet.client.columns import matching
 from sievenet.client.edge import MANY, Edge
 from sievenet.client.latency import Latency
-from sievenet.client.layout import layout_of
 from sievenet.client.ledger import Registration
 from sievenet.client.outbox import Outbox
+from sievenet.client.ports import mmsg
+from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.layout import layout_of
 from sievenet.client.receiver import Receiver
 from sievenet.client.window import Window
 from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, parse_subscription

@@ -6,9 +6,10 @@ import socket
 import numpy as np
 import pytest
 
-from sievenet.client import content_port, mmsg
-from sievenet.client.burst import Arrivals, Burst
-from sievenet.client.content_port import ContentPort, Pacer
+from sievenet.client.ports import content as content_port
+from sievenet.client.ports import mmsg
+from sievenet.client.ports.burst import Arrivals, Burst
+from sievenet.client.ports.content import ContentPort, Pacer
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_of
 from sievenet.errors import Unavailable
 

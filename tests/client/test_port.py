@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from sievenet.client.port import UdpPort, open_port
+from sievenet.client.ports.port import UdpPort, open_port
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
 from sievenet.dataplane.packet import Kind, Packet, decode, encode_datagram, encode_packet

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from sievenet.client.content_port import Pacer
+from sievenet.client.ports.content import Pacer
 from sievenet.config import load_config
 from sievenet.daemon import planes
 from sievenet.daemon.daemon import Daemon

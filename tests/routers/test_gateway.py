@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import sievenet
-from sievenet.client.gateway import Gateway
+from sievenet.client.overlay.gateway import Gateway
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, parse_filter
 from sievenet.errors import InvalidInput
 from sievenet.routers.routing import Settings

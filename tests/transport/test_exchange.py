@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.client import exchange
-from sievenet.client.shim import MARK, all_escaped, escaped, stamped, unstamped
+from sievenet.client.transport import exchange
+from sievenet.client.transport.shim import MARK, all_escaped, escaped, stamped, unstamped
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.errors import CodecError
 from sievenet.index.plan import Plan

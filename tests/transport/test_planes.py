@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 import sievenet
-from sievenet.client.overlay_link import OverlayLink
+from sievenet.client.overlay.link import OverlayLink
 from sievenet.config import load_config
 from sievenet.content import EventBatch, Record
 from sievenet.daemon.daemon import Daemon

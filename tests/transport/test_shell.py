@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 import sievenet
-from sievenet.client import exchange
-from sievenet.client.shim import MARK, stamped
+from sievenet.client.transport import exchange
+from sievenet.client.transport.shim import MARK, stamped
 from sievenet.content import Event, EventBatch
 from sievenet.errors import EventError, InvalidInput, Rejected
 from sievenet.transport import Order, Publishing, RateControl, Recover

@@ -151,7 +151,7 @@ async def _serve(
     make: Callable[[], RouterServer], schemas: tuple[str, ...], fabrics: tuple[str, ...], seconds: float | None
 ) -> None:
     from sievenet.client import connect
-    from sievenet.client.gateway import Gateway
+    from sievenet.client.overlay.gateway import Gateway
     from sievenet.workload.samples import load_schema
 
     stop = stop_signal()

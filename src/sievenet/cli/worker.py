@@ -41,7 +41,7 @@ def worker(url: str, name: str | None, limit: int, seconds: float | None, as_jso
 
 
 async def _work(url: str, name: str | None, limit: int, seconds: float | None, as_json: bool) -> None:
-    from sievenet.client.overlay import OverlayNode
+    from sievenet.client.overlay.node import OverlayNode
 
     stop = stop_signal()
     node = await OverlayNode(url, name=name).start()

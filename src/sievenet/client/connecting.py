@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from sievenet.client.node import Node
-from sievenet.client.transport import publishing
+from sievenet.client.transport.transport import publishing
 from sievenet.client.url import ENVIRONMENT
 from sievenet.transport.options import Publishing
 
@@ -60,7 +60,7 @@ def connect(
     options = publishing(transport, None)
     address = url or os.environ.get(ENVIRONMENT) or ""
     if address.startswith("sievenet+router"):
-        from sievenet.client.overlay import OverlayNode
+        from sievenet.client.overlay.node import OverlayNode
 
         # Not a subclass, but the same calls: what is behind them is another network.
         overlay = OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sievenet.client.shim import Stamp
+from sievenet.client.transport.shim import Stamp
 from sievenet.content.event import Event
 
 __all__ = ["Delivery"]

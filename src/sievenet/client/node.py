@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
 from sievenet.client.advertisement import Advertisement
-from sievenet.client.burst import Arrivals, Burst
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edges
-from sievenet.client.fabric_host import FabricHost
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.ledger import Kind, Ledger, Registration
 from sievenet.client.outbox import Outbox
+from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.receiver import Receiver, Sink, Straight
 from sievenet.client.reporting import Reporter
 from sievenet.client.session import Hooks, Session
-from sievenet.client.shim import all_escaped, escaped
 from sievenet.client.statistics import NodeStatistics
-from sievenet.client.transport import Transport, publishing
-from sievenet.client.transport_sink import Asked
+from sievenet.client.transport.fabric_host import FabricHost
+from sievenet.client.transport.shim import all_escaped, escaped
+from sievenet.client.transport.sink import Asked
+from sievenet.client.transport.transport import Transport, publishing
 from sievenet.client.url import parse_url
 from sievenet.client.wanting import Wanted, understood
 from sievenet.content.batch import EventBatch

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.burst import Burst
 from sievenet.client.catalog import Catalog, Category
-from sievenet.client.layout import layout_of
+from sievenet.client.ports.burst import Burst
+from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event

@@ -20,12 +20,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from sievenet.client.burst import Arrivals
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edge
 from sievenet.client.latency import Latency
-from sievenet.client.layout import layout_of
-from sievenet.client.shim import MARK, unstamped
+from sievenet.client.ports.burst import Arrivals
+from sievenet.client.ports.layout import layout_of
+from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.client.window import Window
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event

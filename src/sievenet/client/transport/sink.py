@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sievenet.client.delivery import Delivery
-from sievenet.client.exchange import peers, to_node
-from sievenet.client.lane import Alarm, Lane
+from sievenet.client.transport.exchange import peers, to_node
+from sievenet.client.transport.lane import Alarm, Lane
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.filter import Filter
 from sievenet.errors import CodecError, InvalidInput

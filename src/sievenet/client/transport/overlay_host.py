@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sievenet.client.overlay_link import OverlayLink
+from sievenet.client.overlay.link import OverlayLink
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sievenet.client.advertisement import Advertisement
     from sievenet.client.delivery import Delivery
     from sievenet.client.feed import Feed
-    from sievenet.client.overlay import OverlayNode
+    from sievenet.client.overlay.node import OverlayNode
 
 __all__ = ["OverlayHost"]
 

@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from sievenet.client.burst import Arrivals, Burst, uniform
-from sievenet.client.layout import Bytes
+from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
 from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, decode, encode_packet, header
@@ -71,7 +71,7 @@ class DataPort(Protocol):
 async def open_port(endpoint: DataEndpoint, deliver: Deliver, timeout: float = 5.0) -> DataPort:
     """The port that an endpoint describes, known to the data plane and reading."""
     if endpoint.kind == "ipv6":
-        from sievenet.client.content_port import ContentPort
+        from sievenet.client.ports.content import ContentPort
 
         return await ContentPort.open(endpoint, deliver, timeout)
     if endpoint.kind != "udp":

@@ -13,9 +13,9 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sievenet.client.lane import Host, Lane
-from sievenet.client.transport_sink import Asked, TransportSink
-from sievenet.client.transport_source import Source
+from sievenet.client.transport.lane import Host, Lane
+from sievenet.client.transport.sink import Asked, TransportSink
+from sievenet.client.transport.source import Source
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, SievenetError

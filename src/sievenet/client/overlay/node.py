@@ -19,17 +19,17 @@ from typing import Any, Final, Self
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
-from sievenet.client.helping import Helping
 from sievenet.client.inbox import Overflow, Policy
-from sievenet.client.landing import Landing
 from sievenet.client.ledger import Kind, Ledger, Registration
-from sievenet.client.overlay_host import OverlayHost
-from sievenet.client.overlay_link import Making, OverlayLink
+from sievenet.client.overlay.helping import Helping
+from sievenet.client.overlay.landing import Landing
+from sievenet.client.overlay.link import Making, OverlayLink
 from sievenet.client.receiver import Sink, Straight
-from sievenet.client.shim import batch_escaped
 from sievenet.client.statistics import NodeStatistics
-from sievenet.client.transport import Transport, publishing
-from sievenet.client.transport_sink import Asked
+from sievenet.client.transport.overlay_host import OverlayHost
+from sievenet.client.transport.shim import batch_escaped
+from sievenet.client.transport.sink import Asked
+from sievenet.client.transport.transport import Transport, publishing
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_schema, encode_schema, encode_subscription
 from sievenet.content.event import Event, Record

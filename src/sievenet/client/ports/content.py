@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sievenet.client import mmsg
-from sievenet.client.burst import Arrivals, Burst, uniform
-from sievenet.client.layout import Bytes
+from sievenet.client.ports import mmsg
+from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow import namespaces
 from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX, address_of
@@ -34,7 +34,7 @@ from sievenet.dataplane.packet import DATAGRAM_HEADER, Packet, decode, encode_da
 from sievenet.errors import CodecError, Unavailable
 
 if TYPE_CHECKING:
-    from sievenet.client.port import Deliver
+    from sievenet.client.ports.port import Deliver
 
 __all__ = ["ContentPort", "Pacer"]
 

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from sievenet.client.exchange import to_node
-from sievenet.client.lane import Alarm, Host, Lane
-from sievenet.client.shim import MARK, stamped
+from sievenet.client.transport.exchange import to_node
+from sievenet.client.transport.lane import Alarm, Host, Lane
+from sievenet.client.transport.shim import MARK, stamped
 from sievenet.content.codec import encode_event
 from sievenet.content.event import MAX_PAYLOAD, Event
 from sievenet.content.schema import Schema

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edge
 from sievenet.client.receiver import ReceiverStatistics, Sink
-from sievenet.client.shim import MARK, unstamped
+from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sievenet.client.exchange import control_schema, events_of, genuine
+from sievenet.client.transport.exchange import control_schema, events_of, genuine
 from sievenet.content.event import Event
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
