@@ -3,8 +3,8 @@
 `node` is where to begin. Below it, pure state (`conversation`, `ledger`, `reconnect`, `outbox`, `receiver`, `edge`,
 `window`, `inbox`) and three thin shells (`link` for TCP, `ports` for packets, `session` around both). `transport`
 stands between them and the application for those who want order, recovery or rate control; `overlay` is the same
-library at a content router. Names are loaded when asked for, and this package loads no compiler. May import everything up to
-`routers`.
+library at a content router. Names are loaded when asked for, and this package loads no compiler. May import everything
+up to `routers`.
 """
 
 from importlib import import_module
