@@ -112,7 +112,7 @@ class Controller:
         self.board.now = now
         self._handlers[type(stimulus)](stimulus)
         self.board.ring()
-        return self._flush()
+        return self._flush(gather=isinstance(stimulus, signals.Request))
 
     def start(self, now: float) -> list[signals.Instruction]:
         """Begin, once the clients that the journal knows are placed: read all switches and put them right."""
@@ -143,9 +143,9 @@ class Controller:
         """When `Tick` is due at the latest."""
         return self.board.next_deadline()
 
-    def _flush(self) -> list[signals.Instruction]:
+    def _flush(self, gather: bool = False) -> list[signals.Instruction]:
         self.board.flush()
-        write = self._ledger.next(self.board.serial)
+        write = self._ledger.next(self.board.serial, gather)
         if write is not None:
             self.board.out.append(write)
         out, self.board.out = self.board.out, []

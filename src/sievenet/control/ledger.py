@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sievenet.content import Subscription
 from sievenet.control.commands import Command, encode_command
-from sievenet.control.signals import Write
+from sievenet.control.signals import Soon, Write
 from sievenet.control.state import State
 from sievenet.errors import SievenetError
 
@@ -50,10 +50,12 @@ class Ledger:
         """Have a command written."""
         self._waiting.append(Entered(encode_command(command), command, said, ticket, then))
 
-    def next(self, serial: Callable[[], int]) -> Write | None:
-        """What to write now, if anything."""
+    def next(self, serial: Callable[[], int], gather: bool = False) -> Write | Soon | None:
+        """What to write now, if anything; to `gather` is to write soon, with what comes in the same moment."""
         if self._writing is not None:
             return None
+        if gather:
+            return Soon()
         if self._waiting:
             self._writing, self._waiting = self._waiting, []
             records = [entered.record for entered in self._writing]
