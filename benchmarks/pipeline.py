@@ -140,7 +140,7 @@ def _growth(bench: Bench, report: Report, sizes: tuple[int, ...], crowds: tuple[
     for (job, crowd), factor in each.items():
         report.figure(f"cost_per_event_growth_{job}" + (f"_x_{crowd}" if crowd else ""), factor)
     # A few percent are noise of a shared machine.
-    report.goal("cost_per_event_growth", max(each.values()), "<= 1.1")
+    report.goal("cost_per_event_growth", max(each.values()), "<= 1")
     lines = {
         job + (f", {crowd} subscriptions" if crowd else ""): [costs[job, size, crowd] for size in sizes]
         for job, crowd in kinds

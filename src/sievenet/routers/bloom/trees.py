@@ -13,6 +13,7 @@ A search costs the nodes that lie inside the event's bits: all of them in the wo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -42,7 +43,7 @@ class BitTree(Protocol):
         """The interfaces with a set that lies inside these bits."""
 
 
-class _Trie:
+class _Trie(ABC):
     """What both trees share: a set of bits is a path of keys."""
 
     def __init__(self) -> None:
@@ -50,8 +51,9 @@ class _Trie:
         #: Comparisons of keys so far.
         self.comparisons = 0
 
+    @abstractmethod
     def _path(self, bits: int) -> Iterator[int]:
-        raise NotImplementedError
+        """The keys of a set, in the order of this tree."""
 
     def add(self, bits: int, interface: Hashable) -> None:
         """Events that have these bits go to an interface; counted, if added more than once."""
