@@ -10,8 +10,10 @@ every process that gets them builds its own bitmaps in no time:
 
 Without a budget a subscription is covered by as many entries as it takes: by all grid cells
 that it meets, which is one box however many entries that would be.  That shows what the
-*bits* of a plan can do when table entries are no concern, and it needs no search: for plain
-boxes (one interval per attribute, as most filters are) it is array arithmetic.
+*bits* of a plan can do when table entries are no concern, and it needs no search.
+
+Most filters are plain boxes, one interval per attribute.  Their grid coordinates are array arithmetic for all of them
+at once, a third of the work of covering them; the others go one by one.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import Filter, Schema, Subscription
-from sievenet.index import Density, Plan
+from sievenet.index import Plan
 from sievenet.index.arrays import bounds
-from sievenet.index.cover import boxes_of, cover, cover_pieces
+from sievenet.index.cover import Boxes, boxes_of, cover, cover_pieces
+from sievenet.index.cover.boxes import layout_of
 
 __all__ = ["Covers", "Interest", "Interests"]
 
@@ -108,20 +111,16 @@ class Covers:
         interests: Interests,
         budget: int | None = None,
         *,
-        weights: Density | None = None,
         start: int = 0,
     ) -> Covers:
         """The covers of subscriptions; the first of them is owner ``start``."""
+        home = _homes(plan, interests)
+        whole = [_plain(plan, interests, home, number, start) for number in range(len(plan.regions))]
+        others = np.flatnonzero(home < 0).tolist()
         if budget is None:
-            return _whole(plan, interests, start)
-        parts: list[Covers] = []
-        for owner, wanted in enumerate(interests.wanted, start):
-            region, first, size = cover_pieces(plan, boxes_of(plan, wanted), budget, weights, plan.kind)
-            if len(region) > budget:
-                # In more regions than entries: entries are joined across regions and are no boxes any more.
-                parts.append(_entries(plan, owner, cover(plan, wanted, budget, weights, plan.kind).words()))
-            else:
-                parts.append(_boxes(plan, np.full(len(region), owner), region, first, first + (np.int64(1) << size)))
+            return Covers.joined(plan, whole + [_every(plan, interests.wanted[row], start + row) for row in others])
+        parts = [_within(plan, boxes, budget) for boxes in whole if len(boxes.owner)]
+        parts += [_budgeted(plan, interests.wanted[row], start + row, budget) for row in others]
         return Covers.joined(plan, parts)
 
     @staticmethod
@@ -158,18 +157,26 @@ def _entries(plan: Plan, owner: int, rows: _U64) -> Covers:
     return Covers(*_nothing(plan), rows, np.full(len(rows), owner, np.int64))
 
 
-# -- without a budget -------------------------------------------------------------------------
+# -- one by one -------------------------------------------------------------------------------
 
 
-def _whole(plan: Plan, interests: Interests, start: int) -> Covers:
+def _every(plan: Plan, wanted: Interest, owner: int) -> Covers:
     """Every grid cell that a subscription meets, in the regions that must hold it."""
-    home = _homes(plan, interests)
-    parts = [_plain(plan, interests, home, number, start) for number in range(len(plan.regions))]
-    for row in np.flatnonzero(home < 0).tolist():
-        boxes = boxes_of(plan, interests.wanted[row])
-        region = np.repeat(np.arange(len(plan.regions)), np.diff(boxes.offsets))
-        parts.append(_boxes(plan, np.full(len(region), start + row), region, boxes.lo, boxes.hi + 1))
-    return Covers.joined(plan, parts)
+    boxes = boxes_of(plan, wanted)
+    region = np.repeat(np.arange(len(plan.regions)), np.diff(boxes.offsets))
+    return _boxes(plan, np.full(len(region), owner), region, boxes.lo, boxes.hi + 1)
+
+
+def _budgeted(plan: Plan, wanted: Interest, owner: int, budget: int) -> Covers:
+    """At most so many entries."""
+    region, first, size = cover_pieces(plan, boxes_of(plan, wanted), budget, None, plan.kind)
+    if len(region) > budget:
+        # In more regions than entries: entries are joined across regions and are no boxes any more.
+        return _entries(plan, owner, cover(plan, wanted, budget, None, plan.kind).words())
+    return _boxes(plan, np.full(len(region), owner), region, first, first + (np.int64(1) << size))
+
+
+# -- many plain boxes at once -----------------------------------------------------------------
 
 
 def _homes(plan: Plan, interests: Interests) -> _I64:
@@ -212,3 +219,16 @@ def _plain(plan: Plan, interests: Interests, home: _I64, number: int, start: int
         first[:, axis] = np.where(low <= scale.lo, 0, lowest)
         behind[:, axis] = np.where(high >= scale.hi, top, highest) + 1
     return _boxes(plan, start + rows, np.full(len(rows), number), first, behind)
+
+
+def _within(plan: Plan, whole: Covers, budget: int) -> Covers:
+    """Boxes of one region, each an owner, as at most so many entries each."""
+    layout, number = layout_of(plan), int(whole.region[0])
+    offsets = np.zeros(len(plan.regions) + 1, np.int64)
+    offsets[number + 1 :] = 1
+    first, last = whole.first, whole.behind - 1
+    boxes = (Boxes(layout, first[row : row + 1], last[row : row + 1], offsets) for row in range(len(first)))
+    found = [cover_pieces(plan, each, budget, None, plan.kind) for each in boxes]
+    region, start, size = (np.concatenate([each[i] for each in found]) for i in range(3))
+    owner = np.repeat(whole.owner, [len(each[0]) for each in found])
+    return _boxes(plan, owner, region, start, start + (np.int64(1) << size))

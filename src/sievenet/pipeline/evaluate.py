@@ -1,12 +1,13 @@
 """Evaluate: what plans deliver to whom, over any number of events.
 
-    subscriptions ──cover, in parts──▶ covers ──broadcast──┐
+    subscriptions ──cover──▶ covers ──broadcast──┐
     events ──Arrow batches──▶ per partition: sums per plan and subscription ──sum──▶ result
 
-Two small jobs.  The first covers the subscriptions (each task some of them, under every plan); the covers are small and
-go to the driver and from there to all executors.  The second reads the events once, whatever the number of plans: each
-Arrow batch is matched exactly once and counted under every plan.  A partition yields one row per plan and
-subscription, so what is shuffled does not depend on the number of events.
+The driver covers the subscriptions, 30,000 plain ones in a second; covers are small and go to all executors.  (Where
+many subscriptions are no plain boxes and there are executors enough, these cover them, each task some under one plan.)
+One job then reads the events once, whatever the number of plans: each Arrow batch is matched exactly once and counted
+under every plan.  A partition yields one row per plan and subscription, so what is shuffled does not depend on the
+number of events.
 
 Results are sums of whole numbers: the same to the last event, however the events are divided.
 """
@@ -28,6 +29,7 @@ from sievenet.pipeline.boxes import Asked, as_subscription
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interest, Interests
+from sievenet.pipeline.scan import mapped
 from sievenet.pipeline.tables import batch_of
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ _FIELDS: Final = pa.schema(
 )
 #: Subscriptions per task of covering.
 _CHUNK: Final = 500
+#: Covers of other than plain subscriptions that the driver makes, about ten in a millisecond, and the cores from which
+#: on others do it more quickly: they have to decode what the driver has to encode first.
+_ALONE: Final = 5_000
+_CORES: Final = 4
 _I64 = npt.NDArray[np.int64]
 
 
@@ -92,8 +98,9 @@ def check_plans(schema: Schema, plans: Sequence[Plan]) -> None:
 
 
 def covers_of(spark: SparkSession, plans: Sequence[Plan], interests: Interests, budget: int | None) -> list[Covers]:
-    """The covers of subscriptions under each plan; with a budget, made by the executors."""
-    if budget is None or len(interests) * len(plans) <= _CHUNK:
+    """The covers of subscriptions under each plan, made where that is quickest."""
+    slow = int((~interests.plain).sum()) * len(plans)
+    if budget is None or slow <= _ALONE or spark.sparkContext.defaultParallelism < _CORES:
         return [Covers.of(plan, interests, budget) for plan in plans]
     encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
     shared = Shared(spark, _plans, [plan.to_json() for plan in plans])
@@ -172,8 +179,7 @@ def evaluated(events: DataFrame, plans: Sequence[Plan], covers: Sequence[Covers]
 
     asked = Asked.of(interests.schema, interests.wanted)
     shared = Shared(events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), asked)
-    columns = [f"`{name}`" for name in interests.schema.positions]
-    rows = events.select(*columns).mapInArrow(lambda batches: local_counts(shared.get(), batches), COUNTS)
+    rows = mapped(events, interests.schema, lambda batches: local_counts(shared.get(), batches), COUNTS)
     return rows.groupBy("plan", "subscription").agg(
         f.sum("delivered").alias("delivered"), f.sum("wanted").alias("wanted")
     )

@@ -29,6 +29,7 @@ from sievenet.pipeline.boxes import Asked, Boxes, Groups, hold, places_of
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Wants
 from sievenet.pipeline.covers import Interest
+from sievenet.pipeline.scan import mapped
 from sievenet.pipeline.tables import batch_of
 
 if TYPE_CHECKING:
@@ -200,8 +201,7 @@ def profile(events: DataFrame, schema: Schema, wanted: Sequence[Interest]) -> Pr
     from pyspark.sql import functions as f
 
     shared = Shared(events.sparkSession, Profiling, Asked.of(schema, wanted))
-    columns = [f"`{name}`" for name in schema.positions]
-    rows = events.select(*columns).mapInArrow(lambda batches: _partition(shared, batches), _DDL)
+    rows = mapped(events, schema, lambda batches: _partition(shared, batches), _DDL)
     sums = rows.groupBy("kind", "i", "j").agg(f.sum("number").alias("number"), f.sum("count").alias("count"))
     return _concluded(sums.toArrow(), schema, wanted)
 

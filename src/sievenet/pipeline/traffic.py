@@ -27,6 +27,7 @@ from sievenet.network import SpanningTree, Topology
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.counting import Deliveries
 from sievenet.pipeline.covers import Covers
+from sievenet.pipeline.scan import mapped
 from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ def prefix_traffic(events: DataFrame, plan: Plan, length: int) -> DataFrame:
     if not 0 <= length <= MAX_PREFIX:
         raise InvalidInput(expected=f"prefixes of 0 to {MAX_PREFIX} bits", got=length)
     shared = Shared(events.sparkSession, Plan.from_json, plan.to_json())
-    columns = [f"`{name}`" for name in plan.schema.positions]
-    rows = events.select(*columns, PUBLISHER).mapInArrow(lambda parts: _prefixes(shared, parts, length), PREFIXES)
+    rows = mapped(events, plan.schema, lambda parts: _prefixes(shared, parts, length), PREFIXES, (PUBLISHER,))
     return rows.groupBy("publisher", "dz").agg(f.sum("packets").alias("packets"))
 
 
@@ -155,8 +155,7 @@ def network_traffic(
     known = {name: network.number(host) for name, host in publishers.items()}
     other = network.number(default) if default else 0
     shared = Shared(events.sparkSession, _reaching, plan.to_json(), covers, place, network, known, other)
-    columns = [f"`{name}`" for name in plan.schema.positions]
-    rows = events.select(*columns, TIME, PUBLISHER).mapInArrow(lambda parts: _reached(shared.get(), parts), _REACHED)
+    rows = mapped(events, plan.schema, lambda parts: _reached(shared.get(), parts), _REACHED, (TIME, PUBLISHER))
     found = rows.groupBy("kind", "i", "j").agg(f.sum("packets").alias("packets")).collect()
     links = dict.fromkeys(network.links, 0)
     hosts: dict[tuple[str, int], int] = {}
