@@ -48,6 +48,7 @@ def say(answer: dict[str, Any]) -> None:
 async def daemon(settings: dict[str, Any]) -> None:
     """A fabric."""
     from sievenet.config import load_config
+    from sievenet.daemon.collector import collecting_seldom
     from sievenet.daemon.daemon import Daemon
     from sievenet.index import Plan
 
@@ -68,7 +69,9 @@ async def daemon(settings: dict[str, Any]) -> None:
             "hops": sum(switch["packets"] for switch in found["switches"]),
         }
 
-    await serve(start)
+    # As `sievenet up` does.
+    with collecting_seldom():
+        await serve(start)
 
 
 # -- publisher -----------------------------------------------------------------------------

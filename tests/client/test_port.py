@@ -41,7 +41,7 @@ class Plane(asyncio.DatagramProtocol):
                 self.transport.sendto(self.link.hello(), address)
             return
         self.got += [each.sequence for each in found.packets]
-        self.link.heard(found.sequence, found.acknowledged, found.window, asyncio.get_running_loop().time())
+        self.link.heard(found.sequence, found.acknowledged, found.window, asyncio.get_running_loop().time(), len(data))
         if self.acknowledges:
             self.flush()
 

@@ -111,6 +111,20 @@ def test_a_client_may_move():
     run(main)
 
 
+def test_little_is_acknowledged_in_the_end():
+    async def main(w):
+        port_a = await open_client(w.a, lambda _: None)
+        await until(lambda: not w.plane.client_statistics("a").queued_packets)
+        for i in range(3):
+            port_a.send([w.packet(i)])
+        await until(lambda: len(w.got) == 3)
+        await until(lambda: not port_a._link._under_way)
+        assert port_a._link.statistics().stalls == 0
+        port_a.close()
+
+    run(main)
+
+
 def test_nothing_answers():
     async def main(w):
         with pytest.raises(Unavailable, match="did not answer"):

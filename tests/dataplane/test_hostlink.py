@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.dataplane.hostlink import STALL, WINDOW, HostLink
-from sievenet.dataplane.packet import Kind, Packet, decode, encode_packet
+from sievenet.dataplane.hostlink import PATIENCE, STALL, WINDOW, HostLink
+from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, decode, encode_packet
 
 
 def packet(number, size=100):
@@ -35,7 +35,7 @@ class Pair:
                     used += len(data)
             for data in buffer:
                 datagram = decode(data)
-                receiver.heard(datagram.sequence, datagram.acknowledged, datagram.window, self.now)
+                receiver.heard(datagram.sequence, datagram.acknowledged, datagram.window, self.now, len(data))
                 if receiver is self.b:
                     self.got += [p.sequence for p in datagram.packets]
 
@@ -80,16 +80,16 @@ def test_a_stalled_end_probes_and_sends_nothing_else():
         link.push(packet(i, 1000))
     link.datagrams(0.0)
     assert link.datagrams(STALL * 0.9) == []
-    assert link.stalled_until() == STALL
+    assert link.due() == STALL
     (probe,) = link.datagrams(STALL)
     assert decode(probe).packets == []
     # Ever more rarely: an end that sleeps for an hour does not find its buffer full of probes.
     sent, now = 1, STALL
     while now < 3600:
-        now = link.stalled_until()
+        now = link.due()
         sent += len(link.datagrams(now))
     assert link.statistics().stalls == sent < 800
-    assert HostLink(2).stalled_until() is None
+    assert HostLink(2).due() is None
 
 
 def test_a_probe_finds_out_that_the_last_datagrams_were_lost():
@@ -118,7 +118,7 @@ def test_an_end_that_does_not_read_loses_nothing():
     assert sum(map(len, unread)) < WINDOW * 1.3  # it all fits the buffer
     for data in unread:
         datagram = decode(data)
-        pair.b.heard(datagram.sequence, datagram.acknowledged, datagram.window, pair.now)
+        pair.b.heard(datagram.sequence, datagram.acknowledged, datagram.window, pair.now, len(data))
         pair.got += [p.sequence for p in datagram.packets]
     for _ in range(20):
         pair.turn()
@@ -146,7 +146,7 @@ def test_losses_are_counted_exactly():
 def test_overtaking_is_not_loss():
     link = HostLink(1)
     for number in (1, 3, 2, 4):
-        link.heard(number, 0, 64, 0.0)
+        link.heard(number, 0, 64, 0.0, 100)
     assert link.statistics().lost_datagrams == 0
 
 
@@ -161,13 +161,39 @@ def test_the_queue_is_bounded_and_counts():
 def test_acknowledgements_without_data():
     link = HostLink(9)
     assert link.datagrams(0.0) == []
-    link.heard(5, 0, 64, 0.0)
-    (only,) = link.datagrams(0.0)
-    assert (decode(only).acknowledged, decode(only).packets, decode(only).sequence) == (5, [], 0)
-    assert link.datagrams(0.0) == []
-    link.heard(0, 0, 64, 0.0)  # an acknowledgement is not acknowledged
-    assert link.datagrams(0.0) == []
+    assert link.due() is None
+    link.heard(5, 0, 64, 0.0, 1000)
+    link.heard(6, 0, 64, 0.01, 1000)
+    assert link.datagrams(0.01) == []
+    assert link.due() == PATIENCE  # from the first on
+    (only,) = link.datagrams(PATIENCE)
+    assert (decode(only).acknowledged, decode(only).packets, decode(only).sequence) == (6, [], 0)
+    assert link.datagrams(1.0) == []
+    link.heard(0, 0, 64, 1.0, 24)  # an acknowledgement is not acknowledged
+    assert link.datagrams(2.0) == []
     assert decode(link.hello()).kind is Kind.HELLO
+
+
+def test_much_is_acknowledged_at_once_and_so_is_a_probe():
+    link = HostLink(9)
+    link.heard(1, 0, 64, 0.0, WINDOW // 4)
+    assert decode(link.datagrams(0.0)[0]).acknowledged == 1
+    link.heard(2, 0, 64, 0.0, 1000)
+    assert link.datagrams(0.0) == []
+    link.heard(3, 0, 64, 0.0, DATAGRAM_HEADER)
+    assert decode(link.datagrams(0.0)[0]).acknowledged == 3
+    link.grant = 4
+    link.heard(4, 0, 64, 0.0, 500)
+    assert decode(link.datagrams(0.0)[0]).acknowledged == 4
+
+
+def test_data_acknowledges_too():
+    link = HostLink(9)
+    link.heard(1, 0, 64, 0.0, 100)
+    link.push(packet(1))
+    assert decode(link.datagrams(0.0)[0]).acknowledged == 1
+    assert link.due() is None
+    assert link.datagrams(1.0) == []
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1, 2, 0xFFFFFFFF, 1 << 31])
@@ -175,7 +201,7 @@ def test_wild_acknowledgements_do_no_harm(acknowledged):
     link = HostLink(1)
     link.push(packet(1))
     link.datagrams(0.0)
-    link.heard(0xFFFFFFFF, acknowledged, 0, 0.0)
+    link.heard(0xFFFFFFFF, acknowledged, 0, 0.0, 100)
     assert link._under_way_bytes >= 0
     link.push(packet(2))
     link.datagrams(STALL)

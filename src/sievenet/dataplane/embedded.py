@@ -1,12 +1,14 @@
 """The data plane in real time: software switches in this process, clients over UDP.
 
 One socket serves all clients.  A turn of the event loop reads a bounded number of datagrams,
-carries their packets through the switches (synchronously, if links are perfect), and then
-sends each client one train of datagrams with all that this turn brought it:
+carries their packets through the switches (synchronously, if links are perfect), and then, in
+the same turn, sends each client one train of datagrams with all that was brought for it:
 
     socket ──▶ token known? ──▶ packets ──▶ Forwarding ──▶ queue of client A ──┐ at the end of
                  │ no                            └───────▶ queue of client B ──┴▶ the turn ──▶ socket
                  └▶ dropped, counted
+
+A single event that comes alone does not even wait until it is known that nothing else came.
 
 Datagrams from strangers, malformed ones, and packets that carry another client's publisher
 number are dropped and counted; queues are bounded, and count what they drop.
@@ -18,6 +20,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+from collections import deque
 from typing import Any, Final
 
 from sievenet.dataplane.fabric import Fabric
@@ -57,7 +60,7 @@ def _udp_socket(address: tuple[str, int]) -> socket.socket:
 class _Client:
     """A client's end of its host link, in the plane."""
 
-    __slots__ = ("address", "dirty", "link", "plane", "port", "publisher")
+    __slots__ = ("address", "dirty", "link", "owing", "plane", "port", "publisher")
 
     def __init__(self, plane: EmbeddedDataPlane, port: Port, token: int) -> None:
         self.plane = plane
@@ -67,6 +70,8 @@ class _Client:
         self.address: Any = None
         #: Whether it is on the list of those to serve at the end of the turn.
         self.dirty = False
+        #: Whether it is on the list of those to acknowledge to, later.
+        self.owing = False
 
     def take(self, packet: bytes, _size: int) -> None:
         """A packet leaves the network here."""
@@ -105,6 +110,9 @@ class EmbeddedDataPlane(Fabric):
         self._dirty: list[_Client] = []
         self._flush_due = False
         self._timer: asyncio.TimerHandle | None = None
+        #: In the order in which it is due, about.
+        self._owing: deque[_Client] = deque()
+        self._owing_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(MAX_DATAGRAM + 1)
         self._view = memoryview(self._buffer)
         self._receive_budget = 0
@@ -155,9 +163,17 @@ class EmbeddedDataPlane(Fabric):
     # -- receiving -------------------------------------------------------------------------------
 
     def _readable(self) -> None:
+        # Whatever is brought for a client is sent in this turn.
+        self._flush_due = True
+        try:
+            self._read(self._loop.time())
+        finally:
+            self._flush()
+
+    def _read(self, now: float) -> None:
         sock, view = self._sock, self._view
         assert sock is not None
-        for _ in range(_PER_TURN):
+        for turn in range(_PER_TURN):
             try:
                 size, address = sock.recvfrom_into(self._buffer)
             except BlockingIOError:
@@ -166,24 +182,28 @@ class EmbeddedDataPlane(Fabric):
                 continue  # an ICMP error of an earlier datagram
             self._datagrams += 1
             try:
-                self._datagram(view[:size], address)
+                count = self._datagram(view[:size], address, now)
             except CodecError:
                 self._malformed += 1
+                continue
+            if not turn and count == 1:
+                self._flush()
+                self._flush_due = True
 
-    def _datagram(self, data: memoryview, address: Any) -> None:
+    def _datagram(self, data: memoryview, address: Any, now: float) -> int:
+        """Carry the packets of a datagram, so many."""
         token, kind, sequence, acknowledged, window, count = header(data)
         client = self._by_token.get(token)
         if client is None:
             self._unknown += 1
-            return
+            return 0
         found = split(data, count)
         link = client.link
         if address != client.address:
             client.address = address
             link.restart()
-        link.heard(sequence, acknowledged, window, self._loop.time())
-        if (link.owes or not link.idle) and not client.dirty:
-            self.serve(client)
+        link.heard(sequence, acknowledged, window, now, len(data))
+        self._answer(client, now)
         if kind == Kind.HELLO:
             self._transmit(link.hello(), address)
         port, publisher = client.port, client.publisher
@@ -194,8 +214,35 @@ class EmbeddedDataPlane(Fabric):
                 continue
             self._packets += 1
             inject(port, category, code, bytes(data[start:end]), end - start)
+        return count
 
     # -- sending ---------------------------------------------------------------------------------
+
+    def _answer(self, client: _Client, now: float) -> None:
+        """Acknowledge what came: at the end of this turn if it is due or there is more to send, else later."""
+        if client.dirty:
+            return
+        due = client.link.acknowledge_at
+        if not client.link.idle or (due is not None and due <= now):
+            self.serve(client)
+        elif due is not None and not client.owing:
+            client.owing = True
+            self._owing.append(client)
+            if self._owing_timer is None:
+                self._owing_timer = self._loop.call_at(due, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._owing_timer = None
+        now, owing = self._loop.time(), self._owing
+        while owing:
+            due = owing[0].link.acknowledge_at
+            if due is not None and due > now:
+                self._owing_timer = self._loop.call_at(due, self._acknowledge)
+                return
+            client = owing.popleft()
+            client.owing = False
+            if due is not None and not client.dirty:
+                self.serve(client)
 
     def serve(self, client: _Client) -> None:
         """Send a client what there is for it, at the end of this turn."""
@@ -256,8 +303,9 @@ class EmbeddedDataPlane(Fabric):
 
     async def close(self) -> None:
         """Close the socket and stop."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._owing_timer):
+            if timer is not None:
+                timer.cancel()
         if self._sock is not None:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()

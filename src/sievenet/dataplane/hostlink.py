@@ -8,8 +8,10 @@ does not fit there is dropped *and counted*.
     queue ──▶ [ window: sent, not yet acknowledged ] ──▶ socket buffers ──▶ other end
     full: dropped, counted                     ◀── acknowledged, window (in KiB) ──
 
-Every datagram acknowledges; if there is nothing to send, an empty one does, once per turn of
-the event loop.  A receiver that serves many senders advertises a smaller window to each.
+Every datagram acknowledges.  If there is nothing to send, an empty one does: at once when a
+quarter of the window has come, so that a sender in full flight never stops, and a little later
+for less, since an acknowledgement wakes up a process that has nothing to do with it.  A receiver
+that serves many senders advertises a smaller window to each.
 
 If acknowledgements stop, either the other end does not read (then nothing must be sent, or it
 would be lost), or the last datagrams were lost after all.  An empty datagram with a number of its
@@ -26,8 +28,10 @@ import msgspec
 
 from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, batches, encode_datagram
 
-__all__ = ["STALL", "HostLink", "LinkStatistics"]
+__all__ = ["PATIENCE", "STALL", "HostLink", "LinkStatistics"]
 
+#: Seconds until little is acknowledged, if nothing goes that way before.
+PATIENCE: Final = 0.05
 #: Seconds without an acknowledgement after which a probe is sent, and the longest time between two.
 STALL: Final = 0.2
 _LONGEST_STALL: Final = 5.0
@@ -63,8 +67,10 @@ class HostLink:
         self.max_bytes: Final = max_bytes
         #: The window that we grant the other end, in KiB.
         self.grant = WINDOW >> 10
-        #: Whether an acknowledgement is due.
-        self.owes = False
+        #: When an acknowledgement is due; None if all is acknowledged.
+        self.acknowledge_at: float | None = None
+        #: Bytes that came and are not acknowledged.
+        self._owed = 0
         self.received = 0
         self.lost = 0
         self.dropped = 0
@@ -114,19 +120,21 @@ class HostLink:
             self.stalls += 1
             self._wait(now, min(2 * self._patience, _LONGEST_STALL))
             out.append(self._seal([], self._number()))
-        if not out and self.owes:
+        if not out and self.acknowledge_at is not None and now >= self.acknowledge_at:
             out.append(self._seal([], 0))
         if out:
-            self.owes = False
+            self.acknowledge_at, self._owed = None, 0
         return out
 
     def hello(self) -> bytes:
         """The greeting that makes an end's address known."""
         return encode_datagram(self.token, (), kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)
 
-    def stalled_until(self) -> float | None:
-        """When to try again though nothing has come; None if nothing waits."""
-        return self._probe_at if self._queue else None
+    def due(self) -> float | None:
+        """When to ask for `datagrams` though nothing has come; None if nothing waits and nothing is owed."""
+        if not self._queue:
+            return self.acknowledge_at
+        return self._probe_at if self.acknowledge_at is None else min(self._probe_at, self.acknowledge_at)
 
     def _wait(self, now: float, patience: float) -> None:
         self._patience = patience
@@ -139,7 +147,7 @@ class HostLink:
         return number
 
     def _take(self) -> list[bytes]:
-        group = next(batches(self._queue))
+        group = next(batches(self._queue)) if len(self._queue) > 1 else [self._queue[0]]
         for part in group:
             self._queue.popleft()
             self._queue_bytes -= len(part)
@@ -156,11 +164,16 @@ class HostLink:
 
     # -- receiving -----------------------------------------------------------------------------
 
-    def heard(self, sequence: int, acknowledged: int, window: int, now: float) -> None:
-        """The header of a datagram from the other end."""
+    def heard(self, sequence: int, acknowledged: int, window: int, now: float, size: int) -> None:
+        """The header of a datagram of so many bytes from the other end."""
         if sequence:
             self.received += 1
-            self.owes = True
+            self._owed += size - DATAGRAM_HEADER + _OVERHEAD
+            # Who probes has waited long enough.
+            if 4 * self._owed >= self.grant << 10 or size == DATAGRAM_HEADER:
+                self.acknowledge_at = now
+            elif self.acknowledge_at is None:
+                self.acknowledge_at = now + PATIENCE
             ahead = (sequence - self._highest) % _WRAP
             if 0 < ahead < _WRAP // 2:
                 self.lost += ahead - 1

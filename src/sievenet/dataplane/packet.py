@@ -46,6 +46,7 @@ __all__ = [
     "encode",
     "encode_datagram",
     "encode_packet",
+    "packets_of",
     "publisher_of",
     "split",
 ]
@@ -225,9 +226,14 @@ def split(data: bytes | memoryview, count: int) -> list[tuple[int, int, int, int
 def decode(data: bytes | memoryview) -> Datagram:
     """The datagram that some bytes are, or `CodecError`."""
     token, kind, sequence, acknowledged, window, count = header(data)
-    packets = []
+    return Datagram(token, Kind(kind), sequence, acknowledged, window, packets_of(data, count))
+
+
+def packets_of(data: bytes | memoryview, count: int) -> list[Packet]:
+    """The packets of a datagram whose header says that it has so many, or `CodecError`."""
+    found = []
     for start, end, category, code, publisher in split(data, count):
         _, _, flags, _, _, _, _, number, departure = _PACKET.unpack_from(data, start)
         body = bytes(data[start + PACKET_HEADER : end])
-        packets.append(Packet(category, code, publisher, number, departure, flags, body))
-    return Datagram(token, Kind(kind), sequence, acknowledged, window, packets)
+        found.append(Packet(category, code, publisher, number, departure, flags, body))
+    return found

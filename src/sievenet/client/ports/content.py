@@ -30,7 +30,15 @@ from sievenet.client.ports.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow import namespaces
 from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX, address_of
-from sievenet.dataplane.packet import DATAGRAM_HEADER, Packet, decode, encode_datagram, encode_packet, publisher_of
+from sievenet.dataplane.packet import (
+    DATAGRAM_HEADER,
+    Packet,
+    encode_datagram,
+    encode_packet,
+    header,
+    packets_of,
+    publisher_of,
+)
 from sievenet.errors import CodecError, Unavailable
 
 if TYPE_CHECKING:
@@ -258,10 +266,15 @@ class ContentPort:
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        # A few are read singly, which is quickest for a few; if there are as many, the rest together.
-        found = self._read_singly(_TURN if self._inlet is None else _SEVERAL)
+        # The first is delivered before it is known whether there are more.  A few more are read singly, which is
+        # quickest for a few; if there are as many, the rest together.
+        first = self._read_singly(1)
+        self._take(first)
+        if not first or self._paused:
+            return
+        found = self._read_singly((_TURN if self._inlet is None else _SEVERAL) - 1)
         self._take(found)
-        if len(found) == _SEVERAL and self._inlet is not None and not self._paused:
+        if len(found) == _SEVERAL - 1 and self._inlet is not None and not self._paused:
             self._loop.remove_reader(self._socket)
             self._gather(self._inlet)
 
@@ -308,17 +321,17 @@ class ContentPort:
         return found
 
     def _take(self, datagrams: list[bytes]) -> None:
-        packets: list[Packet] = []
+        came: list[Packet] = []
         for data in datagrams:
             try:
-                found = decode(data)
+                found = packets_of(data, header(data)[-1])
             except CodecError:
                 self.malformed += 1
                 continue
             # A switch that sends to several clients of a host does not leave out the one that sent.
-            packets += [packet for packet in found.packets if packet.publisher != self._publisher]
-        if packets:
-            self._deliver(packets)
+            came += [packet for packet in found if packet.publisher != self._publisher]
+        if came:
+            self._deliver(came)
 
     def pause(self) -> None:
         """Stop reading; what the system cannot hold meanwhile is lost."""

@@ -22,7 +22,7 @@ from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
-from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, decode, encode_packet, header
+from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, encode_packet, header, packets_of
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 
 __all__ = ["DataPort", "Deliver", "UdpPort", "open_port"]
@@ -171,15 +171,20 @@ class UdpPort:
                 # Nobody listens just now; the control connection will notice.
                 self.refused += 1
             self._unsent.popleft()
-        self._wake()
-        if self._timer is None and (due := self._link.stalled_until()) is not None:
-            self._timer = self._loop.call_at(due, self._stalled)
+        if self._waiting:
+            self._wake()
+        due = self._link.due()
+        if due is None or (self._timer is not None and self._timer.when() <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._again)
 
     def _writable(self) -> None:
         self._loop.remove_writer(self._socket)
         self._flush()
 
-    def _stalled(self) -> None:
+    def _again(self) -> None:
         self._timer = None
         self._flush()
 
@@ -195,7 +200,7 @@ class UdpPort:
         #: In order of arrival; matrices in a row that are equally wide become one.
         found: list[Packet | Bytes] = []
         now = self._loop.time()
-        for _ in range(_BURST):
+        for turn in range(_BURST):
             try:
                 datagram = self._socket.recv(_LARGEST)
             except (BlockingIOError, InterruptedError):
@@ -207,6 +212,12 @@ class UdpPort:
                 self._heard(datagram, found, now)
             except CodecError:
                 self.malformed += 1
+            if not turn and len(found) == 1 and isinstance(alone := found[0], Packet):
+                # A single event that comes alone does not wait until it is known that nothing else came.
+                found.clear()
+                self._deliver([alone])
+                if self._paused:
+                    break
         for kind, group in groupby(found, _width):
             some = list(group)
             self._deliver(_joined(some) if kind else some)  # type: ignore[arg-type]
@@ -224,8 +235,8 @@ class UdpPort:
         if matrix is not None and uniform(matrix) is not None:
             found.append(matrix)
         else:
-            found += decode(datagram).packets
-        self._link.heard(sequence, acknowledged, window, now)
+            found += packets_of(datagram, count)
+        self._link.heard(sequence, acknowledged, window, now, len(datagram))
         if kind == Kind.HELLO and not self._greeted.done():
             self._greeted.set_result(None)
 
