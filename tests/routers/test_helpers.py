@@ -297,8 +297,17 @@ def test_settings_from_text():
     assert parse_offloading("rto") == RtoSettings()
     text = "rto, batch=5,wait=0.2,vector=50,copies=5,timeout=2.5,check=true,mode=always,secret=hush,audit=0.1"
     assert parse_offloading(text) == RtoSettings(5, 0.2, 50, 5, 2.5, True, "always", b"hush", 0.1)
-    assert parse_offloading("ff,size=99") == FixedSettings(99)
-    for wrong in ("magic", "rto,batch", "rto,size=3", "rto,batch=x", "rto,mode=so", "rto,batch=0", "ff,size=0"):
+    assert parse_offloading("ff,size=99,audit=0.5") == FixedSettings(99, 0.5)
+    for wrong in (
+        "magic",
+        "rto,batch",
+        "rto,size=3",
+        "rto,batch=x",
+        "rto,mode=so",
+        "rto,batch=0",
+        "ff,size=0",
+        "ff,audit=2",
+    ):
         with pytest.raises(InvalidInput):
             parse_offloading(wrong)
     for wrong in ({"timeout": 0}, {"audit": 2.0}, {"copies": 0}):

@@ -140,7 +140,7 @@ class Router:
     ) -> list[Output]:
         """A client wants something, and claims where it is in the fixed set (FF); the same again is no change."""
         for each, claim in zip(wanted.filters, claims, strict=False):
-            self.helpers.claim(category, each, claim)
+            self.helpers.claim(client, category, each, claim)
         return self._enter("subscription", client, number, category, wanted, now)
 
     def advertise(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:

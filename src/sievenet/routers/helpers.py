@@ -36,16 +36,19 @@ _CLAIMS = 4096
 class _Fixed:
     """Filters enter with what their clients claim."""
 
-    def __init__(self, helpers: Helpers, category: int, covering: Covering, size: int) -> None:
+    def __init__(self, helpers: Helpers, category: int, covering: Covering, settings: FixedSettings) -> None:
         self._helpers = helpers
         self._covering = covering
         schema = helpers.context.catalogue.encoded.get(category, b"")
-        self.fixed = FixedSet(covering.poset, category, size, schema)
-        self.claims: dict[Filter, Claim] = {}
+        self.fixed = FixedSet(
+            covering.poset, category, settings.size, schema, audit=settings.audit, rebuilt=covering.rebuilt
+        )
+        #: What was claimed of filters that are about to come, and by whom.
+        self.claims: dict[Filter, tuple[Claim, str]] = {}
 
     def submit(self, wanted: Filter, interface: Hashable) -> None:
         """An interface wants something."""
-        self.fixed.subscribe(wanted, interface, self.claims.pop(wanted, None))
+        self.fixed.subscribe(wanted, interface, *self.claims.pop(wanted, (None, "")))
         entry = self._covering.poset.get(wanted)
         assert entry is not None
         self._covering.entered(entry, interface)
@@ -102,8 +105,8 @@ class Helpers:
         match self.settings:
             case RtoSettings():
                 made.placing = self._offloaded[category] = _Offloaded(self, category, made, self.settings)
-            case FixedSettings(size):
-                made.placing = self._fixed[category] = _Fixed(self, category, made, size)
+            case FixedSettings():
+                made.placing = self._fixed[category] = _Fixed(self, category, made, self.settings)
         return made
 
     # -- clients --------------------------------------------------------------------------
@@ -122,6 +125,8 @@ class Helpers:
 
     def leave(self, client: str) -> None:
         """A client is gone, or no longer willing."""
+        for fixed in self._fixed.values():
+            fixed.fixed.standing.leave(client)
         if self.clients.pop(client, 0) is None:
             for each in self._offloaded.values():
                 self.ask(each.offloader.leave(client, self.context.now))
@@ -140,13 +145,13 @@ class Helpers:
         if client in self.clients and self._offloaded:
             next(iter(self._offloaded.values())).offloader.counts.late += 1
 
-    def claim(self, category: int, wanted: Filter, claim: Claim) -> None:
+    def claim(self, client: str, category: int, wanted: Filter, claim: Claim) -> None:
         """What a client says of a filter that it is about to subscribe with."""
         fixed = self._fixed.get(category)
         if fixed is not None:
             if len(fixed.claims) >= _CLAIMS:
                 fixed.claims.clear()
-            fixed.claims[wanted] = claim
+            fixed.claims[wanted] = claim, client
 
     def charge(self, job: int, seconds: float) -> None:
         """Processor time that went into messages of a job."""
@@ -181,7 +186,7 @@ class Helpers:
         for category, each in self._offloaded.items():
             found[self._name(category)] = each.offloader.statistics()
         for category, fixed in self._fixed.items():
-            found[self._name(category)] = {"helped": fixed.fixed.helped, "refuted": fixed.fixed.refuted}
+            found[self._name(category)] = fixed.fixed.statistics()
         return found
 
     def _name(self, category: int) -> str:

@@ -8,13 +8,7 @@
 *p* is an immediate predecessor of *f* if p covers f and no third filter lies between. Entries are named by whole
 numbers; the links are sets of them, so that what does not need a covering test is set arithmetic.
 
-**Searching** (`place`). By default an index of bounds (`bounds`) names what can be related to f at all, and the
-covering relations themselves decide most of the rest: from the deepest candidate up, whatever is above an entry that
-covers f covers f, and likewise downwards. So as many tests are made as f has immediate relations, and a few more.
-
-With ``index=False`` the search is that of Siena and its kin. Predecessors: down from the roots, only through entries
-that cover f. Successors of f are below *each* of its predecessors, so the search walks what is below the one with the
-fewest; and an entry that does not even overlap f has nothing below it that f covers (``prune=False`` does not use it).
+**Searching** (`place`) is in `searching`: by an index of bounds, or as Siena does, by a walk.
 
 **Placing without searching** (`immediate`). Given *all* that cover f and all that f covers, the immediate ones follow
 without a covering test, because whatever lies strictly between is itself among them:
@@ -22,6 +16,10 @@ without a covering test, because whatever lies strictly between is itself among 
     ImPred(f) = Pred(f) − ⋃ {ImPred(q) : q ∈ Pred(f)}        ImSucc(f) = Succ(f) − ⋃ {ImSucc(s) : s ∈ Succ(f)}
 
 This is what makes offloading pay: the thesis that proposed it walked layer by layer, at a cost that grew with depth.
+
+**Links that are missing.** Clients that place filters may lie. Every link that was checked holds, but some may be left
+out. Searches are sound then too, and `remove` keeps reachable whatever was. So whoever goes by links alone, as
+`schemes.Covering` does, sees a smaller covering relation, not a wrong one.
 
 **Layers**. An entry's level is the length of the longest chain above it, so each level is an antichain, and an entry is
 on one level only. A change moves only entries whose longest chain changed; `on_level` is told of each. Rebuilding the
@@ -38,6 +36,7 @@ from typing import Final
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
 from sievenet.routers.bounds import Bounds
+from sievenet.routers.searching import find_down, find_up, walk_down, walk_up
 
 __all__ = ["Entry", "Poset"]
 
@@ -73,7 +72,8 @@ class Poset:
         #: Entries that nothing covers; in insertion order.
         self._roots: dict[int, None] = {}
         self._bounds = Bounds() if index else None
-        self._prune = prune
+        #: Whether what does not overlap is not looked below.
+        self.prune = prune
         self._on_level = on_level
         #: Covering tests, and entries whose level changed, since the beginning.
         self.tests = 0
@@ -142,7 +142,7 @@ class Poset:
 
     def withdraw(self, covering: Filter, interface: Hashable) -> list[Filter]:
         """Siena's unsubscription: take an interface from every filter that ``covering`` covers."""
-        gone = [e for e in self.entries.values() if interface in e.subscribers and self._covers(covering, e.filter)]
+        gone = [e for e in self.entries.values() if interface in e.subscribers and self.covers(covering, e.filter)]
         for entry in gone:
             self.unsubscribe(entry.filter, interface)
         return [entry.filter for entry in gone]
@@ -189,7 +189,8 @@ class Poset:
             waiting += fresh
         return seen
 
-    def _covers(self, one: Filter, other: Filter) -> bool:
+    def covers(self, one: Filter, other: Filter) -> bool:
+        """A covering test, counted."""
         self.tests += 1
         return one.covers(other)
 
@@ -204,95 +205,9 @@ class Poset:
         if wanted.empty:
             raise InvalidInput(expected="a filter that something matches", got=wanted)
         if self._bounds is not None:
-            return self._find_up(wanted, self._bounds, above), self._find_down(wanted, self._bounds, below)
-        preds = self._search_up(wanted, above)
-        return preds, self._search_down(wanted, preds, below)
-
-    def _find_up(self, wanted: Filter, bounds: Bounds, known: Mapping[int, bool]) -> set[int]:
-        """The immediate predecessors among those whose bounds enclose the filter's; the deepest first."""
-        entries = self.entries
-        held: set[int] = set()
-        immediate: set[int] = set()
-        for entry in sorted([entries[n] for n in bounds.above(wanted)], key=_level, reverse=True):
-            if not held.isdisjoint(entry.succs):
-                held.add(entry.id)
-            elif self._known(known, entry.id, entry.filter, wanted):
-                held.add(entry.id)
-                immediate.add(entry.id)
-        return immediate
-
-    def _find_down(self, wanted: Filter, bounds: Bounds, known: Mapping[int, bool]) -> set[int]:
-        """The immediate successors among those whose bounds the filter's enclose; the highest first."""
-        entries = self.entries
-        held: set[int] = set()
-        immediate: set[int] = set()
-        for entry in sorted([entries[n] for n in bounds.below(wanted)], key=_level):
-            if not held.isdisjoint(entry.preds):
-                held.add(entry.id)
-            elif self._known(known, entry.id, wanted, entry.filter):
-                held.add(entry.id)
-                immediate.add(entry.id)
-        return immediate
-
-    def _known(self, known: Mapping[int, bool], number: int, one: Filter, other: Filter) -> bool:
-        found = known.get(number)
-        return self._covers(one, other) if found is None else found
-
-    def _search_up(self, wanted: Filter, known: Mapping[int, bool]) -> set[int]:
-        entries = self.entries
-        seen = set(self._roots)
-        waiting = list(self._roots)
-        covering: list[int] = []
-        while waiting:
-            number = waiting.pop()
-            entry = entries[number]
-            inside = known.get(number)
-            if inside is None:
-                inside = self._covers(entry.filter, wanted)
-            if inside:
-                covering.append(number)
-                fresh = entry.succs - seen
-                seen |= fresh
-                waiting += fresh
-        held = set(covering)
-        return {number for number in covering if entries[number].succs.isdisjoint(held)}
-
-    def _search_down(self, wanted: Filter, preds: set[int], known: Mapping[int, bool]) -> set[int]:
-        entries = self.entries
-        if preds:
-            start: Iterable[int] = entries[min(preds, key=lambda p: len(entries[p].succs))].succs
-        else:
-            start = self._roots
-        seen = set(start)
-        waiting = list(seen)
-        covered: dict[int, bool] = {}
-        found: list[int] = []
-        while waiting:
-            number = waiting.pop()
-            entry = entries[number]
-            inside = known.get(number)
-            if inside is None:
-                inside = self._covers(wanted, entry.filter)
-            covered[number] = inside
-            if inside:
-                found.append(number)
-            elif not self._prune or wanted.overlaps(entry.filter):
-                fresh = entry.succs - seen
-                seen |= fresh
-                waiting += fresh
-        # Reached past an entry that is not covered, one can still lie below another that is.
-        kept = set()
-        for number in found:
-            for pred in entries[number].preds:
-                inside = covered.get(pred, known.get(pred))
-                if inside is None:
-                    inside = pred not in preds and self._covers(wanted, entries[pred].filter)
-                    covered[pred] = inside
-                if inside:
-                    break
-            else:
-                kept.add(number)
-        return kept
+            return find_up(self, wanted, self._bounds, above), find_down(self, wanted, self._bounds, below)
+        preds = walk_up(self, wanted, above)
+        return preds, walk_down(self, wanted, preds, below)
 
     def immediate(self, preds: set[int], succs: set[int]) -> tuple[set[int], set[int]]:
         """The immediate ones among all predecessors and all successors, without a covering test."""
@@ -340,20 +255,49 @@ class Poset:
         for pred in entry.preds:
             entries[pred].succs.discard(number)
         for succ in entry.succs:
-            lower = entries[succ]
-            lower.preds.discard(number)
-            # Between p and the successor lies something exactly if p covers another immediate predecessor of it.
-            others = [entries[q].filter for q in lower.preds]
-            for pred in entry.preds:
-                upper = entries[pred].filter
-                if not any(self._covers(upper, other) for other in others):
-                    lower.preds.add(pred)
-                    entries[pred].succs.add(succ)
-            if not lower.preds:
+            entries[succ].preds.discard(number)
+        for pred in entry.preds:
+            upper = entries[pred]
+            held, seen = {pred}, set[int]()
+            for succ in entry.succs:
+                # Something lies between exactly if there is a way down to another immediate predecessor.
+                near = entries[succ].preds
+                if held.isdisjoint(near) and not any(self._leads(upper, q, held, seen) for q in near - seen):
+                    near.add(pred)
+                    upper.succs.add(succ)
+        for succ in entry.succs:
+            if not entries[succ].preds:
                 self._roots[succ] = None
         if self._on_level is not None:
             self._on_level(number, entry.level, None)
         self.settle(entry.succs)
+
+    def _leads(self, upper: Entry, number: int, held: set[int], seen: set[int]) -> bool:
+        """Whether links lead from an entry down to another.
+
+        The walk goes up through what the upper one covers: if no link is missing each step gets nearer, and there is
+        no way back. ``held`` are those known to be reached, ``seen`` those met before; both are added to.
+        """
+        entries, level = self.entries, upper.level
+        seen.add(number)
+        if entries[number].level <= level or not self.covers(upper.filter, entries[number].filter):
+            return False
+        path, ways = [number], [iter(entries[number].preds)]
+        while ways:
+            for each in ways[-1]:
+                if each in held:
+                    held.update(path)
+                    return True
+                if each not in seen and entries[each].level > level:
+                    seen.add(each)
+                    if self.covers(upper.filter, entries[each].filter):
+                        path.append(each)
+                        ways.append(iter(entries[each].preds))
+                        break
+            else:
+                path.pop()
+                ways.pop()
+        return False
 
     def rebuild(self) -> None:
         """Enter every filter anew: for links that somebody else made, and made wrong."""
@@ -361,10 +305,12 @@ class Poset:
         self.entries.clear()
         self._numbers.clear()
         self._roots.clear()
-        self._bounds = Bounds() if self._bounds is not None else None
+        kept, self._bounds = self._bounds, Bounds()
         for entry in every:
             for interface in entry.subscribers:
                 self.subscribe(entry.filter, interface)
+        # A poset that walks is not made to walk through all of this.
+        self._bounds = self._bounds if kept is not None else None
 
     def settle(self, changed: Iterable[int], new: int | None = None) -> None:
         """Bring the levels of these entries, and of what follows from them, up to date."""

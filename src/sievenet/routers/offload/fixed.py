@@ -5,22 +5,30 @@
 
 The router then knows, without a test, how the filter relates to the whole set: what covers an immediate predecessor
 covers it too, what an immediate successor covers it covers too, and nothing else of the set does either. The search in
-the poset uses that (`Known`) and tests only what remains possible. Claims are made by one client alone, the one that
-profits least from a lie but could harm others by one, so those that links would rest on are tested first: as many tests
-as there are claims. A filter with a wrong claim is inserted by searching.
+the poset uses that and tests only what remains possible.
 
-The set is a sample of the table, spread over its levels; it is chosen anew when the table has doubled.
+**What a lie can do.** Claims are made by one client alone, so those that links would rest on are tested first: as many
+tests as there are claims. A filter with a wrong one is inserted by searching, and its client gets a strike. What a
+client *leaves out* no such test finds: links are missing then, which costs space and messages, but no event (see
+`poset`). Audits find it: a share of the claims is compared with the whole set. Who left something out is expelled, so
+its claims are not read any more, and the table is built anew when the set is next chosen; not at once, or else a liar
+could keep a router busy.
+
+The set is a sample of the table, spread over its levels; it is chosen anew when the table has doubled, or grown by a
+quarter if links are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from sievenet.content.codec import decode_filter, encode_filter
 from sievenet.content.filter import Filter
 from sievenet.content.schema import Schema
 from sievenet.routers.offload.messages import Assign, Claim
+from sievenet.routers.offload.voting import Standing
 from sievenet.routers.poset import Poset
 
 __all__ = ["Assign", "Claim", "FixedSet", "Placer"]
@@ -42,9 +50,8 @@ class Placer:
     def claim(self, wanted: Filter) -> Claim:
         """What to send along with a subscription."""
         found = self._poset.get(wanted)
-        if found is not None:
-            return Claim(self._version)
-        preds, succs = self._poset.place(wanted)
+        # It may be in the set and no longer in the table.
+        preds, succs = self._poset.place(wanted) if found is None else (found.preds, found.succs)
         return Claim(
             self._version,
             tuple(sorted(self._places[p] for p in preds)),
@@ -59,10 +66,25 @@ class _Chosen:
 
 
 class FixedSet:
-    """The router's side, over a poset."""
+    """The router's side, over a poset; ``rebuilt`` is called when that was built anew."""
 
-    def __init__(self, poset: Poset, category: int, size: int = 256, schema: bytes = b"") -> None:
+    def __init__(
+        self,
+        poset: Poset,
+        category: int,
+        size: int = 256,
+        schema: bytes = b"",
+        *,
+        audit: float = 0.0,
+        rebuilt: Callable[[], None] | None = None,
+    ) -> None:
         self.poset = poset
+        self._rebuilt = rebuilt
+        #: Share of the claims to audit, and what of it is due.
+        self._share, self._due = audit, 0.0
+        #: Whether links are missing, since somebody left something out.
+        self._lacking = False
+        self.standing = Standing()
         self._category = category
         self._schema = schema
         self._message: Assign | None = None
@@ -72,13 +94,21 @@ class FixedSet:
         #: Filters placed with the help of a claim, and claims that were wrong.
         self.helped = 0
         self.refuted = 0
+        #: Claims compared with the whole set, and those that left something out.
+        self.audited = 0
+        self.failed_audits = 0
 
     def stale(self) -> bool:
         """Whether the table has outgrown the set."""
-        return len(self.poset) >= 2 * max(self._chosen_at, 32)
+        return len(self.poset) >= (1.25 if self._lacking else 2) * max(self._chosen_at, 32)
 
     def assign(self) -> Assign:
         """Choose the set anew: evenly from the filters in the order of levels, so that every level has its part."""
+        if self._lacking:
+            self.poset.rebuild()
+            self._lacking = False
+            if self._rebuilt is not None:
+                self._rebuilt()
         every = [n for layer in self.poset.layers() for n in layer]
         step = max(1, len(every) // self._size)
         self._chosen = _Chosen(self._chosen.version + 1, tuple(every[::step][: self._size]))
@@ -92,20 +122,52 @@ class FixedSet:
         """The set of now, if there is one."""
         return self._message
 
-    def subscribe(self, wanted: Filter, interface: Hashable, claim: Claim | None) -> None:
+    def subscribe(self, wanted: Filter, interface: Hashable, claim: Claim | None, client: str = "") -> None:
         """Insert a filter, with what its client claims."""
         poset = self.poset
-        if wanted in poset or claim is None or claim.version != self._chosen.version:
+        if wanted in poset or claim is None or claim.version != self._chosen.version or not self._trusts(client):
             poset.subscribe(wanted, interface)
             return
         known = self._known(wanted, claim)
         if known is None:
             self.refuted += 1
+            self.standing.bad(client)
+        elif self._honest(wanted, *known):
+            self.standing.good(client)
+        else:
+            self.failed_audits += 1
+            self.standing.expel(client)
+            # Others of its claims may have been as wrong.
+            self._lacking, known = True, None
+        if known is None:
             poset.subscribe(wanted, interface)
             return
         preds, succs = poset.place(wanted, *known)
         poset.link(wanted, preds, succs).subscribers[interface] = None
         self.helped += 1
+
+    def _trusts(self, client: str) -> bool:
+        self.standing.join(client)
+        return self.standing.trusts(client)
+
+    def _honest(self, wanted: Filter, above: dict[int, bool], below: dict[int, bool]) -> bool:
+        """Whether a claim left nothing out; looked at now and then."""
+        self._due += self._share
+        if self._due < 1.0:
+            return True
+        self._due -= 1.0
+        self.audited += 1
+        entries = self.poset.entries
+        unsaid = [n for n, said in above.items() if not said]
+        self.poset.tests += 2 * len(unsaid)
+        over = [n for n in unsaid if entries[n].filter.covers(wanted)]
+        under = [n for n, said in below.items() if not said and wanted.covers(entries[n].filter)]
+        # What is above something that was claimed is said too, though links to it may be missing.
+        preds = [entries[n].filter for n, said in above.items() if said]
+        succs = [entries[n].filter for n, said in below.items() if said]
+        return all(any(entries[n].filter.covers(p) for p in preds) for n in over) and all(
+            any(s.covers(entries[n].filter) for s in succs) for n in under
+        )
 
     def _known(self, wanted: Filter, claim: Claim) -> tuple[dict[int, bool], dict[int, bool]] | None:
         """Which entries cover the filter and which it covers, as far as the claim tells; ``None`` if it is wrong."""
@@ -131,3 +193,13 @@ class FixedSet:
             below[succ] = True
             below.update(dict.fromkeys(self.poset.below(succ), True))
         return above, below
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts, as plain data."""
+        return {
+            "helped": self.helped,
+            "refuted": self.refuted,
+            "audited": self.audited,
+            "failed_audits": self.failed_audits,
+            "excluded": sorted(self.standing.excluded()),
+        }

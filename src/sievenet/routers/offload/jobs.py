@@ -27,8 +27,8 @@ class RtoSettings:
     copies: int = 3
     #: Seconds after which answers are not waited for.
     timeout: float = 1.0
-    #: Test every link before it is made.
-    check: bool = False
+    #: Test every link before it is made: then no lie can lose an event.
+    check: bool = True
     #: "auto" offloads when it costs the router less than searching.
     mode: Literal["auto", "always", "never"] = "auto"
     #: Hides what filters say from clients.
@@ -51,8 +51,12 @@ class FixedSettings:
 
     #: Filters in the fixed set.
     size: int = 256
+    #: Share of the claims that are compared with the whole set, to find out who leaves something out.
+    audit: float = 0.02
 
     def __post_init__(self) -> None:
+        if not 0 <= self.audit <= 1:
+            raise InvalidInput(expected="audits in [0, 1]", got=self.audit, where="offloading")
         if not 1 <= self.size <= 4096:
             raise InvalidInput(expected="a fixed set of 1 to 4096 filters", got=self.size, where="offloading")
 

@@ -54,6 +54,10 @@ class Standing:
         if client in self._strikes:
             self._strikes[client] = STRIKES
 
+    def trusts(self, client: str) -> bool:
+        """Whether a client is there and to be asked."""
+        return self._strikes.get(client, STRIKES) < STRIKES
+
     def trusted(self) -> list[str]:
         """Clients to be asked."""
         return [c for c, strikes in self._strikes.items() if strikes < STRIKES]
