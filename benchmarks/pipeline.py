@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,8 +55,11 @@ def run(bench: Bench) -> Report:
             if bench.quick:
                 # A single short run does not pay for one.
                 os.environ.setdefault(VARIABLE, "off")
+            settings = {"spark.driver.memory": "2g"}
+            if bench.quick:
+                settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
             begun = time.perf_counter()
-            context = spark_session("local[2]", name="benchmark", settings={"spark.driver.memory": "2g"})
+            context = spark_session("local[2]", name="benchmark", settings=settings)
             spark = context.__enter__()
             report.figure("start_seconds", time.perf_counter() - begun, "s")
         try:
@@ -66,6 +70,8 @@ def run(bench: Bench) -> Report:
         shutil.rmtree(folder, ignore_errors=True)
     report.note("the cross join is measured on fewer pairs and compared by pair; everything else at full size")
     report.note("two cores, local[2]; Python processes of Spark are reused, so kernels are compiled or loaded once")
+    report.note("Spark's Python processes read the store's files themselves, as the single process does")
+    report.note("memory: resident sizes while Spark works, those of its Python processes together, shared pages twice")
     report.note(f"{DIMENSIONS} attributes in [0, 4095], 8 hotspots, {BITS} bits, {BUDGET} entries per subscription")
     return report
 
@@ -74,25 +80,24 @@ def _measure(bench: Bench, report: Report, spark: SparkSession, folder: Path) ->
     sizes = bench.size((100_000, 1_000_000, 10_000_000), (2_000, 4_000))
     crowds = bench.size((1_000, 10_000), (60,))
     costs: Costs = {}
-    peaks: dict[str, float] = {}
     with bench.step("inputs"):
         inputs = _inputs(folder, sizes)
     tables = {}
-    for size in sizes:
-        with bench.step(f"ingest {size} events"):
-            store = Store(spark, str(folder / f"store-{size}"))
-            costs["ingest", size, 0] = _seconds(lambda: ingest(store, LOAD.schema, [str(inputs[size])]))  # noqa: B023
-        tables[size] = store.events(LOAD.schema.name)
-    with bench.step("warming up"):
-        few = LOAD.subscriptions(10).filters()
-        profile(tables[sizes[0]], LOAD.schema, few)
-        evaluate(tables[sizes[0]], LOAD.schema, few, [PLAN], BUDGET)
-    for crowd in crowds:
-        wanted = LOAD.subscriptions(crowd).filters()
+    with _Memory() as memory:
         for size in sizes:
-            with bench.step(f"profile, evaluate, plan: {size} events x {crowd} subscriptions"):
-                _jobs(bench, tables[size], size, wanted, costs)
-            _peak_memory(peaks)
+            with bench.step(f"ingest {size} events"):
+                store = Store(spark, str(folder / f"store-{size}"))
+                costs["ingest", size, 0] = _seconds(lambda: ingest(store, LOAD.schema, [str(inputs[size])]))  # noqa: B023
+            tables[size] = store.events(LOAD.schema.name)
+        with bench.step("warming up"):
+            few = LOAD.subscriptions(10).filters()
+            profile(tables[sizes[0]], LOAD.schema, few)
+            evaluate(tables[sizes[0]], LOAD.schema, few, [PLAN], BUDGET)
+        for crowd in crowds:
+            wanted = LOAD.subscriptions(crowd).filters()
+            for size in sizes:
+                with bench.step(f"profile, evaluate, plan: {size} events x {crowd} subscriptions"):
+                    _jobs(bench, tables[size], size, wanted, costs)
     rows = [[job, size, crowd or "", spent, size / spent] for (job, size, crowd), spent in sorted(costs.items())]
     report.table("jobs", ["job", "events", "subscriptions", "seconds", "events/s"], rows)
     for (job, size, crowd), spent in sorted(costs.items()):
@@ -110,7 +115,7 @@ def _measure(bench: Bench, report: Report, spark: SparkSession, folder: Path) ->
     report.figure("cross_join_ns_per_pair", naive * 1e9, "ns")
     report.figure("evaluate_ns_per_pair", ours * 1e9, "ns")
     report.goal("speedup_over_cross_join", naive / ours, ">= 50")
-    for who, megabytes in peaks.items():
+    for who, megabytes in memory.peaks.items():
         report.figure(f"peak_memory_{who}_mb", megabytes, "MB")
 
 
@@ -248,20 +253,42 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def _peak_memory(found: dict[str, float]) -> None:
-    """The largest resident sizes so far, in MB: this process, its JVM, and the largest Python process of Spark."""
-    family = {os.getpid()}
+class _Memory:
+    """The largest resident sizes in MB, looked at each second: this process, its JVM, all Python processes of Spark."""
+
+    def __init__(self) -> None:
+        self.peaks = dict.fromkeys(("driver", "jvm", "workers", "total"), 0.0)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(1.0):
+            now = dict.fromkeys(self.peaks, 0.0)
+            for pid, (name, size) in _family().items():
+                now["driver" if pid == os.getpid() else "jvm" if name == "java" else "workers"] += size
+                now["total"] += size
+            self.peaks = {who: max(peak, now[who]) for who, peak in self.peaks.items()}
+
+
+def _family() -> dict[int, tuple[str, float]]:
+    """Our process and all that come from it: names and resident MB."""
     processes: dict[int, tuple[int, str, float]] = {}
+    page = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
-            size = float(fields.get("VmHWM", "0 kB").split()[0]) / 1024
-            processes[int(folder.name)] = (int(fields["PPid"]), fields["Name"].strip(), size)
-        except (OSError, KeyError, ValueError):
+            name, fields = (folder / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        except OSError:
             continue
-    for _ in range(8):
-        family |= {pid for pid, (parent, _, _) in processes.items() if parent in family}
-    for pid in family & processes.keys():
-        _, name, size = processes[pid]
-        kind = "driver" if pid == os.getpid() else "jvm" if name == "java" else "worker"
-        found[kind] = max(found.get(kind, 0.0), size)
+        processes[int(folder.name)] = (int(fields.split()[1]), name, int(fields.split()[21]) * page)
+    family = {os.getpid()}
+    while more := {pid for pid, (parent, _, _) in processes.items() if parent in family} - family:
+        family |= more
+    return {pid: processes[pid][1:] for pid in family}

@@ -61,6 +61,8 @@ _SETTINGS: Final[dict[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.python.worker.reuse": "true",
+    # With short tracebacks tables would have Python processes of their own, apart from those of other jobs.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
 
