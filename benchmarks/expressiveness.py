@@ -126,10 +126,12 @@ def _combined(bench: Bench, report: Report) -> None:
     with bench.step("true rates of the combinations"):
         extra = _more(setting, found)
         # Greedy bits see more than the sample: what is left to keep away is rare.
-        base = found.of("GS+SI") or extra.get("GS+SI") or found.best
+        known = found.of("GS+SI") or extra.get("GS+SI")
+        base = known or found.best
         some = slice(0, bench.size(50_000, 2_000))
         finer = greedy_bits(base.plan, setting.batch.take(some), setting.interests)
-        ours = Tried("GB on GS+SI", found.best.fpr, finer.dimensions, base.rectangles, finer, found.seconds)
+        on = "GS+SI" if known else base.name
+        ours = Tried(f"GB on {on}", found.best.fpr, finer.dimensions, base.rectangles, finer, found.seconds)
         for name in (*names, ours.name):
             best = ours if name == ours.name else found.of(name) or extra.get(name)
             if best is not None:
@@ -249,7 +251,7 @@ def _selection(bench: Bench, report: Report) -> None:
     for title, (factors, names) in settings.items():
         with bench.step(title):
             setting = hotspots(bench, **factors)
-            found = setting.search([n for n in names if n != "RS"], bench.size(60.0, 2.0))
+            found = setting.search([n for n in names if n != "RS"], bench.size(60.0, 0.5))
             curves = {n: setting.by_size(found.tried, n) for n in names if n != "RS" and found.of(n) is not None}
             if "RS" in names:
                 every = [
@@ -313,7 +315,7 @@ def _stocks(bench: Bench, report: Report) -> None:
         batch = load.events(bench.size(100_000, 1_000))
         wanted = load.subscriptions(bench.size(10_000, 200)).filters()
         setting = Setting(bench, load.schema, batch, wanted)
-        found = setting.search(("EVS", "EMCS", "CS", "GS", "SI", "ASI", "GB"), bench.size(150.0, 3.0))
+        found = setting.search(("EVS", "EMCS", "CS", "GS", "SI", "ASI", "GB"), bench.size(150.0, 1.0))
         regular = setting.rate(found.tried[0].plan)
     rows = [["RI", _percent(regular), "", "", 1]]
     best = regular

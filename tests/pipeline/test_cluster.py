@@ -17,6 +17,9 @@ from sievenet.workload import Hotspots, grid
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+#: A quick start is worth more here than speed.
+JAVA = "-XX:TieredStopAtLevel=1"
+
 #: Runs in a process of its own: a process has one session.
 PROGRAM = """
     import json, os, signal, sys
@@ -49,7 +52,16 @@ PROGRAM = """
                     executor = int(stat.read().rsplit(")", 1)[1].split()[1])
                 os.kill(executor, signal.SIGKILL)
 
-    settings = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1"}
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+        "spark.executor.cores": "1",
+        # Few rows: compiling, in Java and in Python, would take longer than anything else.
+        "spark.driver.extraJavaOptions": sys.argv[3],
+        "spark.executor.extraJavaOptions": sys.argv[3],
+        "spark.executorEnv.NUMBA_DISABLE_JIT": "1",
+        "spark.sql.shuffle.partitions": "2",
+    }
     with spark_session(sys.argv[1], settings=settings) as spark:
         events = spark.createDataFrame(pa.Table.from_batches([arrow_of(batch)])).repartition(4).cache()
         files = {row["file"] for row in events.mapInArrow(where, "file string").collect()}
@@ -73,6 +85,8 @@ def spark_class(folder, *arguments):
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"{JAVA} -XX:+UseSerialGC",
     }
     log = (folder / f"{arguments[0].rsplit('.', 1)[-1]}-{time.monotonic_ns()}.log").open("w")
     command = [str(home / "bin" / "spark-class"), *arguments]
@@ -101,11 +115,10 @@ def cluster(tmp_path):
         )
         processes.append(master)
         url = wait_for(log, r"Starting Spark master at (spark://\S+)", master)[1]
-        for _ in range(2):
-            worker, log = spark_class(
-                tmp_path, f"{base}.worker.Worker", url, "--cores", "1", "--memory", "600m", "--webui-port", "0"
-            )
-            processes.append(worker)
+        size = ("--cores", "1", "--memory", "600m", "--webui-port", "0")
+        workers = [spark_class(tmp_path, f"{base}.worker.Worker", url, *size) for _ in range(2)]
+        processes += [worker for worker, _ in workers]
+        for worker, log in workers:
             wait_for(log, "Successfully registered with master", worker)
         yield url
     finally:
@@ -119,7 +132,7 @@ def test_the_package_goes_along_and_a_killed_executor_changes_nothing(cluster, t
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     done = subprocess.run(
-        [sys.executable, str(program), cluster, str(tmp_path / "killed")],
+        [sys.executable, str(program), cluster, str(tmp_path / "killed"), JAVA],
         capture_output=True,
         text=True,
         timeout=280,
