@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.control.covering import Coverer
-from sievenet.control.node import dz_of
+from sievenet.control.keys import dz_of
 from sievenet.index import DzSet, Plan
 
 SCHEMA = Schema(

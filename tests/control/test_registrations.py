@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.control.node import dz_of, key_of
+from sievenet.control.keys import dz_of, key_of
 from sievenet.control.registrations import Registrations
 from sievenet.control.wires import Routes, Wires, bits
 from sievenet.index import ROOT, Dz
@@ -40,16 +40,17 @@ class Network:
         dz = Dz(self.random.getrandbits(length) if length else 0, length)
         wants = self.random.random() < 0.6
         add = self.registrations.want if wants else self.registrations.offer
-        self.held.append((wants, client, dz, add(self.leaves[client], key_of(dz))))
+        add(self.leaves[client], [key_of(dz)])
+        self.held.append((wants, client, dz))
 
     def drop(self) -> None:
         if self.held:
-            wants, client, _, node = self.held.pop(self.random.randrange(len(self.held)))
+            wants, client, dz = self.held.pop(self.random.randrange(len(self.held)))
             remove = self.registrations.unwant if wants else self.registrations.withdraw
-            remove(self.leaves[client], node)
+            remove(self.leaves[client], [key_of(dz)])
 
     def expected(self) -> dict[str, FlowTable]:
-        placed = [(wants, (*self.places[client], dz)) for wants, client, dz, _ in self.held]
+        placed = [(wants, (*self.places[client], dz)) for wants, client, dz in self.held]
         return definition.tables(
             7, self.tree, [r for wants, r in placed if not wants], [r for wants, r in placed if wants]
         )
@@ -161,13 +162,59 @@ def test_a_split_network_serves_each_part():
 def test_a_dz_that_is_wanted_already_changes_nothing():
     net = Network(Random.build(switches=5, hosts=0, seed=1), 2, 0)
     r, (a, b) = net.registrations, net.leaves
-    r.offer(a, key_of(ROOT))
-    r.want(b, key_of(Dz.parse("10")))
+    r.offer(a, [key_of(ROOT)])
+    r.want(b, [key_of(Dz.parse("10"))])
     assert r.changes()
-    narrow = r.want(b, key_of(Dz.parse("101")))
+    r.want(b, [key_of(Dz.parse("101"))])
     assert not r.changes()
-    r.unwant(b, narrow)
+    r.unwant(b, [key_of(Dz.parse("101"))])
     assert not r.changes()
+
+
+@pytest.mark.parametrize("length", [0, 1, 61, 62, 63, 64, 65, 111, 112])
+def test_dz_of_every_length_have_their_own_flows(length):
+    net = Network(Random.build(switches=3, hosts=0, seed=1), 2, 0)
+    r, (a, b) = net.registrations, net.leaves
+    dz = Dz((1 << length) // 3, length)
+    r.offer(a, [key_of(ROOT)])
+    r.want(b, [key_of(dz)])
+    found = {str(change.flow.match.cell) for changes in r.changes().first.values() for change in changes}
+    assert found == {str(dz)}
+    if length:
+        other = Dz(dz.bits ^ 1, length)  # parts from it at the last bit
+        r.want(b, [key_of(other)])
+        r.unwant(b, [key_of(dz)])
+        net.held = [(False, 0, ROOT), (True, 1, other)]
+        r.changes()
+        assert all(FlowTable(r.table(s)) == t for s, t in net.expected().items())
+
+
+def test_clients_beyond_the_width_of_the_masks():
+    """Masks grow while registrations, and changes that nobody asked for yet, are there."""
+    net = Network(Random.build(switches=3, hosts=0, seed=1), 10, 0)
+    for _ in range(20):
+        net.register()
+    net.commit()
+    for i in range(10, 300):
+        net.register()
+        if i % 90 == 0:
+            net.registrations.table("s1")
+        net.places.append((net.random.choice(net.topology.switches), 1000 + i))
+        net.leaves.append(net.wires.attach(*net.places[-1]))
+    net.registrations.changes()
+    for _ in range(60):
+        net.register()
+    net.registrations.changes()
+    for switch, flows in net.expected().items():
+        assert FlowTable(net.registrations.table(switch)) == flows
+
+
+def test_what_is_not_registered_cannot_be_taken_back():
+    net = Network(Random.build(switches=3, hosts=0, seed=1), 2, 0)
+    net.registrations.want(net.leaves[0], [key_of(Dz.parse("10"))])
+    net.registrations.unwant(net.leaves[0], [key_of(Dz.parse("11"))])
+    with pytest.raises(KeyError, match="registered"):
+        net.registrations.changes()
 
 
 def test_wires_are_shared_and_their_numbers_used_again():

@@ -9,7 +9,7 @@ from sievenet.content import Attribute, Event, Filter, Schema, Subscription, Val
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.journal import MemoryJournal
-from sievenet.control.node import dz_of
+from sievenet.control.keys import dz_of
 from sievenet.control.plane import ControlPlane
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.simulator import Simulator

@@ -9,8 +9,8 @@ import threading
 import sievenet
 from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
+from sievenet.control import loading
 from sievenet.daemon.daemon import Daemon
-from sievenet.index.cover import loading
 
 # Leases in tests are shorter than loading compiled code takes.
 loading.load()

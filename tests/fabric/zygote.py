@@ -13,10 +13,10 @@ import os
 import sys
 
 from sievenet.config import load_config
+from sievenet.control import loading
 from sievenet.daemon import daemon as daemon_module
 from sievenet.daemon.daemon import Daemon
 from sievenet.daemon.server import Server
-from sievenet.index.cover import loading
 
 
 def live(settings: dict[str, object], report: int) -> None:

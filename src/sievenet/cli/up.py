@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sievenet.daemon.daemon import Daemon
 
 __all__ = ["up"]
+
+#: Seconds of loading compiled code after which it must be the compiler that works.
+_PATIENCE: Final = 3.0
 
 
 @click.command()
@@ -115,14 +118,18 @@ async def _up(
     every: float,
     as_json: bool,
 ) -> None:
+    from sievenet.control import loading
     from sievenet.daemon.collector import collecting_seldom
     from sievenet.daemon.daemon import Daemon
-    from sievenet.index.cover import loading
     from sievenet.workload.samples import load_schema
 
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
+        load = asyncio.create_task(asyncio.to_thread(loading.load))
+        if not (await asyncio.wait([load], timeout=_PATIENCE))[0]:
+            click.echo("compiling the inner loops, once on this machine: up to half a minute …", err=True)
+        await load
         daemon = await stack.enter_async_context(Daemon(config))
         names = (*schemas, *((sample_name,) if sample_name else ()))
         for name in names:
@@ -132,9 +139,6 @@ async def _up(
             from sievenet.cli.sample import sample
 
             await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts))
-        else:
-            # In a thread: the first subscriber should not wait for it, nor the first look.
-            stack.push_async_callback(asyncio.wait, [asyncio.create_task(asyncio.to_thread(loading.load))])
         await _watch(daemon, stop, seconds, every, as_json)
 
 

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from sievenet.content import Cut, Filter, Subscription
-from sievenet.control.node import key_of
+from sievenet.control.keys import key_of
 from sievenet.index import Dz, DzSet, Plan
 from sievenet.index.cover import Boxes, cover_words
 from sievenet.index.cover.boxes import layout_of

@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from sievenet.control.changes import Changes
-from sievenet.control.node import dz_of
-from sievenet.control.registrations import Registrations
+from sievenet.control.keys import dz_of
+from sievenet.control.registrations import Changes, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.state import Entry
 from sievenet.control.wires import Routes, Wires
@@ -151,15 +150,17 @@ class Lane:
         """Change the registrations for a part, at once."""
         entry, wire, r = part.entry, part.wire, self.registrations
         if part.add:
-            add = r.want if entry.wants else r.offer
-            entry.nodes += tuple([add(wire, key) for key in part.keys])
+            entry.keys += tuple(part.keys)
+            (r.want if entry.wants else r.offer)(wire, part.keys)
         else:
-            remove = r.unwant if entry.wants else r.withdraw
-            mine = tuple(node for node in entry.nodes if self.holds(node.key)) if self.prefix != 1 else entry.nodes
-            for node in mine:
-                remove(wire, node)
-            part.keys = tuple(node.key for node in mine)
-            entry.nodes = tuple(node for node in entry.nodes if not self.holds(node.key)) if self.prefix != 1 else ()
+            mine = entry.keys
+            if self.prefix == 1:
+                entry.keys = ()
+            else:
+                mine = tuple(key for key in mine if self.holds(key))
+                entry.keys = tuple(key for key in entry.keys if not self.holds(key))
+            (r.unwant if entry.wants else r.withdraw)(wire, mine)
+            part.keys = mine
 
     def holds(self, key: int) -> bool:
         """Whether a dz lies in this lane's partition."""

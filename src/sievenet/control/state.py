@@ -29,7 +29,6 @@ from sievenet.control.commands import (
     decode_content,
     encode_command,
 )
-from sievenet.control.node import Node
 from sievenet.errors import InvalidInput, Rejected, SchemaError
 from sievenet.index import Plan
 from sievenet.network import MAX_CATEGORY
@@ -60,15 +59,15 @@ class Category(msgspec.Struct, frozen=True):
 class Entry:
     """One advertisement or subscription of a client."""
 
-    __slots__ = ("category", "nodes", "record", "wants")
+    __slots__ = ("category", "keys", "record", "wants")
 
     def __init__(self, category: int, wants: bool, record: bytes) -> None:
         self.category = category
         self.wants = wants
         #: The command that made it, as bytes: snapshots need it, and it is the smallest form.
         self.record = record
-        #: Where it is registered now.
-        self.nodes: tuple[Node, ...] = ()
+        #: The dz that it is registered at now.
+        self.keys: tuple[int, ...] = ()
 
     @property
     def content(self) -> bytes:

@@ -125,7 +125,7 @@ class Transition:
                 keys = coverer.keys(entry.subscription(schema), entry.wants)
             except SievenetError as error:
                 return error
-            # A stand-in that collects the nodes of the new plan while the entry keeps the old ones.
+            # A stand-in that collects the dz of the new plan while the entry keeps the old ones.
             twin = Entry(entry.category, entry.wants, entry.record)
             for i, part in self._space.split(keys):
                 self._lanes[i].register(Part(twin, wire, True, part, None))
@@ -218,7 +218,7 @@ class Transition:
             self._abort(error)
             return
         for entry, (twin, _) in self._shadow.items():
-            entry.nodes = twin.nodes
+            entry.keys = twin.keys
         self._shadow.clear()
         self._tell()
 

@@ -29,6 +29,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 from sievenet.network import SpanningTree, Topology
 
 __all__ = ["Masks", "Routes", "Wires", "bits"]
@@ -48,7 +51,12 @@ class Wires:
         self._free: list[int] = []
         #: How many clients share a wire (on some data planes the clients of a host do).
         self._users: dict[int, int] = {}
-        self._ports: dict[int, frozenset[int]] = {}
+        self._ports: dict[int | bytes, frozenset[int]] = {}
+        #: The same in arrays: the number of the switch that each wire leaves from, and all wires of each, as words.
+        self.names = list(topology.switches)
+        self._numbers = {switch: i for i, switch in enumerate(self.names)}
+        self.owners = np.zeros(64, np.int32)
+        self.outs = np.zeros((len(self._numbers), 1), np.uint64)
         for switch in topology.switches:
             for port, peer in topology.ports(switch).items():
                 if topology.is_switch(peer):
@@ -66,7 +74,17 @@ class Wires:
             self.port.append(port)
         self._number[switch, port] = wire
         self.out[switch] |= 1 << wire
+        if wire >= len(self.owners):  # twice as many words
+            self.owners = np.concatenate([self.owners, np.zeros_like(self.owners)])
+            self.outs = np.concatenate([self.outs, np.zeros_like(self.outs)], axis=1)
+        number = self.owners[wire] = self._numbers[switch]
+        self.outs[number, wire // 64] |= np.uint64(1 << wire % 64)
         return wire
+
+    def words(self, mask: int) -> npt.NDArray[np.uint64]:
+        """A mask in an array, as wide as `outs`."""
+        size = 8 * self.outs.shape[1]
+        return np.frombuffer((mask & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint64).copy()
 
     def number(self, switch: str, port: int) -> int:
         """The number of a known wire."""
@@ -89,21 +107,23 @@ class Wires:
         switch, port = self.owner[wire], self.port[wire]
         del self._number[switch, port]
         self.out[switch] &= ~(1 << wire)
+        self.outs[self._numbers[switch], wire // 64] &= ~np.uint64(1 << wire % 64)
         self.owner[wire], self.port[wire] = "", 0
         self._free.append(wire)
-        self._ports = {mask: ports for mask, ports in self._ports.items() if not mask >> wire & 1}
+        self._ports.clear()
 
     def clients(self) -> Iterable[int]:
         """The wires of clients."""
         return self._users.keys()
 
-    def ports(self, mask: int) -> frozenset[int]:
-        """The port numbers of some wires of one switch."""
+    def ports(self, mask: int | bytes) -> frozenset[int]:
+        """The port numbers of some wires of one switch; the mask may be in bytes, the lowest first."""
         known = self._ports.get(mask)
         if known is None:
             if len(self._ports) > 1 << 16:
                 self._ports.clear()
-            known = self._ports[mask] = frozenset(self.port[wire] for wire in bits(mask))
+            number = mask if isinstance(mask, int) else int.from_bytes(mask, "little")
+            known = self._ports[mask] = frozenset(self.port[wire] for wire in bits(number))
         return known
 
     def switches(self, mask: int) -> Iterator[str]:

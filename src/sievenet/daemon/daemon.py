@@ -12,6 +12,7 @@ for clients) and stops from the top. When `start` returns, everything that was e
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Self
 
 from sievenet.config import Config
 from sievenet.content.schema import Schema
+from sievenet.control import loading
 from sievenet.control.journal import Journal, MemoryJournal, SqliteJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.answers import Answers
@@ -71,6 +73,7 @@ class Daemon:
         tickets = Tickets() if state is None else Tickets.load(state)
         planes = Planes(config, topology, stack)
         self.plane = await planes.open(tickets.derived(b"tokens"))
+        await asyncio.to_thread(loading.load)  # in the middle of things it would keep everybody waiting
         journal = self._journal
         if journal is None:
             journal = MemoryJournal() if state is None else SqliteJournal(state / "journal.db")

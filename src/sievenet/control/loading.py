@@ -1,0 +1,39 @@
+"""Loading the compiled parts of the control plane ahead of the first request.
+
+From the cache that takes a second or two; a machine that never ran them has to compile them for half a minute.
+A control plane at which that happens in the middle of things answers nobody meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from sievenet.control.registrations import Registrations
+from sievenet.control.wires import Routes, Wires
+from sievenet.index.cover import loading
+from sievenet.network import Line, SpanningTree
+
+__all__ = ["load"]
+
+
+_loading = threading.Lock()
+_loaded = False
+
+
+def load() -> None:
+    """Load them now, in this thread, by way of a network with one client; once per process."""
+    global _loaded
+    with _loading:
+        if _loaded:
+            return
+        loading.load()
+        topology = Line.build(switches=2)
+        switch = topology.switches[0]
+        wires = Wires(topology)
+        registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
+        wire = wires.attach(switch, 1000)
+        registrations.offer(wire, [1])
+        registrations.want(wire, [1])
+        registrations.changes()
+        registrations.table(switch)
+        _loaded = True

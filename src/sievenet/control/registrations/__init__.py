@@ -1,0 +1,6 @@
+"""Who wants and who offers which dz, and the flow tables that follow."""
+
+from sievenet.control.registrations.changes import Changes
+from sievenet.control.registrations.registrations import Registrations
+
+__all__ = ["Changes", "Registrations"]

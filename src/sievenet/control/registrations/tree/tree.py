@@ -1,0 +1,200 @@
+"""Tree: registrations by dz, in arrays (`layout`) that compiled code works on (`kernels`).
+
+Requests are kept until there are many, or until somebody asks: then one call carries them all out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.control.registrations.tree.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
+from sievenet.control.wires import Routes, Wires
+from sievenet.index import Dz
+
+__all__ = ["Found", "Tree"]
+
+#: Requests kept at most.
+_KEPT: Final = 8192
+_WORD: Final = (1 << 64) - 1
+
+_Array = npt.NDArray[Any]
+
+
+class Found(NamedTuple):
+    """What a walk found."""
+
+    #: The dz concerned, each after those above it.
+    places: list[Dz]
+    #: Changes: a number in `places`, a switch's number, what to do first and then (see `layout`).
+    rows: list[list[int]]
+    #: For each the wires between the steps and after both, in bytes, `size` each.
+    masks: bytes
+    size: int
+    #: Every wire in use at those dz.
+    used: int
+
+
+class Tree:
+    """Who is registered where."""
+
+    def __init__(self, wires: Wires, routes: Routes) -> None:
+        self.routes = routes
+        #: Registered dz, counted with multiplicity.
+        self.count = 0
+        self._wires = wires
+        #: How much is registered per wire.
+        self._uses: dict[int, int] = {}
+        #: Requests that wait, column by column: 2 * offers + adding, the wire, the key.
+        self._kinds: list[int] = []
+        self._whose: list[int] = []
+        self._keys: list[int] = []
+        #: Made with the first registration: a process that has none need not wait for compiled code.
+        self._arrays: Arrays | None = None
+
+    def __len__(self) -> int:
+        self._carry_out()
+        return 1 if self._arrays is None else int(self._arrays.meta[LIVE])
+
+    def put(self, wire: int, keys: Iterable[int], *, wants: bool, adding: bool) -> None:
+        """Register dz for a wire, or take them back."""
+        before = len(self._keys)
+        uses = self._uses.get(wire, 0)
+        if adding and not uses:
+            self._learn(wire)
+            before = 0
+        self._keys += keys
+        some = len(self._keys) - before
+        self._whose += [wire] * some
+        self._kinds += [(0 if wants else 2) + adding] * some
+        change = some if adding else -some
+        self.count += change
+        self._uses[wire] = uses + change
+        if len(self._keys) >= _KEPT:
+            self._carry_out()
+
+    def reroute(self, routes: Routes) -> None:
+        """Use the ways of another spanning tree."""
+        a = self._carry_out()
+        self.routes = routes
+        if a is None:
+            return
+        from sievenet.control.registrations.tree.kernels import remember_all, sum_up_all
+
+        a = self._arrays = a._replace(was=_roomy(a.was, len(a.nodes)))
+        remember_all(a)
+        sum_up_all(self._with_ways(a))
+
+    def changed(self, dead: int) -> Found:
+        """What the switches must be told since the last time; `dead` wires are not used even in between."""
+        a = self._carry_out()
+        if a is None:
+            return Found([], [], b"", 0, 0)
+        from sievenet.control.registrations.walk.kernels import walk
+
+        wires = self._wires
+        told = walk(a, wires.owners, wires.outs, wires.words(~dead))
+        return Found(
+            [_dz(*place) for place in told.places.tolist()],
+            told.rows.tolist(),
+            told.masks.tobytes(),
+            8 * len(told.used),
+            _number(told.used),
+        )
+
+    def table(self, out: int) -> Iterator[tuple[Dz, int]]:
+        """Every dz at which some of the wires in `out` come into use, with those in use."""
+        a = self._carry_out()
+        if a is None:
+            return
+        from sievenet.control.registrations.walk.kernels import table
+
+        places, masks = table(a, self._wires.words(out))
+        for place, mask in zip(places.tolist(), masks, strict=True):
+            yield _dz(*place), _number(mask)
+
+    # -- the arrays ------------------------------------------------------------------------
+
+    def _carry_out(self) -> Arrays | None:
+        """Everything that waits."""
+        a = self._arrays
+        some = len(self._keys)
+        if not some:
+            return a
+        from sievenet.control.registrations.tree.kernels import register
+
+        a = self._with_room(some)
+        register(a, np.array(self._kinds, np.int64), np.array(self._whose, np.int64), *_words(self._keys))
+        self._kinds.clear()
+        self._whose.clear()
+        self._keys.clear()
+        return a
+
+    def _with_room(self, some: int) -> Arrays:
+        """Room for so many requests, and masks as wide as they have to be."""
+        words = self._wires.outs.shape[1]
+        a = self._arrays or empty(words)
+        made, items, remembered, idle = a.meta[[MADE, ITEMS, REMEMBERED, IDLE]].tolist()
+        wider = words > a.ways.shape[2]
+        if wider:
+            extra = ((0, 0), (0, 0), (0, words - a.ways.shape[2]))
+            a = a._replace(sub=np.pad(a.sub, extra), was=np.pad(a.was, extra))
+        a = self._arrays = a._replace(
+            nodes=_roomy(a.nodes, made + 2 * some),
+            keys=_roomy(a.keys, made + 2 * some),
+            sub=_roomy(a.sub, made + 2 * some),
+            items=_roomy(a.items, items + some),
+            was=_roomy(a.was, remembered + some),
+            idle=_roomy(a.idle, idle + some),
+        )
+        if wider:
+            from sievenet.control.registrations.tree.kernels import sum_up_all
+
+            a = self._with_ways(a)
+            sum_up_all(a)
+        return a
+
+    def _learn(self, wire: int) -> None:
+        """The ways of a wire that comes into use."""
+        self._carry_out()
+        a = self._with_room(0)
+        a = self._arrays = a._replace(ways=_roomy(a.ways, len(self._wires.owners)))
+        a.ways[wire, 0] = self._wires.words(self.routes.to[wire])
+        a.ways[wire, 1] = self._wires.words(self.routes.frm[wire])
+
+    def _with_ways(self, a: Arrays) -> Arrays:
+        """The ways of all wires in use, as they are now."""
+        words = self._wires.words
+        ways = np.zeros((len(self._wires.owners), 2, self._wires.outs.shape[1]), np.uint64)
+        for wire, uses in self._uses.items():
+            if uses:
+                ways[wire] = words(self.routes.to[wire]), words(self.routes.frm[wire])
+        self._arrays = a._replace(ways=ways)
+        return self._arrays
+
+
+def _roomy(array: _Array, size: int) -> _Array:
+    """The array with at least so many rows, at least twice as many as before if it has to grow."""
+    if len(array) >= size:
+        return array
+    larger = np.empty((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def _words(keys: list[int]) -> tuple[_Array, _Array]:
+    """Keys in two words each."""
+    if max(keys) <= _WORD:
+        return np.zeros(len(keys), np.uint64), np.array(keys, np.uint64)
+    return np.array([key >> 64 for key in keys], np.uint64), np.array([key & _WORD for key in keys], np.uint64)
+
+
+def _dz(hi: int, lo: int, length: int) -> Dz:
+    return Dz((hi << 64 | lo) >> (128 - length), length)
+
+
+def _number(words: _Array) -> int:
+    return int.from_bytes(words.tobytes(), "little")

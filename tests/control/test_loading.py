@@ -1,0 +1,32 @@
+"""After loading, no request meets the compiler."""
+
+from __future__ import annotations
+
+from sievenet.control import loading
+from sievenet.control.keys import key_of
+from sievenet.control.registrations import Registrations
+from sievenet.control.wires import Routes, Wires
+from sievenet.index import Dz
+from sievenet.network import Clos, SpanningTree
+
+
+def test_nothing_is_left_to_compile():
+    from sievenet.control.registrations.tree.kernels import register
+    from sievenet.control.registrations.walk.kernels import table, walk
+
+    loading.load()
+    kernels = (register, table, walk)
+    before = [kernel.signatures for kernel in kernels]
+    assert all(before)
+    topology = Clos.build()
+    wires = Wires(topology)
+    routes = Routes(wires, SpanningTree.shortest(topology, topology.switches[0]))
+    registrations = Registrations(1, wires, routes)
+    for i, switch in enumerate(topology.switches):
+        wire = wires.attach(switch, 1000)
+        registrations.offer(wire, [1])
+        registrations.want(wire, [key_of(Dz(i, 7)), key_of(Dz(i, 100))])
+    assert registrations.changes()
+    assert registrations.table(topology.switches[0])
+    assert [kernel.signatures for kernel in kernels] == before
+    loading.load()
