@@ -24,8 +24,10 @@ JAVA = "-XX:TieredStopAtLevel=1"
 PROGRAM = """
     import json, os, signal, sys
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from sievenet.index import Plan
     from sievenet.pipeline.evaluate import evaluate
+    from sievenet.pipeline.scan import files_of
     from sievenet.pipeline.session import spark_session
     from sievenet.pipeline.tables import arrow_of
     from sievenet.workload import Hotspots, grid
@@ -63,9 +65,14 @@ PROGRAM = """
         "spark.sql.shuffle.partitions": "2",
     }
     with spark_session(sys.argv[1], settings=settings) as spark:
-        events = spark.createDataFrame(pa.Table.from_batches([arrow_of(batch)])).repartition(4).cache()
+        rows = pa.Table.from_batches([arrow_of(batch)])
+        events = spark.createDataFrame(rows).repartition(4).cache()
+        # The first time executors read a file themselves, the second time events come from the JVM.
+        pq.write_table(rows, "events.parquet")
+        file = spark.read.parquet(os.path.abspath("events.parquet"))
+        assert files_of(file) is not None
         files = {row["file"] for row in events.mapInArrow(where, "file string").collect()}
-        (result,) = evaluate(events, load.schema, subs, [Plan.regular(load.schema, 12)], 4)
+        (result,) = evaluate(file, load.schema, subs, [Plan.regular(load.schema, 12)], 4)
         executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
         fatal = events.mapInArrow(deadly, events.schema)
         (again,) = evaluate(fatal, load.schema, subs, [Plan.regular(load.schema, 12)], 4)
