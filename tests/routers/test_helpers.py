@@ -253,9 +253,15 @@ def test_messages_lost_between_routers_do_not_matter_either():
 def test_choosing_by_itself_without_a_clock_searches():
     world = World(RtoSettings(batch=5), (None,) * 3, 7)
     world.churn(40)
+    # Searching costs nothing here, so tables are filled as without clients; from time to time that is looked at.
+    assert any(covering.placing is None for _, _, covering in posets(world.network))
     world.check()
     assert world.count("offloaded") == 0
     check_tables(world.network)
+    world.network.run(10.0)
+    assert all(covering.placing is not None for _, _, covering in posets(world.network))
+    world.churn(10)
+    world.check()
 
 
 # -- the fixed filterset -------------------------------------------------------------------------

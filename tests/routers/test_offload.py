@@ -337,6 +337,62 @@ def test_choosing_costs_a_small_share_whatever_the_other_way_costs(dear):
     assert ways.count("offload") > 0.8 * steps
 
 
+def test_trials_that_do_not_pay_become_rare():
+    """And frequent again when searching has become twice as dear."""
+
+    def costs(step):
+        return {"plain": 1.0 if step < 20_000 else 2.5, "offload": 3.0}
+
+    _, ways, _ = chosen(costs, 21_000)
+    begins = [i for i in range(1, len(ways)) if ways[i] == "offload" != ways[i - 1]]
+    early = [i for i in begins if i < 20_000]
+    assert len(early) >= 3
+    assert early[-1] - early[-2] > 1.8 * (early[1] - early[0])
+    assert len(begins) > len(early)
+    # As cheap is not cheaper.
+    _, ways, chooser = chosen(lambda step: {"plain": 1.0, "offload": 0.95}, 2000)
+    assert chooser.best == "plain"
+    assert ways.count("offload") < 50
+
+
+def test_while_nothing_is_to_be_decided_filters_enter_as_without_offloading():
+    seconds = [1e-5]
+
+    def cpu():
+        clock[0] += seconds[0] / 2
+        return clock[0]
+
+    clock = [0.0]
+    first, second, third, *more = dict.fromkeys(boxes(40, 30))
+    offloader = Offloader(PosetTable(), 1, RtoSettings(batch=5), cpu=cpu)
+    assert offloader.submit(first, 0, 0.0) == []
+    # Nobody is there: until somebody comes.
+    assert offloader.rest.on
+    assert offloader.due() is None
+    offloader.tick(100.0)
+    assert offloader.rest.on
+    offloader.join("a")
+    assert not offloader.rest.on
+    lengths = []
+    for _ in range(8):
+        # A search is quick: for a while, longer each time.
+        offloader.submit(second, 0, 100.0)
+        assert offloader.rest.on
+        lengths.append(offloader.due() - 100.0)
+        before = clock[0]
+        offloader.submit(third, 0, 100.0)
+        assert clock[0] == before
+        offloader.tick(offloader.due())
+        assert not offloader.rest.on
+        offloader.table.poset.unsubscribe(second, 0)
+    assert lengths == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    seconds[0] = 1.0
+    for each in more:
+        offloader.submit(each, 0, 200.0)
+    assert not offloader.rest.on
+    assert offloader.statistics()["resting"] is False
+
+
 def test_auto_mode_avoids_what_does_not_pay():
     clock = [0.0]
 
@@ -396,7 +452,7 @@ def test_offloading_in_disguise():
     hidden.join("a")
     assert hidden.submit(Filter(None, {"s": ValueSet.of("y")}), 0, 0.0) == []
     with pytest.raises(ValueError, match="disguise"):
-        hidden._encode(long)
+        hidden._writing.filter(long)
 
 
 # -- the fixed filterset ---------------------------------------------------------------------

@@ -67,6 +67,7 @@ class _Offloaded:
 
     def __init__(self, helpers: Helpers, category: int, covering: Covering, settings: RtoSettings) -> None:
         self._helpers = helpers
+        self._covering = covering
         table = PosetTable(covering.poset, entered=covering.entered, rebuilt=covering.rebuilt)
         schema = helpers.context.catalogue.encoded.get(category, b"")
         self.offloader = Offloader(table, category, settings, cpu=helpers.cpu, schema=schema, numbers=helpers.numbers)
@@ -76,6 +77,12 @@ class _Offloaded:
     def submit(self, wanted: Filter, interface: Hashable) -> None:
         """An interface wants something."""
         self._helpers.ask(self.offloader.submit(wanted, interface, self._helpers.context.now))
+        if self.offloader.rest.on:
+            self.follow()
+
+    def follow(self) -> None:
+        """While offloading rests filters enter the table as they would without it."""
+        self._covering.placing = None if self.offloader.rest.on else self
 
     def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
         """An interface no longer wants what is still on its way."""
@@ -118,6 +125,7 @@ class Helpers:
         self.clients[client] = None
         for each in self._offloaded.values():
             each.offloader.join(client)
+            each.follow()
         for fixed in self._fixed.values():
             message = fixed.fixed.current()
             if message is not None:
@@ -171,6 +179,7 @@ class Helpers:
             due = each.offloader.due()
             if due is not None and due <= now:
                 self.ask(each.offloader.tick(now))
+                each.follow()
 
     def marks(self) -> dict[int, int]:
         """Names what was submitted so far, for `reached`."""

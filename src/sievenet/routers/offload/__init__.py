@@ -7,6 +7,7 @@
     rto           the router's side of routing table offloading
     choosing      whether it pays
     fixed         the fixed-filterset protocol (FF)
+    writing       filters as clients are sent them
     hiding        filters in a form that tells clients how they relate, and nothing else
 
 All of it is pure; `benchmarks/offload.py` runs it with real client processes.

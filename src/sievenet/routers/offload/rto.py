@@ -14,6 +14,9 @@ router's own work decides. A majority that lies together could misplace a filter
 is tested: a wrong "covers" would lose events, a missing one only costs space, so these tests are what delivery needs. A
 filter that fails is inserted by searching. With ``audit`` a share of the filters is also placed by the router itself; a
 difference expels everybody who voted for it, and the table is built anew, without help.
+
+**Resting.** While nobody is there to ask, or a search takes less than messages would, there is nothing to decide. While
+`rest.on` whoever owns the table may insert directly, exactly as without offloading; nothing is counted or timed here.
 """
 
 from __future__ import annotations
@@ -24,19 +27,18 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any, Final
 
-from sievenet.content.codec import encode_filter
 from sievenet.content.filter import Filter
 from sievenet.errors import FilterError
 from sievenet.routers.offload.assignment import Assignment
-from sievenet.routers.offload.choosing import Chooser, Way
-from sievenet.routers.offload.hiding import Disguise
+from sievenet.routers.offload.choosing import Chooser, Rest, Way
 from sievenet.routers.offload.jobs import Ask, Counts, Job, Pending, RtoSettings
 from sievenet.routers.offload.messages import Compute, Computed, Relations
 from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.vectors import Vectors
-from sievenet.routers.offload.verdict import Verdict
+from sievenet.routers.offload.verdict import Verdict, differences
 from sievenet.routers.offload.voting import Standing
 from sievenet.routers.offload.worker import related
+from sievenet.routers.offload.writing import Writing
 
 __all__ = ["Ask", "Offloader", "RtoSettings"]
 
@@ -64,12 +66,7 @@ class Offloader:
         numbers: Iterator[int] | None = None,
     ) -> None:
         self.settings = settings or RtoSettings()
-        hidden = self.settings.secret
-        self._disguise = Disguise(hidden) if hidden else None
-        # What is hidden is schemaless.
-        self._category, self._schema = (0, b"") if hidden else (category, schema)
-        #: Clients that were sent the schema.
-        self._explained: set[str] = set()
+        self._writing = Writing(category, schema, self.settings.secret)
         #: Bytes of filters that are on their way into the table.
         self._bytes: dict[Filter, bytes] = {}
         self.table = table
@@ -92,6 +89,7 @@ class Offloader:
         self._audit = 0.0
         #: Filters to come that are searched for without asking whether it pays; nothing waits meanwhile.
         self._plainly = 0
+        self.rest = Rest()
         self.counts = Counts()
 
     # -- clients --------------------------------------------------------------------------
@@ -99,13 +97,13 @@ class Offloader:
     def join(self, client: str) -> None:
         """A client is willing to compute."""
         self.standing.join(client)
-        self._plainly = 0
+        self._plainly, self.rest.on = 0, False
 
     def leave(self, client: str, now: float) -> list[Ask]:
         """A client is gone; nothing more is waited for from it."""
         self.standing.leave(client)
         self._assignment.leave(client)
-        self._explained.discard(client)
+        self._writing.leave(client)
         if self._job is not None and client in self._job.waiting:
             self._job.waiting.discard(client)
             return self._maybe_finish(now)
@@ -115,8 +113,8 @@ class Offloader:
 
     def submit(self, wanted: Filter, interface: Hashable, now: float) -> list[Ask]:
         """An interface subscribes with a filter."""
-        if self._plainly:
-            self._plainly -= 1
+        if self._plainly or self.rest.on:
+            self._plainly -= not self.rest.on
             self._search(wanted, interface)
             return []
         if self.table.number(wanted) is not None:
@@ -126,7 +124,7 @@ class Offloader:
         if not self._pending:
             if self._job is None and self._at_once():
                 self._chosen = None
-                self._search_at_once(wanted, interface)
+                self._search_at_once(wanted, interface, now)
                 return []
             self._since = now
         self._pending.append(Pending(wanted, interface))
@@ -162,12 +160,15 @@ class Offloader:
         """When `tick` has something to do."""
         if self._job is not None:
             return self._job.until
+        if self.rest.on:
+            return self.rest.until
         return self._since + self.settings.wait if self._pending else None
 
     def tick(self, now: float) -> list[Ask]:
         """Time has passed."""
         if self._job is not None and now >= self._job.until:
             return self._finish(now)
+        self.rest.tick(now)
         return self._next(now)
 
     def flush(self, now: float) -> list[Ask]:
@@ -220,13 +221,16 @@ class Offloader:
         self.table.insert(wanted, interface)
         self.counts.searched += 1
 
-    def _search_at_once(self, wanted: Filter, interface: Hashable) -> None:
+    def _search_at_once(self, wanted: Filter, interface: Hashable, now: float) -> None:
         """No batch, no waiting, no question for the next ones; but a look at what it costs, since the table grows."""
         self._plainly = _LOOK - 1
         begin = self._cpu()
         self._search(wanted, interface)
         self.chooser.cost("plain", self._cpu() - begin, 1, of=_LOOK)
-        if self._watching and self.settings.mode == "auto" and self.chooser.best == "plain":
+        auto, nobody = self.settings.mode == "auto", self.settings.mode == "never" or not self.standing.trusted()
+        if self.rest.consider(now, nobody, auto and self.chooser.needless()):
+            self._plainly = 0
+        if self._watching and (self.rest.on or (auto and self.chooser.best == "plain")):
             # Keeping vectors up to date is work too, and nobody asks for them now.
             self._unwatch()
 
@@ -245,16 +249,13 @@ class Offloader:
 
     def _encoded(self, number: int) -> bytes:
         wanted = self.table.filter(number)
-        return self._bytes.get(wanted) or self._encode(wanted)
-
-    def _encode(self, wanted: Filter) -> bytes:
-        return encode_filter(self._disguise.filter(wanted) if self._disguise is not None else wanted)
+        return self._bytes.get(wanted) or self._writing.filter(wanted)
 
     def _launch(self, inputs: list[tuple[Filter, Hashable]], now: float) -> tuple[Job, list[Ask]] | None:
         """Questions about some inputs; ``None`` if there is nothing to ask, or a filter that cannot be hidden."""
         fresh, begin = not self._watching, self._cpu()
         try:
-            encoded = [self._encode(wanted) for wanted, _ in inputs]
+            encoded = tuple(self._writing.filter(wanted) for wanted, _ in inputs)
             if fresh:
                 self._watching = True
                 self.table.watch(self._moved)
@@ -266,11 +267,11 @@ class Offloader:
         except FilterError:
             return None
         job = Job(next(self._numbers), inputs, now + self.settings.timeout, asked, set(updates))
-        asks: list[Ask] = []
-        for client, mine in updates.items():
-            schema = b"" if client in self._explained else self._schema
-            self._explained.add(client)
-            asks.append(Ask(client, Compute(job.number, self._category, tuple(encoded), tuple(mine), schema)))
+        category, schema = self._writing.category, self._writing.schema
+        asks = [
+            Ask(client, Compute(job.number, category, encoded, tuple(mine), schema(client)))
+            for client, mine in updates.items()
+        ]
         if fresh:
             self._bring = (self._cpu() - begin) / max(1, len(self.table))
         return job, asks
@@ -372,13 +373,10 @@ class Offloader:
             return True
         self._audit -= 1.0
         self.counts.audited += 1
-        table = self.table
-        truth = related([wanted], {n: table.filter(n) for n in table.numbers()})
-        above, below = set(truth.above[0]), set(truth.below[0])
-        if over == above and under == below:
+        claimed, missed = differences(self.table, wanted, over, under)
+        if not claimed and not missed:
             return True
         self.counts.failed_audits += 1
-        claimed, missed = (over - above) | (under - below), (above - over) | (below - under)
         for client in verdict.liars(i, claimed, missed, placed, self._members):
             self.standing.expel(client)
         return False
@@ -393,6 +391,7 @@ class Offloader:
         return {
             **asdict(self.counts),
             "waiting": self.waiting,
+            "resting": self.rest.on,
             "vectors": len(self.vectors),
             "trusted": len(self.standing.trusted()),
             "excluded": sorted(self.standing.excluded()),

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from sievenet.content.filter import Filter
 from sievenet.routers.offload.jobs import Counts, Job
 from sievenet.routers.offload.messages import Relations, decode_answer, decode_pairs
+from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.voting import majority
-from sievenet.routers.offload.worker import input_pairs
+from sievenet.routers.offload.worker import input_pairs, related
 
-__all__ = ["Verdict"]
+__all__ = ["Verdict", "differences"]
 
 
 class Verdict:
@@ -105,3 +107,10 @@ class Verdict:
             for client in voters
         }
         return found.union(self._inner) if not placed.isdisjoint(claimed | missed) else found
+
+
+def differences(table: Table, wanted: Filter, over: set[int], under: set[int]) -> tuple[set[int], set[int]]:
+    """What was said to cover a filter or be covered by it and is not, and what is and was not said: by the router."""
+    truth = related([wanted], {n: table.filter(n) for n in table.numbers()})
+    above, below = set(truth.above[0]), set(truth.below[0])
+    return (over - above) | (under - below), (above - over) | (below - under)
