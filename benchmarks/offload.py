@@ -450,6 +450,7 @@ def run(bench: Bench) -> Report:
         costs = [plain * 1e6, indexed * 1e6, found.router * 1e6]
         others = [found.clients * 1e6, found.bytes, found.messages, found.wall * 1e6]
         rows.append([label, *costs, plain / found.router, *others])
+        bench.say(f"  {costs[0]:.0f} µs by searching, {costs[1]:.0f} with an index, {costs[2]:.0f} by offloading")
 
     def measure(
         kind: str, dimensions: int, forest: bool, count: int, variants: list[RtoSettings], interfaces: int
@@ -480,19 +481,6 @@ def run(bench: Bench) -> Report:
     vectors = [variant(vector=v) for v in (10, 500)] if not bench.quick else []
     checked = [variant(check=True)] if not bench.quick else []
     measure("uniform", 2, False, size, [usual, *batches, *vectors, *checked], size)
-    if not bench.quick:
-        measure("gaussian", 2, False, size, [usual], size)
-        measure("zipf", 2, False, size, [usual], size)
-        measure("uniform", 2, True, size, [usual, *checked], size)
-        for kind in ("uniform", "gaussian", "zipf"):
-            measure(kind, 2, False, size, [usual], 20)
-        measure("uniform", 2, True, size, [usual], 20)
-        for kind in ("uniform", "gaussian", "zipf"):
-            measure(kind, 1, False, size, [usual], size)
-        measure("uniform", 1, True, size, [usual], size)
-        for forest in (False, True):
-            measure("uniform", 1, forest, size, [usual], 20)
-
     chosen: list[list[object]] = []
     ratios: list[tuple[float, float, float]] = []
     # A walk through a poset takes so long that a few pairs tell; a forest is quick, and shows what choosing costs.
@@ -510,6 +498,20 @@ def run(bench: Bench) -> Report:
             ratios.append(found.ratios())
             costs = np.median(found.plain) * 1e6, np.median(found.auto) * 1e6, sum(found.auto) / sum(found.plain)
             chosen.append([name, *costs, *ratios[-1], found.offloaded])
+            bench.say(f"  {costs[0]:.1f} µs plainly, {costs[1]:.1f} by choosing; of pairs {ratios[-1][0]:.3f}")
+    if not bench.quick:
+        measure("gaussian", 2, False, size, [usual], size)
+        measure("zipf", 2, False, size, [usual], size)
+        measure("uniform", 2, True, size, [usual, *checked], size)
+        for kind in ("uniform", "gaussian", "zipf"):
+            measure(kind, 2, False, size, [usual], 20)
+        measure("uniform", 2, True, size, [usual], 20)
+        for kind in ("uniform", "gaussian", "zipf"):
+            measure(kind, 1, False, size, [usual], size)
+        measure("uniform", 1, True, size, [usual], size)
+        for forest in (False, True):
+            measure("uniform", 1, forest, size, [usual], 20)
+
     with bench.step("fixed filterset"):
         part = bench.size(3_000, quick=200)
         setting = Setting.fill("uniform", 2, part, sample, False, part)
