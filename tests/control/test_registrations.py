@@ -209,6 +209,24 @@ def test_clients_beyond_the_width_of_the_masks():
         assert FlowTable(net.registrations.table(switch)) == flows
 
 
+def test_clients_that_come_between_a_registration_and_its_changes():
+    net = Network(Random.build(switches=3, hosts=0, seed=1), 2, 0)
+    for _ in range(20):
+        net.register()
+    net.registrations.table("s1")  # registered, but nobody asked for changes
+    before = net.wires.outs.shape[1]
+    for i in range(200):
+        net.wires.attach("s1", 1100 + i)
+    assert net.wires.outs.shape[1] > before
+    net.commit()
+    while net.held:
+        net.drop()
+    for i in range(800):
+        net.wires.attach("s2", 2100 + i)
+    net.commit()
+    assert not any(net.registrations.table(switch) for switch in net.topology.switches)
+
+
 def test_what_is_not_registered_cannot_be_taken_back():
     net = Network(Random.build(switches=3, hosts=0, seed=1), 2, 0)
     net.registrations.want(net.leaves[0], [key_of(Dz.parse("10"))])

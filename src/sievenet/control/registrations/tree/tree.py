@@ -119,18 +119,18 @@ class Tree:
     # -- the arrays ------------------------------------------------------------------------
 
     def _carry_out(self) -> Arrays | None:
-        """Everything that waits."""
+        """Everything that waits; afterwards masks are as wide as those of the wires."""
         a = self._arrays
         some = len(self._keys)
-        if not some:
+        if not some and (a is None or a.ways.shape[2] == self._wires.outs.shape[1]):
             return a
-        from sievenet.control.registrations.tree.kernels import register
-
         a = self._with_room(some)
-        register(a, np.array(self._kinds, np.int64), np.array(self._whose, np.int64), *_words(self._keys))
-        self._kinds.clear()
-        self._whose.clear()
-        self._keys.clear()
+        if some:
+            from sievenet.control.registrations.tree.kernels import register
+
+            kinds, whose, keys = self._kinds, self._whose, self._keys
+            self._kinds, self._whose, self._keys = [], [], []
+            register(a, np.array(kinds, np.int64), np.array(whose, np.int64), *_words(keys))
         return a
 
     def _with_room(self, some: int) -> Arrays:
@@ -166,12 +166,11 @@ class Tree:
         a.ways[wire, 1] = self._wires.words(self.routes.frm[wire])
 
     def _with_ways(self, a: Arrays) -> Arrays:
-        """The ways of all wires in use, as they are now."""
+        """The ways of all wires, as they are now."""
         words = self._wires.words
         ways = np.zeros((len(self._wires.owners), 2, self._wires.outs.shape[1]), np.uint64)
-        for wire, uses in self._uses.items():
-            if uses:
-                ways[wire] = words(self.routes.to[wire]), words(self.routes.frm[wire])
+        for wire in self._uses:  # those, too, that are about to be taken back
+            ways[wire] = words(self.routes.to[wire]), words(self.routes.frm[wire])
         self._arrays = a._replace(ways=ways)
         return self._arrays
 
