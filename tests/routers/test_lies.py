@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sievenet.content import Filter, ValueSet
 from sievenet.routers.offload.fixed import Claim, FixedSet
 from sievenet.routers.offload.jobs import FixedSettings
-from sievenet.routers.offload.tables import PosetTable
+from sievenet.routers.offload.tables import ForestTable, PosetTable
 from sievenet.routers.poset import Poset
 from sievenet.routers.schemes import Covering, Want
 from tests.routers.bruteforce import PLANE, strictly
@@ -134,6 +134,28 @@ def churn(placing, index, seed, steps=150):
 def test_neighbours_are_told_enough_whatever_is_claimed(placing, index, seed):
     """The examples lost events once: two links were missing, and what linked their ends was removed."""
     churn(placing, index, seed)
+
+
+@pytest.mark.parametrize("kind", ["poset", "forest", "balanced"])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_checks_keep_elimination_from_dropping_what_is_wanted(kind, seed):
+    """An interface keeps a filter that covers whatever it asked for, though liars say that others do."""
+    rng = random.Random(seed)
+    table = PosetTable(eliminate=True) if kind == "poset" else ForestTable(eliminate=True, balanced=kind == "balanced")
+    asked = []
+    for _ in range(40):
+        wanted, interface = filters(rng), rng.choice(NEIGHBOURS)
+        asked.append((wanted, interface))
+        numbers = list(table.numbers())
+        above = {n for n in numbers if strictly(table.filter(n), wanted) != (rng.random() < 0.15)}
+        below = {n for n in numbers if strictly(wanted, table.filter(n)) != (rng.random() < 0.15)} - above
+        known = table.number(wanted) is not None
+        if known or not table.place(wanted, interface, above, below, check=True):
+            table.insert(wanted, interface)
+        held = [(each.filter, each.subscribers) for each in (table.poset if kind == "poset" else table.forest)]
+        for each, whose in asked:
+            assert any(whose in subscribers and f.covers(each) for f, subscribers in held)
 
 
 def omitting(honest, rng):

@@ -135,18 +135,26 @@ class Forest:
         """Enter a new filter, given all that cover it and all that it covers: no covering test."""
         if self._eliminate != "none" and any(interface in self.nodes[p].subscribers for p in preds):
             return None
-        current: int | None = None
-        siblings = self._roots
-        while covering := siblings & preds:
-            current = self._choice(sorted(covering), interface)
-            siblings = self.nodes[current].children
-        node = self._insert(wanted, current, siblings & succs)
+        parent = self.under(preds, interface)
+        node = self._insert(wanted, parent, self._children(parent) & succs)
         self._join(node, interface)
         if self._eliminate != "none":
             gone = [s for s in succs if interface in self.nodes[s].subscribers]
             for number in gone:
                 self._leave(self.nodes[number], interface)
         return node
+
+    def under(self, preds: set[int], interface: Hashable) -> int | None:
+        """The node below which a filter goes that these cover; ``None`` for none."""
+        parent: int | None = None
+        while covering := self._children(parent) & preds:
+            parent = self._choice(sorted(covering), interface)
+        return parent
+
+    @property
+    def eliminates(self) -> bool:
+        """Whether interfaces lose what another of their filters covers."""
+        return self._eliminate != "none"
 
     def unsubscribe(self, wanted: Filter, interface: Hashable) -> bool:
         """Take an interface from a filter, and the filter out if nobody is left; False if it was not there."""

@@ -158,16 +158,17 @@ class ForestTable:
         """Insert a new filter, given its relations."""
         forest, nodes = self.forest, self.forest.nodes
         if check:
-            # The links are those to the path of one parent and to its former children that move below.
-            siblings = forest.roots
-            parent: int | None = None
-            while near := above.intersection(siblings):
-                parent = min(near)
-                siblings = nodes[parent].children
-            moved = below.intersection(siblings)
-            forest.tests += len(moved) + (parent is not None)
-            good = parent is None or nodes[parent].filter.covers(wanted)
-            if not good or not all(wanted.covers(nodes[n].filter) for n in moved):
+            # The links are those to one parent, and to those of its children that move below.
+            parent = forest.under(above, interface)
+            over = set() if parent is None else {parent}
+            under = below.intersection(forest.roots if parent is None else nodes[parent].children)
+            if forest.eliminates:
+                # By these the interface would lose something.
+                over.update(n for n in above if interface in nodes[n].subscribers)
+                under.update(n for n in below if interface in nodes[n].subscribers)
+            forest.tests += len(over) + len(under)
+            good = all(nodes[n].filter.covers(wanted) for n in over)
+            if not good or not all(wanted.covers(nodes[n].filter) for n in under):
                 return False
         forest.attach(wanted, interface, above, below)
         return True
