@@ -304,7 +304,7 @@ def with_tcp(bench: Bench, report: Report) -> None:
         return world.run(), tcp, seen
 
     #: On the wire: body, header with a record of 2 and control, IP, UDP and the overlay's own header.
-    size = float(BODY + 101 + OVERHEAD)
+    size = float(BODY + 105 + OVERHEAD)
 
     def shares(run: tuple[Bottleneck, TcpFlow, list[float]]) -> tuple[float, float]:
         world, _, tcp_rate = run

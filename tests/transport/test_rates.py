@@ -12,6 +12,8 @@ from sievenet.transport.actions import Publish
 from sievenet.transport.control import Echo, Feedback, FlowRequest, encode
 from sievenet.transport.doubt import Doubt
 from sievenet.transport.flows import Flow, FlowTable, SendQueue
+from sievenet.transport.latch import ConstantLatch
+from sievenet.transport.numbers import Numbers
 from sievenet.transport.options import Publishing, RateControl
 from sievenet.transport.rates import RateSession, max_min
 from sievenet.transport.receiver import Receiver
@@ -19,7 +21,8 @@ from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
 from sievenet.transport.sender import Sender
 from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Clock, Link, Overlay, TcpFlow, World, low_degree_graph
-from sievenet.transport.wire import Control, Header, Record
+from sievenet.transport.window import Window
+from sievenet.transport.wire import Control, Header, decode_header
 
 P = 1000
 
@@ -66,14 +69,82 @@ def test_uncovered_gaps_count_by_their_probability():
     assert unsure.event_rate > precise.event_rate
 
 
-def test_several_losses_in_a_short_interval_count():
+def test_intervals_are_in_segments():
     intervals = LossIntervals()
     intervals.lost(0.0, 1.0, 10)
-    intervals.lost(0.5, 1.0, 10)
-    for _ in range(9):
-        intervals.received()
+    for _ in range(95):
+        intervals.received(segments=0.2)
     intervals.lost(1.5, 1.0, 10)
-    assert intervals._closed[0] == pytest.approx(5)
+    assert intervals.event_rate == pytest.approx(1 / 15)  # of 10 and of 1 + 19
+
+
+# -- the window of a TCP -------------------------------------------------------------------
+
+
+def test_window_grows_by_a_segment_per_round_trip_and_halves():
+    window = Window(Random(1))
+    window.received(0.2, 0.0)
+    assert window.size == inf  # no limit before the first loss
+    assert window.lost(1.0, 0.1, 16.0, 1.0)
+    assert window.size == 8
+    assert not window.lost(1.05, 0.1, 16.0, 1.0)  # the same event
+    window.received(0.2, 1.1)
+    assert window.size == 8  # left before the halving was felt
+    for _ in range(40):  # a round trip's worth
+        window.received(0.2, 1.2)
+    assert window.size == pytest.approx(9, abs=0.1)
+    assert window.lost(1.3, 0.1, 0.0, 1.0)
+    assert window.size == pytest.approx(4.5, abs=0.1)
+    window.bound(3.0)
+    assert window.size == 3
+    for i in range(20):
+        window.lost(2.0 + i, 0.1, 0.0, 1.0)
+    assert 0 < window.size < 0.1
+
+
+def test_one_loss_in_n_small_messages_counts():
+    counted = 0
+    for seed in range(2000):
+        counted += Window(Random(seed)).lost(1.0, 0.1, 10.0, 0.2)
+    assert 340 < counted < 460
+
+
+def test_what_is_hardly_noticed_weighs_more():
+    window = Window(Random(1))
+    window.lost(1.0, 0.1, 16.0, 2.0)
+    assert window.size == 4
+
+
+def test_numbers_show_losses_that_do_not_come_late():
+    numbers = Numbers(ConstantLatch(0.05))
+    for number in (7, 8, 12, 10):  # 9 and 11 are missing, 10 was overtaken
+        numbers.received(number, number * 0.01, number * 0.01)
+    assert numbers.timer() == pytest.approx(0.17)
+    assert numbers.expire(0.16) == []
+    assert numbers.expire(0.17) == [0.12, 0.12]
+    assert numbers.timer() is None
+    numbers.received(14, 0.2, 0.2)
+    numbers.received(5_000_000, 0.3, 0.3)  # another beginning, not five million losses
+    assert numbers.expire(1.0) == []
+    numbers.received((1 << 32) - 1, 1.0, 1.0)
+    numbers.received(1, 1.1, 1.1)  # around, without 0
+    assert numbers.expire(2.0) == [1.1]
+
+
+def test_numbers_count_per_limiting_receiver():
+    sender = Sender(P, Publishing(rate_control=True), epoch=1)
+    sender.receive(encode(feedback(7, (0b01, 1e6))), 0.0)
+    sender.receive(encode(feedback(8, (0b10, 1e6))), 0.0)
+    sent = [sender.publish(bits, b"", 1.0 + i)[0] for i, bits in enumerate((0b01, 0b10, 0b01, 0b100, 0b10, 0b01))]
+    controls = [decode_header(each.data)[0].control for each in sent]
+    assert [(c.clr, c.number) for c in controls] == [(7, 0), (8, 0), (7, 1), (0, 0), (8, 1), (7, 2)]
+
+
+def test_numbers_of_receivers_without_a_flow_are_forgotten():
+    table = FlowTable(P, width=16, limit=2)
+    for clr in range(1, 100):
+        table.number(clr)
+    assert len(table._numbers) <= 4
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=8), st.floats(0, 5000))
@@ -204,7 +275,7 @@ def message(i, now, control=None):
 
 
 def test_round_trip_by_echo_and_by_feedback():
-    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1))
+    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1), ConstantLatch(0.0))
     assert rates.timer() is None
     assert rates.expire(0.0) == []
     rates.received(message(0, 1.0), 300, 0, 1.0)
@@ -220,7 +291,7 @@ def test_round_trip_by_echo_and_by_feedback():
 
 
 def test_losses_lower_and_calm_raises_the_quota():
-    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1))
+    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1), ConstantLatch(0.0))
     now, sent = 0.0, []
     for i in range(400):
         now = i * 0.005
@@ -239,7 +310,7 @@ def test_losses_lower_and_calm_raises_the_quota():
 
 
 def test_milder_wishes_are_suppressed():
-    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1))
+    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1), ConstantLatch(0.0))
     out = []
     for i in range(400):
         now = i * 0.005
@@ -390,19 +461,6 @@ def test_real_losses_among_false_alarms_are_believed():
         if bits & wanted == wanted:
             believed += doubt.believe()
     assert 0.8 * lost < believed < 1.3 * lost
-
-
-def test_the_less_is_noticed_the_more_is_given_up():
-    def cut(record, share):
-        rates = RateSession(1, P, (3,), 16, RateControl(), Random(1))
-        header = Header(P, 1, 0, 0.0, 0, Record.of([(1, 1)] * record, 16), Control(0, 100.0, 0.0, 0.0))
-        rates.received(header, 100, 0, 1.0)
-        rates.rate = share * 100.0
-        return rates._cut
-
-    assert cut(5, 1.0) == pytest.approx(0.27)
-    assert 0.27 < cut(5, 0.5) < cut(2, 0.5) < 0.42
-    assert cut(2, 0.01) == 0.42
 
 
 def test_wishes_about_bits_of_another_width_mean_nothing():

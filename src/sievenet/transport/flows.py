@@ -70,6 +70,17 @@ class FlowTable:
         #: Changes with every flow that comes or goes.
         self.version = 0
         self.feedbacks = self.ignored = self.absurd = self.expired = 0
+        #: Messages sent so far that name each CLR.
+        self._numbers: dict[int, int] = {}
+
+    def number(self, clr: int) -> int:
+        """The number of one more message that names this CLR."""
+        number = self._numbers.get(clr, 0)
+        self._numbers[clr] = (number + 1) & 0xFFFFFFFF
+        if len(self._numbers) > 2 * self._limit:
+            current = {flow.clr for flow in self.flows}
+            self._numbers = {each: count for each, count in self._numbers.items() if each in current}
+        return number
 
     def feedback(self, message: Feedback, now: float) -> None:
         """A receiver's wishes."""

@@ -1,6 +1,6 @@
 """Congestion control at a receiver, for one publisher: content-aware TFMCC.
 
-Every round trip (or `interval`, if longer) the receiver compares what TCP would get, T, with what it receives:
+Every step the receiver compares what TCP would get, T, with what it receives:
 
     T < rate    decrease: share T among its filters by max-min, so that slow flows keep what they have
     T > rate    increase, but only filters for which it is the *current limiting receiver* (CLR): each by its part of
@@ -9,9 +9,12 @@ Every round trip (or `interval`, if longer) the receiver compares what TCP would
 and tells the publisher the quota of every filter that is to slow down or that it limits. The publisher names a flow's
 CLR in the header, so receivers know; others stay silent.
 
-A rate that follows T alone is so smooth that it keeps a drop-tail queue full, and TCP, which comes in bursts, never
-gets in. So a loss event also yields: for one step no more than half of the rate, then up again as TCP grows, by
-a segment per round trip each round trip, while T remains the bound.
+T is what the window of a TCP in its place gives (`window` says why), and no more than twice what the equation gives for
+the loss event rate: the equation knows of the timeouts that a TCP suffers where losses are frequent. A loss event is
+answered at once, otherwise there is a step every quarter of a round trip, since the round trip itself sets the rate.
+
+Losses come from two sources: records (what is missing of the last messages) and, where the receiver limits the flow,
+the numbers of its messages (`numbers`), which show every loss. Of a round trip's losses the larger count is believed.
 
 Round trip: an echo at first, then the CLR needs none: the publisher says how long the CLR's last feedback travelled
 (δ_feedback), and adding the travel time of the message that says so makes a round trip in which the clocks cancel.
@@ -31,9 +34,12 @@ import msgspec
 
 from sievenet.transport.bloom import Bits
 from sievenet.transport.control import MAX_FLOWS, Echo, Feedback, FlowRequest
+from sievenet.transport.latch import Latch
+from sievenet.transport.numbers import Numbers
 from sievenet.transport.options import RateControl
 from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
 from sievenet.transport.session import Loss
+from sievenet.transport.window import Window
 from sievenet.transport.wire import MAX_RATE, Header
 
 __all__ = ["FilterRate", "RateSession", "max_min"]
@@ -41,11 +47,10 @@ __all__ = ["FilterRate", "RateSession", "max_min"]
 #: Seconds after which an unanswered echo is repeated, and after which an answered one is.
 _ECHO_AGAIN: Final = 1.0
 _ECHO_LATER: Final = 10.0
-#: Share of the rate that is given up for a moment after each loss event, and at most after one that was noticed.
-_CUT: Final = 0.27
-_MOST_CUT: Final = 0.42
-#: Loss event rate from which on growth is gentler than TCP's.
-_GENTLY: Final = 0.003
+#: Steps per round trip, unless `interval` is longer.
+_STEPS: Final = 4
+#: The window may reach this many times the equation's mean, and what is under way.
+_MOST: Final = 2.0
 #: Bytes around a TCP segment.
 _TCP_HEADER: Final = 40
 #: A round trip is believed between these bounds, in seconds.
@@ -82,7 +87,14 @@ class RateSession:
     """What one receiver knows of its flows from one publisher."""
 
     def __init__(
-        self, me: int, publisher: int, interests: tuple[Bits, ...], width: int, options: RateControl, rng: Random
+        self,
+        me: int,
+        publisher: int,
+        interests: tuple[Bits, ...],
+        width: int,
+        options: RateControl,
+        rng: Random,
+        model: Latch,
     ) -> None:
         self._me, self._publisher, self._width = me, publisher, width
         self._options, self._rng = options, rng
@@ -99,13 +111,16 @@ class RateSession:
         self._count = 0
         self.rate = 0.0
         self._publish_rate = 0.0
-        self._record = 0
         self._step: float | None = None
         self._last_step = 0.0
         #: Feedback that waits for its (suppressible) turn.
         self._pending: float | None = None
-        #: A loss event since the last step.
-        self._event = False
+        self.window = Window(rng)
+        self._numbers = Numbers(model)
+        #: Share of the losses that are noticed: of the messages that tell whether the one before them came.
+        self._noticed = 1.0
+        #: Losses by records and by numbers in the round trip that began then, by the publisher's clock.
+        self._tally, self._since = [0, 0], -inf
         self.feedbacks = self.suppressed = 0
 
     # -- what happens ---------------------------------------------------------------------
@@ -113,7 +128,6 @@ class RateSession:
     def received(self, header: Header, size: int, uncovered: int, now: float, matched: tuple[int, ...] = (0,)) -> None:
         """A message came for these of the filters."""
         control = header.control
-        self._record = header.record.count
         transit = now - header.departure
         self._transit = transit if self._transit is None else self._transit + 0.1 * (transit - self._transit)
         self._size += 0.05 * (size - self._size) if self._size else size
@@ -126,6 +140,9 @@ class RateSession:
             self._publish_rate = control.rate
             if control.clr == self._me:
                 self._measured(transit + control.feedback_delay)
+                self._numbers.received(control.number, header.departure, now)
+                uncovered = 0
+        self._noticed += 0.02 * ((uncovered <= 0) - self._noticed)
         for i in matched:
             if i >= len(self.filters):
                 continue
@@ -136,15 +153,15 @@ class RateSession:
                 if control.clr == self._me:
                     entry.limiting = now + 4 * self._pause()
         share = self.rate / self._publish_rate if self._publish_rate > 0 else 0.0
-        self.intervals.received(uncovered, share)
+        segments = 1.0 / self._segments
+        self.intervals.received(uncovered, share, segments)
+        # What is not used does not grow (RFC 7661).
+        if self.window.size <= _MOST * self._flight:
+            self.window.received(segments, header.departure)
 
     def lost(self, loss: Loss) -> None:
         """A wanted message did not come."""
-        first = 1.0
-        if not self.intervals.lossy and self.rate > 0:
-            first = 1.0 / loss_rate_for(self.rate / self._segments, self.round_trip)
-        if self.intervals.lost(loss.departure, self.round_trip, first):
-            self._event = True
+        self._lost(loss.departure, 0)
 
     def echoed(self, echo: Echo, now: float) -> None:
         """The publisher answers an echo."""
@@ -164,6 +181,8 @@ class RateSession:
         if self._step is None:
             return None
         due = min(self._step, self._echo_due)
+        if (when := self._numbers.timer()) is not None and when < due:
+            due = when
         return due if self._pending is None else min(due, self._pending)
 
     def expire(self, now: float) -> list[Echo | Feedback]:
@@ -171,6 +190,8 @@ class RateSession:
         messages: list[Echo | Feedback] = []
         if self._step is None:
             return messages
+        for departure in self._numbers.expire(now):
+            self._lost(departure, 1)
         if now >= self._echo_due:
             self._echo_sent = now
             self._echo_due = now + _ECHO_AGAIN
@@ -187,8 +208,8 @@ class RateSession:
 
     @property
     def allowed(self) -> float:
-        """Messages per second that TCP would get: as many bytes as it, in smaller packets (TFRC-SP, RFC 4828)."""
-        return tcp_rate(self.intervals.event_rate, self.round_trip) * self._segments
+        """Messages per second that a TCP would get: as many bytes as it, in smaller packets (RFC 4828)."""
+        return self.window.size * self._segments / self.round_trip
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -198,14 +219,28 @@ class RateSession:
         return (self._options.segment + _TCP_HEADER) / (self._size + self._options.overhead)
 
     @property
-    def _cut(self) -> float:
-        """What to give up after a loss event: more if events go unnoticed, P = 1 - (1 - ρ)^k for a record of k."""
-        share = min(1.0, self.rate / self._publish_rate) if self._publish_rate > 0 else 1.0
-        noticed = 1.0 - (1.0 - share) ** max(1, self._record)
-        return min(_CUT / max(noticed, 1e-3), _MOST_CUT)
+    def _flight(self) -> float:
+        """Segments under way."""
+        return self.rate * self.round_trip / self._segments
+
+    def _lost(self, departure: float, source: int) -> None:
+        """A message is lost that left then, by a record (0) or by the numbers (1)."""
+        if departure > self._since + self.round_trip:
+            self._tally, self._since = [0, 0], departure
+        self._tally[source] += 1
+        if self._tally[source] <= self._tally[1 - source]:
+            return  # known from the other already
+        first = 1.0
+        if not self.intervals.lossy and self.rate > 0:
+            first = 1.0 / loss_rate_for(self.rate / self._segments, self.round_trip)
+        weight = 1.0 / (self._segments * max(self._noticed, 1e-3))
+        if self.window.lost(departure, self.round_trip, self._flight, weight):
+            self.intervals.lost(departure, self.round_trip, first)
+            if self._step is not None:
+                self._step = self._last_step
 
     def _pause(self) -> float:
-        return max(self.round_trip, self._options.interval)
+        return max(self.round_trip / _STEPS, self._options.interval)
 
     def _measured(self, trip: float) -> None:
         if _SHORTEST <= trip <= _LONGEST:
@@ -230,14 +265,13 @@ class RateSession:
             entry.count = 0
         self.rate += weight * (self._count / elapsed - self.rate) if self.rate else self._count / elapsed
         self._count = 0
+        if self.intervals.lossy:
+            self.window.bound(_MOST * tcp_rate(self.intervals.event_rate, 1.0))
         allowed = self.allowed
-        if self._event:
-            allowed = min(allowed, (1.0 - self._cut) * self.rate)
-            self._event = False
         if allowed < self.rate:
             self._decrease(allowed)
         elif allowed > self.rate:
-            self._increase(allowed, elapsed, now)
+            self._increase(allowed, now)
         self._speak(now)
 
     def _limits(self, now: float) -> bool:
@@ -248,16 +282,11 @@ class RateSession:
         for entry, quota in zip(self.filters, max_min([e.rate for e in self.filters], allowed), strict=True):
             entry.quota = max(quota, slowest)
 
-    def _increase(self, allowed: float, elapsed: float, now: float) -> None:
+    def _increase(self, allowed: float, now: float) -> None:
         limited = [entry for entry in self.filters if entry.limiting > now]
         for entry in self.filters:
             entry.quota = max(entry.rate, self._options.slowest)
-        # As TCP grows: a segment more per round trip, every round trip.
-        # But gently where losses are frequent: a TCP whose window is a few segments loses a tenth of them. The step
-        # shrinks by what all flows see alike, not by the own rate: flows that grow in proportion never become equal.
-        p = self.intervals.event_rate
-        growth = self._segments * elapsed / self.round_trip**2 * (min(1.0, (_GENTLY / p) ** 0.75) if p > 0 else 1.0)
-        more = min(allowed - self.rate, growth) / max(1, len(limited))
+        more = (allowed - self.rate) / max(1, len(limited))
         for entry in limited:
             entry.quota += max(min(self._options.alpha * entry.rate, more), 0.0)
 

@@ -254,7 +254,9 @@ class Receiver:
         )
         if self._rate is not None:
             width = width or self._width
-            self._rates[publisher] = RateSession(self.me, publisher, self._flows(width), width, self._rate, self._rng)
+            self._rates[publisher] = RateSession(
+                self.me, publisher, self._flows(width), width, self._rate, self._rng, session.model
+            )
         if len(self._sessions) > self._limit:
             oldest = min(self._sessions, key=lambda each: self._sessions[each].touched if each != publisher else now)
             self.dropped["sessions"] += 1

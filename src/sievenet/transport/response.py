@@ -45,7 +45,7 @@ def loss_rate_for(rate: float, round_trip: float) -> float:
 class LossIntervals:
     """The last loss intervals of one flow."""
 
-    __slots__ = ("_closed", "_current", "_event", "_losses")
+    __slots__ = ("_closed", "_current", "_event")
 
     def __init__(self) -> None:
         #: Closed intervals, newest first.
@@ -53,20 +53,18 @@ class LossIntervals:
         self._current = 0.0
         #: When the first message of the last loss event left, by the publisher's clock.
         self._event = -inf
-        #: Messages lost in it.
-        self._losses = 1
 
     @property
     def lossy(self) -> bool:
         """Whether a loss has ever been seen."""
         return bool(self._closed)
 
-    def received(self, uncovered: int = 0, share: float = 0.0) -> None:
-        """A message came, behind a gap of which ``uncovered`` are not in the record; ``share`` is ρ."""
+    def received(self, uncovered: int = 0, share: float = 0.0, segments: float = 1.0) -> None:
+        """Such a part of a segment came, behind a gap of which ``uncovered`` are not in the record; ``share`` is ρ."""
         if uncovered <= 0:
-            self._current += 1.0
+            self._current += segments
         else:
-            self._current += (1.0 - min(max(share, 0.0), 1.0)) ** min(uncovered, 10_000)
+            self._current += segments * (1.0 - min(max(share, 0.0), 1.0)) ** min(uncovered, 10_000)
 
     def lost(self, departure: float, round_trip: float, first: float) -> bool:
         """A message that left at ``departure`` is lost; True if that is a new event.
@@ -74,13 +72,9 @@ class LossIntervals:
         ``first`` is the interval to assume before the first loss ever: the one at which a TCP has the present rate.
         """
         if departure <= self._event + round_trip:
-            self._losses += 1
             return False
-        # Small messages meet several losses per event: in a short interval each counts (TFRC-SP, RFC 4828).
-        short = departure <= self._event + 2 * round_trip
-        length = self._current / self._losses if short else self._current
-        self._event, self._losses = departure, 1
-        self._closed.insert(0, max(length, 1.0) if self._closed else max(first, 1.0))
+        self._event = departure
+        self._closed.insert(0, max(self._current, 1.0) if self._closed else max(first, 1.0))
         del self._closed[len(_WEIGHTS) :]
         self._current = 1.0
         return True

@@ -164,7 +164,9 @@ class Sender:
             control = (
                 Control(0, self._rate, 0.0, 0.0)
                 if tightest is None
-                else Control(tightest.clr, self._rate, tightest.quota, tightest.feedback_delay)
+                else Control(
+                    tightest.clr, self._rate, tightest.quota, tightest.feedback_delay, self.table.number(tightest.clr)
+                )
             )
         else:
             control = None

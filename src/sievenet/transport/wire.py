@@ -7,7 +7,7 @@ send (`Header`, in front of every event; also alone, as a digest):
     +----------+-------+----------------+----------+---------------+---------------+--------------+---------+-------+
     | ver|kind | flags | publisher u64  | epoch 32 | sequence u64  | departure f64 | previous u32 | width 8 | count |
     +----------+-------+----------------+----------+---------------+---------------+--------------+---------+-------+
-    [ CLR u64 | publish rate f32 | CLR's rate f32 | δ_feedback f64 ]   if flag CONTROLLED
+    [ CLR u64 | publish rate f32 | CLR's rate f32 | δ_feedback f64 | number u32 ]   if flag CONTROLLED
     [ interval u32 | bits ] × count                                     the publication record, newest first
     body …
 
@@ -64,7 +64,7 @@ _MAX_SEQUENCE: Final = 1 << 63
 _MAX_AGE: Final = (1 << 32) - 1
 
 _FIXED: Final = struct.Struct(">BBQIQdIBH")
-_CONTROL: Final = struct.Struct(">Qffd")
+_CONTROL: Final = struct.Struct(">QffdI")
 _AGE: Final = struct.Struct(">I")
 #: Bytes of a header with congestion control and without a record.
 HEADER: Final = _FIXED.size + _CONTROL.size
@@ -96,6 +96,8 @@ class Control(msgspec.Struct, frozen=True):
     quota: float
     #: Travel time of the CLR's last feedback, between two clocks.
     feedback_delay: float
+    #: Which message it is of those that name this CLR, modulo 2**32: a gap is a loss of the CLR's.
+    number: int = 0
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -181,7 +183,7 @@ def encode_header(header: Header) -> bytes:
         )
         if control is None:
             return fixed + record.data
-        middle = _CONTROL.pack(control.clr, control.rate, control.quota, control.feedback_delay)
+        middle = _CONTROL.pack(control.clr, control.rate, control.quota, control.feedback_delay, control.number)
     except (struct.error, OverflowError) as error:
         raise InvalidInput(f"A transport header cannot be encoded: {error}", where="header") from None
     return fixed + middle + record.data
@@ -215,10 +217,10 @@ def decode_header(data: bytes) -> tuple[Header, int]:
     if flags:
         if len(data) < at + _CONTROL.size:
             raise CodecError(expected=f"{_CONTROL.size} bytes of control", got=len(data) - at, where=f"byte {at}")
-        clr, rate, quota, delay = _CONTROL.unpack_from(data, at)
+        clr, rate, quota, delay, number = _CONTROL.unpack_from(data, at)
         if not (0.0 <= rate <= MAX_RATE and 0.0 <= quota <= MAX_RATE and abs(delay) < MAX_TIME):
             raise CodecError(expected="finite rates and delay", got=(rate, quota, delay), where=f"byte {at}")
-        control = Control(clr, rate, quota, delay)
+        control = Control(clr, rate, quota, delay, number)
         at += _CONTROL.size
     record = NO_RECORD
     if count or width:

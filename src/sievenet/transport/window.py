@@ -1,0 +1,64 @@
+"""The window that a TCP would have in a receiver's place.
+
+TFMCC's equation gives a TCP's *mean* rate. Alone it does not share a drop-tail queue: a rate that smooth keeps the
+queue full, and it is TCP, which comes in bursts, that loses. What shares is what behaves alike, so the receiver keeps
+the window that a TCP with its arrivals and losses would have (as TEAR does), in segments, and asks for
+
+    rate = window / round trip      a segment's worth comes      window += 1 / window     (a segment per round trip)
+                                    a loss event                 window /= 2
+
+The division by the round trip as it is *now* is what makes the two alike: when the window halves, a TCP's rate hardly
+falls, since the queue empties and the round trip shrinks with it. As in TCP, an event is all losses of one round trip,
+and what left in that round trip does not grow the window.
+
+Messages are smaller than segments, N of them as large as one. A queue that counts packets drops a message as readily as
+a segment, so N messages meet N times as many losses as the segment would. One in N of them, at random, stands for the
+segment, and only its loss counts (the *random sampling* of Widmer, Boutremans and Le Boudec). Losses that cannot be
+noticed are made up for likewise: if a share P is noticed, a loss counts with probability 1 / (N·P); were that above
+one, an event weighs more than a halving.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import Final
+
+__all__ = ["Window"]
+
+#: Smallest window, in segments: a TCP's timer backs off to 64 times the round trip.
+_SMALLEST: Final = 1 / 64
+
+
+class Window:
+    """One session's window, in segments; without limit until the first loss event."""
+
+    __slots__ = ("_rng", "_until", "size")
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.size = inf
+        #: What left up to then, by the publisher's clock, belongs to the last loss event.
+        self._until = -inf
+
+    def received(self, segments: float, departure: float) -> None:
+        """So many segments' worth came (at most one, usually less), which left then."""
+        if self.size < inf and departure > self._until:
+            self.size += segments / max(self.size, segments)
+
+    def lost(self, departure: float, round_trip: float, flight: float, weight: float) -> bool:
+        """A message is lost that left at ``departure``; ``weight`` is 1 / (N·P). True if that is a new event.
+
+        ``flight`` is what is under way, in segments: at the first event that is the window.
+        """
+        if departure <= self._until or self._rng.random() >= weight:
+            return False
+        self._until = departure + round_trip
+        before = self.size if self.size < inf else flight
+        self.size = max(before * 0.5 ** max(1.0, weight), _SMALLEST)
+        return True
+
+    def bound(self, largest: float) -> None:
+        """Not more than this."""
+        if largest < self.size < inf:
+            self.size = max(largest, _SMALLEST)
