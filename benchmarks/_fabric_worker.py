@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import sievenet
-from sievenet.client import Node
+from sievenet.client import Feed, Node, Whole
 from sievenet.client.delivery import Delivery
-from sievenet.content import Attribute, Event, EventBatch, Schema
+from sievenet.content import Attribute, EventBatch, Schema
 
 #: Subscriptions tile this domain, so that every event matches exactly one of them, however many there are.
 DOMAIN = 16_000
@@ -111,23 +111,29 @@ async def publisher(url: str) -> None:
 
 
 class Recorder:
-    """Every latency as it is, up to the moment before the callback, where a feed has a histogram."""
+    """Every latency as it is, up to the callback, where a feed has a histogram."""
 
     def __init__(self) -> None:
+        self.seen = 0
         self.seconds: list[float] = []
         #: When the last event came.
         self.last = 0.0
 
     def note(self, delivery: Delivery) -> None:
         now = time.time_ns()
+        self.seen += 1
         self.seconds.append((now - delivery.sent) / 1e9)
         self.last = now / 1e9
+
+    def reset(self) -> None:
+        self.seen = 0
+        self.seconds.clear()
 
 
 async def subscriber(url: str, hosts: list[str]) -> None:
     """A node on each host; together they subscribe to everything, in as many pieces as asked for."""
     nodes: list[Node] = []
-    state: dict[str, Any] = {"seen": 0, "feeds": []}
+    feeds: list[Feed] = []
     recorder = Recorder()
 
     async def start() -> tuple[dict[str, Any], dict[str, Command]]:
@@ -138,22 +144,21 @@ async def subscriber(url: str, hosts: list[str]) -> None:
 
     async def tile(order: dict[str, Any]) -> dict[str, Any]:
         """Hold exactly so many subscriptions, the pieces dealt out to the nodes in turn."""
-        await in_chunks([feed.close() for feed in state["feeds"]])
+        await in_chunks([feed.close() for feed in feeds])
         count = order["count"]
         width = DOMAIN // count
+        note = Whole(recorder.note)
         begin = time.perf_counter()
-        state["feeds"] = await in_chunks(
+        feeds[:] = await in_chunks(
             [
-                nodes[i % len(nodes)].subscribe(f"point: x in [{i * width}, {(i + 1) * width - 1}]", seen)
+                nodes[i % len(nodes)].subscribe(f"point: x in [{i * width}, {(i + 1) * width - 1}]", note)
                 for i in range(count)
             ]
         )
         took = time.perf_counter() - begin
-        for feed in state["feeds"]:
-            setattr(feed, "_count", recorder.note)  # noqa: B010
         gc.collect()
         gc.freeze()
-        return {"subscriptions": len(state["feeds"]), "seconds": took}
+        return {"subscriptions": len(feeds), "seconds": took}
 
     async def respond(order: dict[str, Any]) -> dict[str, Any]:
         """How long single subscriptions take, one after the other, in seconds."""
@@ -165,26 +170,22 @@ async def subscriber(url: str, hosts: list[str]) -> None:
             await feed.close()
         return {"seconds": seconds}
 
-    def seen(event: Event) -> None:
-        state["seen"] += 1
-
     async def reset(order: dict[str, Any]) -> dict[str, Any]:
-        state["seen"] = 0
-        recorder.seconds.clear()
+        recorder.reset()
         return {}
 
     async def wait(order: dict[str, Any]) -> dict[str, Any]:
         """Wait until so many have come, or no more come for a second."""
         before = -1
-        while state["seen"] < order["count"] and state["seen"] != before:
-            before = state["seen"]
+        while recorder.seen < order["count"] and recorder.seen != before:
+            before = recorder.seen
             for _ in range(100):
                 await asyncio.sleep(0.01)
-                if state["seen"] >= order["count"]:
+                if recorder.seen >= order["count"]:
                     break
         received = [node.statistics().received for node in nodes]
-        answer = {
-            "seen": state["seen"],
+        answer: dict[str, Any] = {
+            "seen": recorder.seen,
             "last": recorder.last,
             "false_positives": sum(r.false_positives for r in received),
             "duplicates": sum(r.duplicates for r in received),

@@ -7,6 +7,10 @@ are, where the publisher says in which piece of the tiling x lies (`activemq_equ
 compares for equality alone, so that its publisher says the piece too, which is less than Sievenet does. The best of
 them counts. Everybody is given events for about two seconds, as many as that is, after a flood to warm up.
 Brokers run in a namespace of their own and end with it; those that are not installed are reported as absent.
+
+Latency is from handing an event to the client to the callback, at two paces: few events, between which processors
+sleep and forget, and many. `bare` is a process that sends on what it gets, over UDP, with the same event loops around
+it: what three processes take at the least.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ from sievenet.errors import Unavailable
 _ACTIVEMQ = Path("/usr/share/activemq/bin/activemq.jar")
 _RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _PORT = 5699
+#: Events per second: that of the goal first.
+_PACES = (200, 2_000)
 
 
 class Asked(Protocol):
@@ -78,6 +84,12 @@ def rabbitmq(path: Path) -> list[str] | None:
     return ["env", *(f"{name}={value}" for name, value in settings.items()), str(_RABBITMQ)]
 
 
+def bare(path: Path) -> list[str] | None:
+    """How to start what sends on what it gets."""
+    worker = [sys.executable, "-m", "benchmarks._broker_worker", "relay", "bare", str(_PORT)]
+    return ["env", f"--chdir={Path.cwd()}", *worker]
+
+
 BROKERS: dict[str, Callable[[Path], list[str] | None]] = {
     "activemq": activemq,
     "activemq_equal": activemq,
@@ -88,7 +100,7 @@ BROKERS: dict[str, Callable[[Path], list[str] | None]] = {
 @contextmanager
 def broker(kind: str, path: Path) -> Iterator[str | None]:
     """A broker in a namespace of its own, whose name is given; None if it is not installed."""
-    command = BROKERS[kind](path)
+    command = (bare if kind == "bare" else BROKERS[kind])(path)
     if command is None:
         yield None
         return
@@ -139,17 +151,30 @@ def run(bench: Bench) -> Report:
                 report.note(f"{system}: absent (not installed)")
                 continue
             for size in sizes:
-                speed, p50, p99, share = measure(bench, *pair, size)
-                found[system, size] = (speed, p50)
-                rows.append(
-                    [system, f"{size:,}", f"{speed:,.0f}", f"{share:.3f}", f"{p50 * 1e3:.2f}", f"{p99 * 1e3:.2f}"]
-                )
+                speed, share, latencies = measure(bench, *pair, size)
+                found[system, size] = (speed, latencies[0]["p50"])
+                rows.append([system, f"{size:,}", f"{speed:,.0f}", f"{share:.3f}", *shown(latencies)])
                 report.figure(f"{system}_events_per_s_at_{size}", speed, "events/s")
-                report.figure(f"{system}_p50_ms_at_{size}", p50 * 1e3, "ms")
-    report.table("systems", ["system", "filters", "events/s", "delivered", "p50 ms", "p99 ms"], rows)
+                report.figure(f"{system}_p50_ms_at_{size}", latencies[0]["p50"] * 1e3, "ms")
+                report.figure(f"{system}_p50_ms_at_{size}_busy", latencies[1]["p50"] * 1e3, "ms")
+    with ExitStack() as stack, bench.step("bare"):
+        pair = started("bare", stack)
+        assert pair is not None
+        pair[1].ask("tile", count=1)
+        latencies = [latency(bench, *pair, 1, pace) for pace in _PACES]
+        rows.append(["bare", "", "", "", *shown(latencies)])
+        report.figure("bare_p50_ms", latencies[0]["p50"] * 1e3, "ms")
+        report.figure("bare_p50_ms_busy", latencies[1]["p50"] * 1e3, "ms")
+    columns = [f"{name} ms at {pace:,}/s" for pace in _PACES for name in ("p50", "p99")]
+    report.table("systems", ["system", "filters", "events/s", "delivered", *columns], rows)
     goals(report, found, sizes[-1])
     report.note("one publisher and one subscriber process, on the cores that the system under test runs on too")
+    report.note("bare: a process in between that only sends on, with the same event loops around it")
     return report
+
+
+def shown(latencies: list[dict[str, float]]) -> list[str]:
+    return [f"{each[name] * 1e3:.2f}" for each in latencies for name in ("p50", "p99")]
 
 
 def goals(report: Report, found: dict[tuple[str, int], tuple[float, float]], size: int) -> None:
@@ -187,10 +212,12 @@ def started(system: str, stack: ExitStack) -> tuple[Asked, Asked] | None:
     return workers
 
 
-def measure(bench: Bench, publisher: Asked, subscriber: Asked, size: int) -> tuple[float, float, float, float]:
-    """Events/s, p50 and p99 of latency in seconds, and the share that was delivered."""
+def measure(
+    bench: Bench, publisher: Asked, subscriber: Asked, size: int
+) -> tuple[float, float, list[dict[str, float]]]:
+    """Events/s, the share that was delivered, and latency in seconds at each pace."""
     width = DOMAIN // size
-    steady, warm, most = bench.size((1_000, 2_000, 100_000), quick=(20, 200, 200))
+    warm, most = bench.size((2_000, 100_000), quick=(200, 200))
     subscriber.ask("tile", count=size)
     publisher.ask("steady", count=50, rate=200, width=width)
     subscriber.ask("wait", count=50)
@@ -198,13 +225,19 @@ def measure(bench: Bench, publisher: Asked, subscriber: Asked, size: int) -> tup
     for _ in range(2):
         answer, begin = flood(publisher, subscriber, warm, width)
     count = int(min(most, max(warm, 2 * warm / max(answer["last"] - begin, 1e-3))))
-    subscriber.ask("reset")
-    publisher.ask("steady", count=steady, rate=200, width=width)
-    times = subscriber.ask("wait", count=steady, latencies=True)["latencies"]
-    latency = quantiles([value / 1e9 for value in times], (0.5, 0.99))
+    latencies = [latency(bench, publisher, subscriber, width, pace) for pace in _PACES]
     answer, begin = flood(publisher, subscriber, count, width)
     speed = answer["seen"] / max(answer["last"] - begin, 1e-9)
-    return speed, latency["p50"], latency["p99"], answer["seen"] / count
+    return speed, answer["seen"] / count, latencies
+
+
+def latency(bench: Bench, publisher: Asked, subscriber: Asked, width: int, pace: int) -> dict[str, float]:
+    """Quantiles of latency, in seconds, at so many events per second."""
+    count = bench.size(max(1_000, pace), quick=20)
+    subscriber.ask("reset")
+    publisher.ask("steady", count=count, rate=pace, width=width)
+    times = subscriber.ask("wait", count=count, latencies=True)["latencies"]
+    return quantiles([value / 1e9 for value in times], (0.5, 0.99))
 
 
 def flood(publisher: Asked, subscriber: Asked, count: int, width: int) -> tuple[dict[str, Any], float]:

@@ -7,7 +7,7 @@ import pytest
 
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import MANY, Edge
-from sievenet.client.feed import Feed, Tally
+from sievenet.client.feed import Feed, Tally, Whole
 from sievenet.client.ledger import Registration
 from sievenet.client.receiver import Receiver
 from sievenet.content import Attribute, Schema, parse_subscription
@@ -285,7 +285,10 @@ def test_callbacks_plain_and_async_see_everything_and_survive_their_own_errors(c
             await asyncio.sleep(0)
             plain(event)
 
-        for callback in (plain, slow):
+        async def slow_whole(found):
+            await slow(found.event)
+
+        for callback in (plain, slow, Whole(lambda found: plain(found.event)), Whole(slow_whole)):
             seen.clear()
             feed = feed_of(callback=callback)
             for x in range(3):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sievenet.client.advertisement import Advertisement
     from sievenet.client.connecting import Connecting, connect
     from sievenet.client.delivery import Delivery
-    from sievenet.client.feed import Feed, FeedStatistics
+    from sievenet.client.feed import Feed, FeedStatistics, Whole
     from sievenet.client.inbox import Overflow
     from sievenet.client.node import Node
     from sievenet.client.statistics import NodeStatistics
@@ -28,6 +28,7 @@ __all__ = [
     "Node",
     "NodeStatistics",
     "Overflow",
+    "Whole",
     "connect",
 ]
 
@@ -40,6 +41,7 @@ _HOMES = {
     "Node": "node",
     "NodeStatistics": "statistics",
     "Overflow": "inbox",
+    "Whole": "feed",
     "connect": "connecting",
 }
 

@@ -28,12 +28,20 @@ from sievenet.content.filter import Subscription
 if TYPE_CHECKING:
     from sievenet.transport.statistics import ReceiverStatistics
 
-__all__ = ["Callback", "Feed", "FeedStatistics", "Tally"]
+__all__ = ["Callback", "Feed", "FeedStatistics", "Tally", "Whole"]
 
 log = logging.getLogger("sievenet.client")
 
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A callback that wants the whole `Delivery`: besides the event, its publisher, number and times."""
+
+    function: Callable[[Delivery], Awaitable[None] | None]
+
+
 #: Called with each event; may be a coroutine function, which is awaited before the next event.
-Callback = Callable[[Event], Awaitable[None] | None]
+Callback = Callable[[Event], Awaitable[None] | None] | Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +120,11 @@ class Feed:
         #: Set by the transport of this subscription, if it has one.
         self.transport: Callable[[], ReceiverStatistics] | None = None
         #: A plain function is called as events come; what has to be awaited has a task of its own, behind the queue.
-        self._direct = None if callback is None or inspect.iscoroutinefunction(callback) else callback
+        function = _of_deliveries(callback)
+        self._direct = None if callback is None or _awaited(callback) else function
         self._runner: asyncio.Task[None] | None = None
-        if callback is not None and self._direct is None:
-            self._begin(callback)
+        if function is not None and self._direct is None:
+            self._begin(function)
 
     # -- from the network -----------------------------------------------------------------
 
@@ -126,7 +135,7 @@ class Feed:
             return True
         if self._direct is not None:
             self._count(delivery)
-            self._call(self._direct, delivery.event)
+            self._call(self._direct, delivery)
             return True
         dropped = inbox.dropped
         if not inbox.offer(delivery):
@@ -145,11 +154,11 @@ class Feed:
         self._owner.tally.delivered += 1
         self.latency.add((delivery.received - delivery.sent) / 1e9)
 
-    def _call(self, callback: Callback, event: Event) -> None:
+    def _call(self, callback: _Function, delivery: Delivery) -> None:
         try:
-            result = callback(event)
+            result = callback(delivery)
         except Exception:
-            log.exception("callback of %s failed on %s", self, event)
+            log.exception("callback of %s failed on %s", self, delivery.event)
             return
         if result is not None and inspect.isawaitable(result):
             # It has to be awaited after all: from now on events wait until it is done.
@@ -214,21 +223,21 @@ class Feed:
                 return
             yield delivery
 
-    def _begin(self, callback: Callback, first: Awaitable[None] | None = None) -> None:
+    def _begin(self, callback: _Function, first: Awaitable[None] | None = None) -> None:
         self._runner = asyncio.get_running_loop().create_task(self._run(callback, first), name=f"feed {self}")
 
-    async def _run(self, callback: Callback, first: Awaitable[None] | None) -> None:
+    async def _run(self, callback: _Function, first: Awaitable[None] | None) -> None:
         if first is not None:
             await self._awaited(first, "an event")
-        async for event in self:
+        async for delivery in self.deliveries():
             try:
-                result: Any = callback(event)
+                result: Any = callback(delivery)
             except Exception:
                 # One bad event must not end the subscription; what failed is in the log with its traceback.
-                log.exception("callback of %s failed on %s", self, event)
+                log.exception("callback of %s failed on %s", self, delivery.event)
             else:
                 if inspect.isawaitable(result):
-                    await self._awaited(result, event)
+                    await self._awaited(result, delivery.event)
 
     async def _awaited(self, result: Awaitable[None], event: object) -> None:
         try:
@@ -287,3 +296,17 @@ class Feed:
 
     def __str__(self) -> str:
         return str(self.registration.wanted)
+
+
+_Function = Callable[[Delivery], Awaitable[None] | None]
+
+
+def _of_deliveries(callback: Callback | None) -> _Function | None:
+    """Any callback, as one that takes deliveries."""
+    if callback is None:
+        return None
+    return callback.function if isinstance(callback, Whole) else lambda delivery: callback(delivery.event)
+
+
+def _awaited(callback: Callback) -> bool:
+    return inspect.iscoroutinefunction(callback.function if isinstance(callback, Whole) else callback)

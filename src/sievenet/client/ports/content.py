@@ -26,6 +26,7 @@ import numpy as np
 
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.departures import Departures
 from sievenet.client.ports.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow import namespaces
@@ -64,7 +65,7 @@ _NAP: Final = 0.001
 _SEVERAL: Final = 4
 #: Packets from which on a matrix is quicker than one by one.
 _MANY: Final = 16
-_GATHER: Final = 0.001
+_GATHER: Final = 0.003
 
 #: Seconds that a packet may take through the network.
 _FLIGHT: Final = 0.05
@@ -132,8 +133,7 @@ class ContentPort:
         self._queue: deque[tuple[bytes, _Target, int] | mmsg.Outlet] = deque()
         self._queued = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: dict[asyncio.Future[None], int] = {}
-        self._given = 0
+        self._departures = Departures()
         self._last = 0.0
         self._paused = True
         self._closed = False
@@ -180,21 +180,19 @@ class ContentPort:
         if isinstance(packets, Burst):
             outlet = _outlet(packets) if mmsg.available else None
             if outlet is not None:
-                return self._send_many(outlet)
+                self._queue.append(outlet)
+                return self._queue_more(len(outlet))
             packets = Arrivals(packets.matrix)
-        queue, before = self._queue, self._given
+        queue = self._queue
+        before = len(queue)
         for packet in packets:
             target, dscp = _target(packet.category, packet.code)
             queue.append((encode_datagram(0, (encode_packet(packet),)), target, dscp))
-            self._given += 1
-        self._queued += self._given - before
-        self._flush()
-        return self._queued <= _AHEAD
+        return self._queue_more(len(queue) - before)
 
-    def _send_many(self, outlet: mmsg.Outlet) -> bool:
-        self._queue.append(outlet)
-        self._queued += len(outlet)
-        self._given += len(outlet)
+    def _queue_more(self, count: int) -> bool:
+        self._queued += count
+        self._departures.given += count
         self._flush()
         return self._queued <= _AHEAD
 
@@ -221,8 +219,7 @@ class ContentPort:
             self._last = self._loop.time()
         if self._queued and self._timer is None:
             self._timer = self._loop.call_later(_NAP, self._again)
-        if self._waiting:
-            self._wake()
+        self._departures.queued(self._queued)
 
     def _send_some(self, first: tuple[bytes, _Target, int] | mmsg.Outlet, most: int) -> int:
         if isinstance(first, mmsg.Outlet):
@@ -245,23 +242,11 @@ class ContentPort:
 
     async def flushed(self, ahead: int = _AHEAD // 2) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
-        until = self._given - ahead
-        if self._given - self._queued < until:
-            done: asyncio.Future[None] = self._loop.create_future()
-            self._waiting[done] = until
-            try:
-                await done
-            finally:
-                del self._waiting[done]
+        if self._queued > ahead:
+            await self._departures.wait(ahead)
         if not ahead:
             # Whoever asks for this is about to change what packets under way still rely on.
             await asyncio.sleep(self._last + _FLIGHT - self._loop.time())
-
-    def _wake(self) -> None:
-        left = self._given - self._queued
-        for waiter, until in self._waiting.items():
-            if left >= until and not waiter.done():
-                waiter.set_result(None)
 
     # -- receiving ------------------------------------------------------------------------
 
@@ -285,7 +270,8 @@ class ContentPort:
         if self._paused:
             return
         if count >= _SEVERAL:
-            self._reading = self._loop.call_later(_GATHER, self._gather, inlet)
+            # More than fit at once are there already.
+            self._reading = self._loop.call_later(0 if count == _TURN else _GATHER, self._gather, inlet)
         else:
             self._loop.add_reader(self._socket, self._readable)
 
@@ -357,9 +343,7 @@ class ContentPort:
         if self._timer is not None:
             self._timer.cancel()
         self._socket.close()
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(Unavailable("The data port was closed"))
+        self._departures.close()
 
 
 def _enlarge(sock: socket.socket) -> None:

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.departures import Departures
 from sievenet.client.ports.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
@@ -93,9 +94,7 @@ class UdpPort:
         #: Datagrams that the socket could not take at once.
         self._unsent: deque[bytes] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        #: Packets ever queued, and who waits until so many of them have left.
-        self._given = 0
-        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._departures = Departures()
         self.malformed = 0
         #: Datagrams that could not be sent since nobody listens there any more.
         self.refused = 0
@@ -142,22 +141,14 @@ class UdpPort:
         encoded = packets.packets() if isinstance(packets, Burst) else map(encode_packet, packets)
         push = self._link.push
         for packet in encoded:
-            self._given += push(packet)
+            self._departures.given += push(packet)
         self._flush()
         return self._link.queued <= _AHEAD
 
     async def flushed(self, ahead: int = _AHEAD // 2) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
-        # Counted from the first packet on, so that packets given later prolong nobody's wait.
-        until = self._given - ahead
-        if self._given - self._link.queued >= until and not self._unsent:
-            return
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[done] = until
-        try:
-            await done
-        finally:
-            del self._waiting[done]
+        if self._link.queued > ahead or self._unsent:
+            await self._departures.wait(ahead)
 
     def _flush(self) -> None:
         self._unsent.extend(self._link.datagrams(self._loop.time()))
@@ -171,8 +162,7 @@ class UdpPort:
                 # Nobody listens just now; the control connection will notice.
                 self.refused += 1
             self._unsent.popleft()
-        if self._waiting:
-            self._wake()
+        self._departures.queued(self._link.queued)
         due = self._link.due()
         if due is None or (self._timer is not None and self._timer.when() <= due):
             return
@@ -187,12 +177,6 @@ class UdpPort:
     def _again(self) -> None:
         self._timer = None
         self._flush()
-
-    def _wake(self) -> None:
-        left = self._given - self._link.queued
-        for waiter, until in self._waiting.items():
-            if left >= until and not waiter.done():
-                waiter.set_result(None)
 
     # -- receiving ------------------------------------------------------------------------
 
@@ -262,9 +246,7 @@ class UdpPort:
         self._socket.close()
         if self._timer is not None:
             self._timer.cancel()
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(Unavailable("The data port was closed"))
+        self._departures.close()
 
 
 def _width(found: Packet | Bytes) -> int:
