@@ -13,7 +13,8 @@ index, and with worker processes instead.
 
 Choosing by itself whether to offload is compared with plain inserts in pairs, one right after the other and either one
 first in turn: a slow moment of the machine meets both. Of the ratios of pairs the median is shown, and the interval
-that it lies in with 99 %. *No worse* means that the interval does not lie above 1.
+that it lies in with 99 %. *No worse* means that the interval does not lie above 1; where noise makes it wider than a
+tenth it excuses nothing, and the median itself has to do.
 """
 
 from __future__ import annotations
@@ -541,14 +542,15 @@ def run(bench: Bench) -> Report:
     report.goal("router_work_2d", min(gains), ">= 3")
     report.goal("layer_upkeep", 100 * max(shares), "<= 10 %")
     report.figure("router_work_1d_median", max(median for median, _, _ in ratios), "of plain, at most")
-    report.goal("router_work_1d", max(least for _, least, _ in ratios), "<= 1")
+    worst = max(least if most - least <= 0.1 else median for median, least, most in ratios)
+    report.goal("router_work_1d", worst, "<= 1")
     report.note(f"{CLIENTS} client processes on loopback, three copies of each vector; processor time of the router")
     report.note(
         "search: a walk through the poset, as in the thesis; index: with bounds, as routers insert by themselves"
     )
     report.note(
         "1-d: with choosing over without, in interleaved pairs of processor time; the goal's value is the lower end of "
-        "the 99 % interval of the median of pairs, of the worst table: what can be told from 1"
+        "the 99 % interval of the median of pairs, of the worst table, or the median if that interval is wider than 0.1"
     )
     report.note("wall time is that of one router and all its clients on this machine's cores")
     return report
