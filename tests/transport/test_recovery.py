@@ -20,7 +20,7 @@ from sievenet.transport.sender import Sender
 from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Clock, Link, Overlay, World
 from sievenet.transport.timers import AdaptiveTimer
-from sievenet.transport.wire import decode_header
+from sievenet.transport.wire import HEADER, decode_header
 
 SCHEMA = Schema("s", (Attribute("x", "int", 0, 99),))
 TAGGER = Tagger(SCHEMA, 128)
@@ -384,7 +384,7 @@ def test_bad_options_are_refused(kind, options):
 
 
 def test_long_digests_are_told_in_parts():
-    sender = Sender(PUBLISHER, Publishing(record=0, digest=0.5, width=128), epoch=1, largest=61 + 20 * 7)
+    sender = Sender(PUBLISHER, Publishing(record=0, digest=0.5, width=128), epoch=1, largest=HEADER + 20 * 7)
     for i in range(20):
         sender.publish(MINE, b"x", i * 0.01)
     parts = [decode_header(action.data)[0] for action in sender.expire(0.6)]
