@@ -131,6 +131,14 @@ def test_numbers_show_losses_that_do_not_come_late():
     assert numbers.expire(2.0) == [1.1]
 
 
+def test_leaping_numbers_do_not_pile_up():
+    numbers = Numbers(ConstantLatch(0.05))
+    for number in range(0, 100_000, 1000):
+        numbers.received(number, 0.0, 0.0)
+        assert len(numbers._due) <= 1024
+    assert len(numbers.expire(1.0)) <= 1024
+
+
 def test_numbers_count_per_limiting_receiver():
     sender = Sender(P, Publishing(rate_control=True), epoch=1)
     sender.receive(encode(feedback(7, (0b01, 1e6))), 0.0)

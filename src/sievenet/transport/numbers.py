@@ -19,7 +19,7 @@ from sievenet.transport.latch import Latch
 
 __all__ = ["Numbers"]
 
-#: A longer gap, in messages, is no gap.
+#: A longer gap, in messages, is no gap; nor are more gaps in that many together.
 _FAR: Final = 1024
 _MODULUS: Final = 1 << 32
 
@@ -42,7 +42,7 @@ class Numbers:
         if ahead == 0:
             self._next = (number + 1) % _MODULUS
             return
-        if self._next < 0 or not -_FAR <= ahead <= _FAR:
+        if self._next < 0 or ahead < -_FAR or ahead + len(self._due) > _FAR:
             self._missing.clear()
             self._due.clear()
         elif ahead < 0:
