@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -34,7 +35,7 @@ class Client(Protocol):
     async def drain(self) -> None: ...
 
 
-class Stream(asyncio.Protocol):
+class Stream(asyncio.Protocol, ABC):
     """A TCP connection whose bytes go to `parse`, which says how many of them were whole messages."""
 
     def __init__(self) -> None:
@@ -49,11 +50,11 @@ class Stream(asyncio.Protocol):
         self._write: Callable[[bytes], None] = transport.write
         await self._greet()
 
-    async def _greet(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _greet(self) -> None: ...
 
-    def _parse(self, data: bytes) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _parse(self, data: bytes) -> int: ...
 
     def data_received(self, data: bytes) -> None:
         if self._rest:
