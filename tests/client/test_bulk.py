@@ -221,7 +221,7 @@ def outbox_of(plan):
     outbox = Outbox(catalog)
     outbox.publisher = 7
     wanted = Subscription([Filter(POINT)])
-    outbox.allow(Registration("advertisement", 1, "point", wanted, b""))
+    outbox.offers.allow(Registration("advertisement", 1, "point", wanted, b""))
     return outbox
 
 

@@ -24,7 +24,7 @@ def outbox(plan):
     box = Outbox(catalog)
     box.publisher = 42
     schema = catalog["t"].schema
-    box.allow(Ledger().add("advertisement", "t", Subscription([Filter(schema)]), b""))
+    box.offers.allow(Ledger().add("advertisement", "t", Subscription([Filter(schema)]), b""))
     return box, schema, catalog
 
 
@@ -88,17 +88,17 @@ def test_only_what_is_advertised_now_may_be_published():
     box, schema, _ = outbox(Plan.regular(SCHEMA, 8))
     ledger = Ledger()
     everything = ledger.add("advertisement", "t", Subscription([Filter(schema)]), b"")
-    box.forbid(everything)  # the same id as the one that stands
+    box.offers.forbid(everything)  # the same id as the one that stands
     with pytest.raises(Rejected, match="before publishing"):
         box.packets(schema.event(x=1), 1)
     low = ledger.add("advertisement", "t", parse_subscription("x < 10", schema), b"")
-    box.allow(low)
+    box.offers.allow(low)
     assert box.packets(schema.event(x=9), 1)
     with pytest.raises(Rejected, match="got t: x=10"):
         box.packets(schema.event(x=10), 1)
-    box.allow(everything)
+    box.offers.allow(everything)
     assert box.packets(schema.event(x=10), 1)
-    box.forbid(everything)
+    box.offers.forbid(everything)
     with pytest.raises(Rejected):
         box.packets(schema.event(x=10), 1)
 

@@ -16,6 +16,7 @@ from sievenet.client.overlay.node import OverlayNode
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
 from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, Unavailable
 from sievenet.routers import protocol as p
+from sievenet.routers.core import Router
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
@@ -96,7 +97,7 @@ def test_schemaless_records_and_callbacks():
                 await eventually(lambda: len(got) == 2)
                 assert got == [records[1], Record({"price": 9.5, "name": "z"})]
                 await advertisement.close()
-                with pytest.raises(Rejected, match="advertised"):
+                with pytest.raises(Rejected, match="advertisement of records without a schema"):
                     await pub.publish(records[0])
                 await sub.unsubscribe(feed)
 
@@ -117,6 +118,9 @@ def test_bad_requests_are_answered_and_disturb_nobody():
             with pytest.raises(InvalidInput):
                 await node.subscribe(17)
             assert await node.publish_many([]) == 0
+            for plan in (node.plan("ticks"), node.apply_plan("ticks", "{}")):
+                with pytest.raises(InvalidInput, match="no index plans"):
+                    await plan
             link = node._link
             with pytest.raises(CodecError):
                 await link.request(lambda number: p.Register(number, b"\xff\xff"))
@@ -171,6 +175,54 @@ def test_clients_come_back_to_a_router_that_was_restarted():
                 assert node.statistics().losses == 1
         with pytest.raises(Unavailable, match="No router"):
             await sievenet.connect(first.url, reconnect=False)
+
+    asyncio.run(main())
+
+
+def test_what_the_next_router_refuses_ends_with_its_reason(monkeypatch):
+    async def main():
+        async with chain(1) as (router,):
+            port = router.address[1]
+            node = await sievenet.connect(router.url, name="a")
+            await node.schema(STOCK)
+            feeds = [await node.subscribe(f"ticks: volume = {i}") for i in (1, 2)]
+            await node.advertise("ticks")
+        enter = Router._enter
+
+        def refuse(self, kind, client, number, *rest):
+            if (kind, number) in (("subscription", 1), ("advertisement", 3)):
+                raise Rejected("no room")
+            return enter(self, kind, client, number, *rest)
+
+        monkeypatch.setattr(Router, "_enter", refuse)
+        async with RouterServer("r0", Settings(lease=4.0), port=port) as router:
+            await eventually(lambda: node.connected)
+            with pytest.raises(Rejected, match="no room"):
+                await feeds[0].next()
+            with pytest.raises(Rejected, match="before publishing"):
+                await node.publish(tick())
+            async with sievenet.connect(router.url) as other:
+                await other.advertise(STOCK)
+                await other.publish_many([tick(volume=1), tick(volume=2)])
+                assert (await feeds[1].next()).event == tick(volume=2)
+            await node.close()
+
+    asyncio.run(main())
+
+
+def test_a_subscription_given_up_half_way_is_taken_back():
+    async def main():
+        async with chain(1) as (router,), sievenet.connect(router.url, name="a") as node:
+            await node.schema(STOCK)
+            for wait in range(6):
+                tasks = [asyncio.create_task(node.subscribe("ticks")), asyncio.create_task(node.advertise("ticks"))]
+                for _ in range(wait):
+                    await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            await eventually(lambda: not node._chores)
+            assert router.router._clients["a"] == {}
 
     asyncio.run(main())
 

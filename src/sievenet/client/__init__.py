@@ -1,10 +1,10 @@
 """The client library: connect, advertise, publish, subscribe.
 
-`node` is where to begin. Below it, pure state (`conversation`, `ledger`, `reconnect`, `outbox`, `receiver`, `edge`,
-`window`, `inbox`) and three thin shells (`link` for TCP, `ports` for packets, `session` around both). `transport`
-stands between them and the application for those who want order, recovery or rate control; `overlay` is the same
-library at a content router. Names are loaded when asked for, and this package loads no compiler. May import everything
-up to `routers`.
+`node` is where to begin: what an application can do in any network. `fabric_node` is a node among switches, `overlay`
+one at a content router. Below them, pure state (`conversation`, `ledger`, `offers`, `reconnect`, `outbox`, `receiver`,
+`edge`, `window`, `inbox`) and three thin shells (`link` for TCP, `ports` for packets, `session` around both).
+`transport` stands between them and the application for those who want order, recovery or rate control. Names are loaded
+when asked for, and this package loads no compiler. May import everything up to `routers`.
 """
 
 from importlib import import_module

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
+from sievenet.client.fabric_node import FabricNode
 from sievenet.client.node import Node
 from sievenet.client.transport.transport import publishing
 from sievenet.client.url import ENVIRONMENT
@@ -62,12 +63,12 @@ def connect(
     if address.startswith("sievenet+router"):
         from sievenet.client.overlay.node import OverlayNode
 
-        # Not a subclass, but the same calls: what is behind them is another network.
-        overlay = OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options)
-        return Connecting(cast("Node", overlay))
-    node = Node(url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer, transport=options)
+        return Connecting(OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options))
+    node = FabricNode(
+        url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer, transport=options
+    )
     if tap is not None:
         from sievenet.workload.tap import Taps
 
-        node._outbox.taps = Taps(os.fspath(tap), lambda: node.name, tap_factor)
+        node.tap(Taps(os.fspath(tap), lambda: node.name, tap_factor))
     return Connecting(node)

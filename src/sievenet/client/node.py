@@ -7,147 +7,167 @@
 
 When `subscribe` returns, the path exists: whatever anybody publishes from then on and the filter matches is delivered,
 exactly once, whether the control connection is there at that moment or not. A node is used by one event loop.
+
+There are two networks to be in, a fabric of switches (`fabric_node`) and an overlay of routers (`overlay.node`), and
+one life of a registration, which is written here:
+
+    understood ─▶ in the ledger ─▶ deliveries have somewhere to go ─▶ said to the network ─▶ stands
+                       │                                                     │ refused, given up, cancelled
+                       └────────── struck out, and taken back if the network may have it all the same
+
+What the ledger holds is said again after every loss of the connection; what it does not hold is nowhere for long.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Self
 
 from sievenet.client.advertisement import Advertisement
-from sievenet.client.catalog import Catalog, Category
 from sievenet.client.delivery import Delivery
-from sievenet.client.edge import Edges
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.ledger import Kind, Ledger, Registration
-from sievenet.client.outbox import Outbox
-from sievenet.client.ports.burst import Arrivals, Burst
-from sievenet.client.receiver import Receiver, Sink, Straight
-from sievenet.client.reporting import Reporter
-from sievenet.client.session import Hooks, Session
+from sievenet.client.receiver import Sink, Straight
 from sievenet.client.statistics import NodeStatistics
-from sievenet.client.transport.fabric_host import FabricHost
-from sievenet.client.transport.shim import all_escaped, escaped
+from sievenet.client.transport.host import Host
 from sievenet.client.transport.sink import Asked
 from sievenet.client.transport.transport import Transport, publishing
-from sievenet.client.url import parse_url
 from sievenet.client.wanting import Wanted, understood
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_subscription
-from sievenet.content.event import Event
+from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
-from sievenet.control import protocol as p
-from sievenet.dataplane.packet import Packet, publisher_of
-from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
-from sievenet.index.cover import loading
+from sievenet.errors import InvalidInput, Rejected, SievenetError
 from sievenet.transport.actions import Gap
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.statistics import SenderStatistics
 
 __all__ = ["Node", "Wanted"]
 
-#: Events encoded together by `publish_many` before others get their turn.
-_CHUNK: Final = 256
-#: Packets that may wait for the window when a publisher goes on.
-_LOW: Final = 1024
-#: Single publishes after which others get their turn.
-_TURN: Final = 64
 
-
-class Node:
+class Node(ABC):
     """Made by `connect`."""
 
-    def __init__(
-        self,
-        url: str | None,
-        *,
-        name: str | None,
-        host: str | None,
-        timeout: float,
-        reconnect: bool,
-        observer: bool,
-        transport: Publishing | None = None,
-    ) -> None:
-        self._catalog = Catalog()
+    #: Whether records and filters without a schema are welcome.
+    _schemaless = False
+
+    def __init__(self, transport: Publishing | None) -> None:
         self._ledger = Ledger()
-        self._outbox = Outbox(self._catalog)
-        self._receiver = Receiver(ready=loading.done)
-        self._edges = Edges()
         self._feeds: dict[int, Feed] = {}
-        self._reporter = Reporter(self._receiver, self.statistics)
         #: Order, recovery and congestion control; made when first asked for.
         self._transport: Transport | None = None
-        self._publishing: Publishing | None = transport
-        self._turn = 0
+        self._publishing = transport
         self.tally = Tally()
         self._closed = False
         self._chores: set[asyncio.Task[None]] = set()
-        self._session = Session(
-            parse_url(url),
-            self._catalog,
-            self._ledger,
-            Hooks(
-                deliver=self._deliver,
-                renewed=self._renewed,
-                adopt=self._adopt,
-                refused=self._refused,
-                settled=self._settled,
-                report=self._reporter.report,
-            ),
-            name=name,
-            host=host,
-            timeout=timeout,
-            reconnect=reconnect,
-            observer=observer,
-        )
 
-    # -- schemas --------------------------------------------------------------------------
+    # -- what a network is ----------------------------------------------------------------
 
     @property
+    @abstractmethod
     def name(self) -> str:
-        """The node's name in the fabric."""
-        return self._session.name or ""
+        """The node's name in the network."""
 
     @property
+    @abstractmethod
     def host(self) -> str:
-        """The host where it is attached."""
-        return self._session.host or ""
+        """Where it is attached: a host of the fabric, or a router."""
 
     @property
+    @abstractmethod
     def connected(self) -> bool:
         """Whether the control connection stands and everything is registered."""
-        return self._session.connected
 
+    @abstractmethod
+    async def start(self) -> Self:
+        """Connect; `connect` does this."""
+
+    @abstractmethod
     async def schema(self, wanted: str | Schema) -> Schema:
         """Look a schema up by name, or register one (no change if the same is registered already)."""
-        return (await self._category(wanted)).schema
 
-    async def _category(self, wanted: str | Schema) -> Category:
-        known = self._catalog.get(wanted.name if isinstance(wanted, Schema) else wanted)
-        if known is not None and (isinstance(wanted, str) or known.schema == wanted):
-            category = known
-        elif isinstance(wanted, Schema):
-            category = self._catalog.update(await self._session.call(lambda number: p.Register(number, wanted)))
-        else:
-            category = self._catalog.update(await self._session.call(lambda number: p.LookUp(number, wanted)))
-        self._session.schemas[category.schema.name] = category.schema
-        return category
+    @abstractmethod
+    async def publish(self, event: Event | Record) -> None:
+        """Publish one event. Raises if it is not advertised or too large; waits while there is no connection."""
 
-    def _entered(self, kind: Kind, category: Category, wanted: Subscription) -> Registration:
-        return self._ledger.add(kind, category.schema.name, wanted, encode_subscription(wanted))
+    @abstractmethod
+    async def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
+        """Publish events in order, encoded and sent together; returns how many."""
+
+    @abstractmethod
+    async def ask(self, about: str, of: str = "") -> Any:
+        """Ask the daemon or router about itself: ``status`` and what else it knows."""
+
+    @abstractmethod
+    def statistics(self) -> NodeStatistics:
+        """Counts since the node began."""
+
+    @abstractmethod
+    async def _say(self, entry: Registration) -> None:
+        """Register; the paths exist when this returns."""
+
+    @abstractmethod
+    async def _withdraw(self, entry: Registration) -> None:
+        """Take a registration back."""
+
+    @abstractmethod
+    def _open(self, entry: Registration, sink: Sink) -> None:
+        """What comes for a subscription goes to a sink from now on."""
+
+    @abstractmethod
+    def _shut(self, entry: Registration) -> None:
+        """Nothing goes there any more."""
+
+    @abstractmethod
+    def _allow(self, entry: Registration) -> None:
+        """An advertisement stands (again): such events may be published."""
+
+    @abstractmethod
+    def _forbid(self, entry: Registration) -> None:
+        """An advertisement is no more."""
+
+    @abstractmethod
+    def _transport_host(self) -> Host:
+        """What the transport needs of this node."""
+
+    @abstractmethod
+    async def _leave(self) -> None:
+        """Take back everything and disconnect."""
+
+    # -- registrations --------------------------------------------------------------------
+
+    async def _entered(self, kind: Kind, what: Wanted) -> tuple[Schema | None, Registration]:
+        schema, wanted = await understood(what, self.schema, schemaless=self._schemaless)
+        name = "" if schema is None else schema.name
+        return schema, self._ledger.add(kind, name, wanted, encode_subscription(wanted))
 
     def _given_up(self, entry: Registration, error: BaseException) -> None:
-        """A registration did not come about here; if the daemon may have it all the same, take it back."""
+        """A registration did not come about here; if the network may have it all the same, take it back."""
         self._ledger.remove(entry)
         if isinstance(error, InvalidInput | Rejected) or self._closed:
             return
-        task = asyncio.create_task(self._session.withdraw(entry, quietly=True))
+
+        async def take_back() -> None:
+            with suppress(SievenetError):  # then the next comparison of ledgers does
+                await self._withdraw(entry)
+
+        task = asyncio.create_task(take_back())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+
+    def _refused(self, entry: Registration, error: SievenetError) -> None:
+        """The network does not want to have this registration again."""
+        self._ledger.remove(entry)
+        if entry.kind == "advertisement":
+            self._forbid(entry)
+        elif (feed := self._feeds.get(entry.id)) is not None:
+            self._drop(feed)
+            feed.end(error)
 
     # -- publishing -----------------------------------------------------------------------
 
@@ -157,17 +177,16 @@ class Node:
         With `transport`, events of the schema carry what receivers need to order and recover them and to control their
         rate (`sievenet.transport.Publishing`); None: as was said to `connect`.
         """
-        category, wanted = await understood(what, self._category)
         options = publishing(transport, self._publishing)
-        entry = self._entered("advertisement", category, wanted)
+        schema, entry = await self._entered("advertisement", what)
         try:
-            await self._session.call(self._session.request(entry))
+            await self._say(entry)
         except BaseException as error:
             self._given_up(entry, error)
             raise
-        self._outbox.allow(entry)
-        if options is not None:
-            await self._with_transport().publish_with(category.schema, options)
+        self._allow(entry)
+        if options is not None and schema is not None:
+            await self._with_transport().publish_with(schema, options)
         return Advertisement(self, entry)
 
     async def unadvertise(self, advertisement: Advertisement) -> None:
@@ -175,49 +194,18 @@ class Node:
         entry = advertisement.registration
         if self._transport is not None and len(self._ledger.of("advertisement", entry.category)) <= 1:
             await self._transport.publish_without(entry.category)
-        self._outbox.forbid(entry)
+        self._forbid(entry)
         if self._ledger.remove(entry):
-            await self._session.withdraw(entry)
+            await self._withdraw(entry)
 
-    async def publish(self, event: Event) -> None:
-        """Publish one event. Raises if it is not advertised or too large; waits while there is no connection."""
-        if not self._session.connected:
-            await self._session.ready()
-        if self._transport is not None and (source := self._transport.source_of(event)) is not None:
-            self._outbox.check(event)
-            await source.publish(event)
-        else:
-            await self._send(self._outbox.packets(escaped(event), time.time_ns()))
-        self._turn += 1
-        if self._turn % _TURN == 0:
-            await asyncio.sleep(0)
+    def published_with(self, category: str) -> SenderStatistics | None:
+        """What the transport did for the events that this node publishes in a category; None without one."""
+        return None if self._transport is None else self._transport.published(category)
 
-    async def publish_many(self, events: EventBatch | Iterable[Event]) -> int:
-        """Publish events in order, encoded together and several to a datagram; returns how many."""
-        rows: EventBatch | Sequence[Event] = events if isinstance(events, EventBatch) else list(events)
-        for start in range(0, len(rows), _CHUNK):
-            if not self._session.connected:
-                await self._session.ready()
-            if isinstance(rows, EventBatch):
-                chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
-            else:
-                chunk = rows[start : start + _CHUNK]
-            source = self._transport.source_of(chunk[0]) if self._transport is not None else None
-            if source is not None:
-                for event in chunk:
-                    self._outbox.check(event)
-                await source.publish_many(chunk)
-            else:
-                await self._send(self._outbox.many(all_escaped(chunk), time.time_ns))
-            await asyncio.sleep(0)
-        return len(rows)
-
-    async def _send(self, packets: list[Packet] | Burst) -> None:
-        port = self._session.port
-        if port is None:
-            raise Unavailable("This node has no data port: it only observes")
-        if not port.send(packets):
-            await port.flushed(_LOW)
+    def _with_transport(self) -> Transport:
+        if self._transport is None:
+            self._transport = Transport(self._transport_host())
+        return self._transport
 
     # -- subscribing ----------------------------------------------------------------------
 
@@ -244,28 +232,24 @@ class Node:
         told to `on_gap`, or else logged.
         """
         asked = Asked.of(order, recover, rate_control, on_gap)
-        category, wanted = await understood(what, self._category)
-        loading.begin()
-        entry = self._entered("subscription", category, wanted)
+        _, entry = await self._entered("subscription", what)
         feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow)
-        return await self._stand(feed, category, asked, None)
+        return await self._stand(feed, asked, feed)
 
-    async def _listen(self, what: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
-        """Subscribe without a queue, for the transport's own messages."""
-        category, wanted = await understood(what, self._category)
-        feed = Feed(self, self._entered("subscription", category, wanted), queue=1)
-        return await self._stand(feed, category, None, Straight(accept))
+    async def listen(self, what: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
+        """Subscribe without a queue: deliveries go straight to ``accept``. For the transport's own messages."""
+        _, entry = await self._entered("subscription", what)
+        return await self._stand(Feed(self, entry, queue=1), None, Straight(accept))
 
-    async def _stand(self, feed: Feed, category: Category, asked: Asked | None, straight: Sink | None) -> Feed:
+    async def _stand(self, feed: Feed, asked: Asked | None, sink: Sink) -> Feed:
         entry, transport = feed.registration, None
         try:
             if asked is not None:
-                transport = await self._with_transport().sink(feed, asked)
-            # Before the request: the first event may come before the answer.
+                sink = transport = await self._with_transport().sink(feed, asked)
+            # Before it is said: the first event may come before the answer.
             self._feeds[entry.id] = feed
-            self._receiver.connect(entry.id, transport or straight or feed)
-            self._receiver.enter(category.number, self._edges.add(category, entry.id, entry.wanted))
-            await self._session.call(self._session.request(entry))
+            self._open(entry, sink)
+            await self._say(entry)
         except BaseException as error:
             self._given_up(entry, error)
             self._drop(feed)
@@ -281,108 +265,35 @@ class Node:
         self._drop(feed)
         feed.end()
         if self._ledger.remove(entry):
-            await self._session.withdraw(entry)
+            await self._withdraw(entry)
         await feed.drained()
 
     def _drop(self, feed: Feed) -> None:
-        entry = feed.registration
         self.explain()
         if self._transport is not None:
             self._transport.stop(feed)
-        self._feeds.pop(entry.id, None)
-        self._receiver.disconnect(entry.id)
-        self._edges.remove(entry.category, entry.id)
+        self._feeds.pop(feed.registration.id, None)
+        self._shut(feed.registration)
         self.room()
 
+    @abstractmethod
     def explain(self) -> None:
         """Settle whose false positives they were, before somebody reads the counts."""
-        self._receiver.explain()
 
     def room(self) -> None:
         """There is room again in a queue that was full: read on."""
         if self._transport is not None:
             self._transport.drain()
-        if self._receiver.blocked and self._receiver.resume(time.time_ns()) and self._session.port is not None:
-            self._session.port.resume()
-
-    # -- what the session asks ------------------------------------------------------------
-
-    def _deliver(self, packets: list[Packet] | Arrivals) -> None:
-        self._receiver.take(packets, time.time_ns())
-        if self._receiver.blocked and self._session.port is not None:
-            self._session.port.pause()
-
-    def _renewed(self, welcome: p.Welcome) -> None:
-        self._outbox.max_event = welcome.max_event
-        if welcome.data is not None:
-            self._outbox.publisher = publisher_of(welcome.data.token)
-        self._receiver.forget()
-        for category in self._catalog:
-            if (edge := self._edges.adopt(category)) is not None:
-                self._receiver.enter(category.number, edge)
-        if self._transport is not None:
-            self._transport.renewed()
-
-    async def _adopt(self, info: p.CategoryInfo) -> None:
-        self._edges.adopt(self._catalog.update(info))
-        # From here on events are encoded with the new plan; what waits for the window still has the old one.
-        if self._session.port is not None:
-            await self._session.port.flushed(0)
-
-    def _refused(self, entry: Registration, error: SievenetError) -> None:
-        if entry.kind == "advertisement":
-            self._outbox.forbid(entry)
-        elif (feed := self._feeds.get(entry.id)) is not None:
-            self._drop(feed)
-            feed.end(error)
-
-    def _settled(self, entry: Registration) -> None:
-        if entry.kind == "advertisement":
-            self._outbox.allow(entry)
-
-    def _with_transport(self) -> Transport:
-        if self._transport is None:
-            self._transport = Transport(FabricHost(self, self._session, self._outbox, self._listen))
-        return self._transport
-
-    def published_with(self, category: str) -> SenderStatistics | None:
-        """What the transport did for the events that this node publishes in a category; None without one."""
-        return None if self._transport is None else self._transport.published(category)
 
     # -- operating ------------------------------------------------------------------------
 
-    async def ask(self, about: str, of: str = "") -> Any:
-        """Ask the daemon about the fabric: ``status``, ``topology``, ``flows`` of a switch, ``trace`` of an event."""
-        return await self._session.call(lambda number: p.Ask(number, about, of))
-
     async def apply_plan(self, category: str, plan: bytes | str) -> Any:
         """Change a category's index plan, given as JSON, under traffic; returns the daemon's report."""
-        data = plan.encode() if isinstance(plan, str) else plan
-        return await self._session.call(lambda number: p.ApplyPlan(number, category, data), again=False)
+        raise InvalidInput(expected="a node in a fabric", got="one at a router, which has no index plans")
 
     async def plan(self, category: str) -> bytes:
         """The category's index plan of now, as JSON."""
-        info = await self._session.call(lambda number: p.LookUp(number, category))
-        return bytes(info.plan)
-
-    def statistics(self) -> NodeStatistics:
-        """Counts since the node began."""
-        return NodeStatistics(
-            published=self._outbox.published - (0 if self._transport is None else self._transport.spoken),
-            unwanted=self._outbox.unwanted,
-            received=self._receiver.statistics(),
-            delivered=self.tally.delivered,
-            dropped=self.tally.dropped,
-            losses=self._session.losses,
-            connected=self._session.connected,
-        )
-
-    # -- life -----------------------------------------------------------------------------
-
-    async def start(self) -> Self:
-        """Connect; `connect` does this."""
-        await self._session.start()
-        return self
+        raise InvalidInput(expected="a node in a fabric", got="one at a router, which has no index plans")
 
     async def close(self) -> None:
         """Take back everything and disconnect; feeds end after what they have queued."""
@@ -392,8 +303,7 @@ class Node:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        await self._session.close()
-        self._outbox.close()
+        await self._leave()
         for feed in (feeds := list(self._feeds.values())):
             self._drop(feed)
             feed.end()

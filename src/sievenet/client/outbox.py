@@ -14,17 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.client.catalog import Catalog, Category
+from sievenet.client.offers import Offers
 from sievenet.client.ports.burst import Burst
 from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
-from sievenet.content.filter import Subscription
 from sievenet.dataplane.packet import Packet
-from sievenet.errors import EventError, Rejected, SchemaError
+from sievenet.errors import EventError, SchemaError
 
 if TYPE_CHECKING:
-    from sievenet.client.ledger import Registration
     from sievenet.workload.tap import Taps
 
 __all__ = ["Outbox"]
@@ -48,10 +47,8 @@ class Outbox:
         self._catalog = catalog
         #: The next event's.
         self._sequence = 0
-        #: category name → what this node may publish (confirmed by the daemon).
-        self._advertised: dict[str, dict[int, Subscription]] = {}
-        #: The categories of which everything is advertised.
-        self._unlimited: set[str] = set()
+        #: What this node may publish (confirmed by the daemon).
+        self.offers = Offers()
         #: Largest encoded event that the data plane takes, in bytes.
         self.max_event = 0
         self.published = 0
@@ -68,25 +65,10 @@ class Outbox:
         if self.taps is not None:
             self.taps.close()
 
-    def allow(self, entry: Registration) -> None:
-        """The advertisement stands."""
-        self._advertised.setdefault(entry.category, {})[entry.id] = entry.wanted
-        self._note(entry.category)
-
-    def forbid(self, entry: Registration) -> None:
-        """The advertisement is taken back."""
-        self._advertised.setdefault(entry.category, {}).pop(entry.id, None)
-        self._note(entry.category)
-
-    def _note(self, category: str) -> None:
-        """Keep in mind whether everything may be published, which is the common case and needs no matching."""
-        everything = any(not f.constraints for each in self._advertised[category].values() for f in each.filters)
-        (self._unlimited.add if everything else self._unlimited.discard)(category)
-
     def packets(self, event: Event, now: int) -> list[Packet]:
         """The packets of one event published at ``now`` (nanoseconds since the epoch)."""
         category = self._category(event)
-        self._check_advertised(event)
+        self.offers.check(category.schema.name, (event,))
         body = self._body(event)
         if self.taps is not None:
             self.taps.offer(event, now / 1e9)
@@ -105,8 +87,7 @@ class Outbox:
         category = self._category(first)
         batch = events if isinstance(events, EventBatch) else EventBatch.from_events(first.schema, events)
         rows = list(batch)
-        for event in rows:
-            self._check_advertised(event)
+        self.offers.check(category.schema.name, rows)
         bodies = [self._body(event) for event in rows]
         if self.taps is not None:
             for event in rows:
@@ -130,7 +111,7 @@ class Outbox:
         first = events[0]
         category = self._category(first)
         layout = layout_of(category.schema)
-        if layout is None or category.schema.name not in self._unlimited or 0 < self.max_event < layout.size:
+        if layout is None or not self.offers.unlimited(category.schema.name) or 0 < self.max_event < layout.size:
             return None
         batch = events if isinstance(events, EventBatch) else EventBatch.from_events(category.schema, events)
         bodies = layout.encode(batch)
@@ -207,21 +188,10 @@ class Outbox:
             )
         return category
 
-    def check(self, event: Event) -> None:
-        """Raise if this event may not be published: not of the schema as registered, or not advertised."""
-        self._category(event)
-        self._check_advertised(event)
-
-    def _check_advertised(self, event: Event) -> None:
-        if event.schema.name in self._unlimited:
-            return
-        allowed = self._advertised.get(event.schema.name)
-        if allowed and any(each.matches(event) for each in allowed.values()):
-            return
-        if not allowed:
-            raise Rejected(f"Expected an advertisement of {event.schema.name} before publishing, got none")
-        shown = "; ".join(str(each) for each in list(allowed.values())[:4])
-        raise Rejected(f"Expected an event within what this node advertises ({shown}), got {event}")
+    def check(self, events: Iterable[Event]) -> None:
+        """Raise if one of these may not be published: not of the schema as registered, or not advertised."""
+        for event in events:
+            self.offers.check(self._category(event).schema.name, (event,))
 
     def _body(self, event: Event) -> bytes:
         body = encode_event(event)

@@ -11,7 +11,6 @@ repeated (registrations carry their id). What cannot be repeated says so (`again
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ class Hooks:
     renewed: Callable[[p.Welcome], None]
     #: A category has a new plan; returns when no packet of the old plan is under way in this process.
     adopt: Callable[[p.CategoryInfo], Any]
-    #: The daemon refuses to have this registration again.
+    #: The daemon refuses to have this registration again; it is to be struck out.
     refused: Callable[[Registration, SievenetError], None]
     #: This registration stands (again).
     settled: Callable[[Registration], None]
@@ -267,7 +266,6 @@ class Session:
             if isinstance(answer, Unavailable):
                 self._unsettled.add(entry)
             elif isinstance(answer, SievenetError):
-                self._ledger.remove(entry)
                 self._hooks.refused(entry, answer)
             elif isinstance(answer, BaseException):
                 raise answer
@@ -286,11 +284,10 @@ class Session:
 
     # -- requests -------------------------------------------------------------------------
 
-    async def withdraw(self, entry: Registration, *, quietly: bool = False) -> None:
-        """Take a registration back; quietly: if that fails, a later comparison of ledgers will."""
+    async def withdraw(self, entry: Registration) -> None:
+        """Take a registration back."""
         message = p.Unsubscribe if entry.kind == "subscription" else p.Unadvertise
-        with contextlib.suppress(*((SievenetError,) if quietly else ())):
-            await self.call(lambda number: message(number, entry.id))
+        await self.call(lambda number: message(number, entry.id))
 
     async def call(self, request: Request, *, again: bool = True) -> Any:
         """Ask the daemon, now or as soon as it is there; `Unavailable` if that takes too long."""

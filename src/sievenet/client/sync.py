@@ -28,7 +28,7 @@ from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.node import Node, Wanted
 from sievenet.client.statistics import NodeStatistics
 from sievenet.content.batch import EventBatch
-from sievenet.content.event import Event
+from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Unavailable
@@ -149,11 +149,11 @@ class SyncNode:
         """Take an advertisement back."""
         self._background.run(self._node.unadvertise(advertisement))
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event | Record) -> None:
         """Publish one event."""
         self._background.run(self._node.publish(event))
 
-    def publish_many(self, events: EventBatch | Iterable[Event]) -> int:
+    def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
         """Publish events in order; returns how many."""
         return self._background.run(self._node.publish_many(events))
 

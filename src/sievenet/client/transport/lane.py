@@ -4,52 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from sievenet.client.transport.exchange import control_schema, events_of, genuine
-from sievenet.content.event import Event
+from sievenet.client.transport.host import Host
 from sievenet.content.filter import Filter, Subscription
-from sievenet.content.schema import Schema
 from sievenet.errors import SievenetError
 from sievenet.transport.actions import Send
 
 if TYPE_CHECKING:
-    from sievenet.client.advertisement import Advertisement
     from sievenet.client.delivery import Delivery
     from sievenet.client.feed import Feed
 
-__all__ = ["Alarm", "Host", "Lane"]
+__all__ = ["Alarm", "Lane"]
 
 #: The soonest that an alarm goes off after the last one, in seconds: what is due by then is done together.
 _SOONEST: Final = 1e-4
-
-
-class Host(Protocol):
-    """What the transport needs of its node: publish and subscribe, of whatever plane."""
-
-    @property
-    def identity(self) -> int:
-        """The node's publisher number, which the plane vouches for."""
-
-    @property
-    def largest(self) -> int:
-        """Longest encoded event that the plane takes, in bytes; 0 if it does not say."""
-
-    async def schema(self, wanted: str | Schema) -> Schema:
-        """Register a schema."""
-
-    async def advertise(self, what: Schema, *, transport: bool = False) -> Advertisement:
-        """Advertise everything of a schema."""
-
-    async def listen(self, wanted: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
-        """Subscribe without a queue: deliveries go straight to ``accept``."""
-
-    def emit(self, events: Sequence[Event]) -> bool:
-        """Publish advertised events of one schema at once. False: many wait, see `flushed`; raises if impossible."""
-
-    async def flushed(self) -> None:
-        """Wait until there is a connection and fewer packets wait."""
 
 
 class Alarm:

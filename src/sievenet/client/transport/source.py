@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from sievenet.client.transport.exchange import to_node
-from sievenet.client.transport.lane import Alarm, Host, Lane
+from sievenet.client.transport.host import Host
+from sievenet.client.transport.lane import Alarm, Lane
 from sievenet.client.transport.shim import MARK, stamped
 from sievenet.content.codec import encode_event
 from sievenet.content.event import MAX_PAYLOAD, Event

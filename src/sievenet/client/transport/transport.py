@@ -1,7 +1,7 @@
 """A node's transport: who orders, recovers and controls rates here, and what they share.
 
 Made when the first subscription or advertisement asks for it; a node that never does has none of this. It works on any
-plane: all it needs of its node is in `lane.Host`.
+plane: all it needs of its node is in `host`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sievenet.client.transport.lane import Host, Lane
+from sievenet.client.transport.host import Host
+from sievenet.client.transport.lane import Lane
 from sievenet.client.transport.sink import Asked, TransportSink
 from sievenet.client.transport.source import Source
 from sievenet.content.event import Event

@@ -1,0 +1,265 @@
+"""A node in a fabric of switches: packets out and in at a data port, everything else at the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sievenet.client.catalog import Catalog, Category
+from sievenet.client.edge import Edges
+from sievenet.client.ledger import Registration
+from sievenet.client.node import Node
+from sievenet.client.outbox import Outbox
+from sievenet.client.ports.burst import Arrivals, Burst
+from sievenet.client.receiver import Receiver, Sink
+from sievenet.client.reporting import Reporter
+from sievenet.client.session import Hooks, Session
+from sievenet.client.statistics import NodeStatistics
+from sievenet.client.transport.fabric_host import FabricHost
+from sievenet.client.transport.shim import all_escaped, escaped
+from sievenet.client.url import parse_url
+from sievenet.content.batch import EventBatch
+from sievenet.content.event import Event, Record
+from sievenet.content.schema import Schema
+from sievenet.control import protocol as p
+from sievenet.dataplane.packet import Packet, publisher_of
+from sievenet.errors import EventError, Unavailable
+from sievenet.index.cover import loading
+from sievenet.transport.options import Publishing
+
+if TYPE_CHECKING:
+    from sievenet.workload.tap import Taps
+
+__all__ = ["FabricNode"]
+
+#: Events encoded together by `publish_many` before others get their turn.
+_CHUNK: Final = 256
+#: Packets that may wait for the window when a publisher goes on.
+_LOW: Final = 1024
+#: Single publishes after which others get their turn.
+_TURN: Final = 64
+
+
+class FabricNode(Node):
+    """Made by `connect` with a daemon's URL."""
+
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        name: str | None,
+        host: str | None,
+        timeout: float,
+        reconnect: bool,
+        observer: bool,
+        transport: Publishing | None = None,
+    ) -> None:
+        super().__init__(transport)
+        self._catalog = Catalog()
+        self._outbox = Outbox(self._catalog)
+        self._receiver = Receiver(ready=loading.done)
+        self._edges = Edges()
+        self._reporter = Reporter(self._receiver, self.statistics)
+        self._turn = 0
+        self._session = Session(
+            parse_url(url),
+            self._catalog,
+            self._ledger,
+            Hooks(
+                deliver=self._deliver,
+                renewed=self._renewed,
+                adopt=self._adopt,
+                refused=self._refused,
+                settled=self._settled,
+                report=self._reporter.report,
+            ),
+            name=name,
+            host=host,
+            timeout=timeout,
+            reconnect=reconnect,
+            observer=observer,
+        )
+
+    @property
+    def name(self) -> str:
+        """The node's name in the fabric."""
+        return self._session.name or ""
+
+    @property
+    def host(self) -> str:
+        """The host where it is attached."""
+        return self._session.host or ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the control connection stands and everything is registered."""
+        return self._session.connected
+
+    async def start(self) -> Self:
+        """Connect; `connect` does this."""
+        await self._session.start()
+        return self
+
+    async def _leave(self) -> None:
+        await self._session.close()
+        self._outbox.close()
+
+    # -- registrations --------------------------------------------------------------------
+
+    async def schema(self, wanted: str | Schema) -> Schema:
+        """Look a schema up by name, or register one (no change if the same is registered already)."""
+        known = self._catalog.get(wanted.name if isinstance(wanted, Schema) else wanted)
+        if known is not None and (isinstance(wanted, str) or known.schema == wanted):
+            schema = known.schema
+        else:
+            schema = (await self._described(wanted)).schema
+        self._session.schemas[schema.name] = schema
+        return schema
+
+    async def _described(self, wanted: str | Schema) -> Category:
+        if isinstance(wanted, Schema):
+            return self._catalog.update(await self._session.call(lambda number: p.Register(number, wanted)))
+        return self._catalog.update(await self._session.call(lambda number: p.LookUp(number, wanted)))
+
+    async def _say(self, entry: Registration) -> None:
+        await self._session.call(self._session.request(entry))
+
+    async def _withdraw(self, entry: Registration) -> None:
+        await self._session.withdraw(entry)
+
+    def _settled(self, entry: Registration) -> None:
+        if entry.kind == "advertisement":
+            self._allow(entry)
+
+    def _allow(self, entry: Registration) -> None:
+        self._outbox.offers.allow(entry)
+
+    def _forbid(self, entry: Registration) -> None:
+        self._outbox.offers.forbid(entry)
+
+    def _open(self, entry: Registration, sink: Sink) -> None:
+        loading.begin()
+        category = self._catalog[entry.category]
+        self._receiver.connect(entry.id, sink)
+        self._receiver.enter(category.number, self._edges.add(category, entry.id, entry.wanted))
+
+    def _shut(self, entry: Registration) -> None:
+        self._receiver.disconnect(entry.id)
+        self._edges.remove(entry.category, entry.id)
+
+    def _transport_host(self) -> FabricHost:
+        return FabricHost(self, self._session, self._outbox)
+
+    # -- publishing -----------------------------------------------------------------------
+
+    async def publish(self, event: Event | Record) -> None:
+        """Publish one event. Raises if it is not advertised or too large; waits while there is no connection."""
+        if not isinstance(event, Event):
+            raise EventError(expected="an event of a schema", got=event, where="publish")
+        if not self._session.connected:
+            await self._session.ready()
+        if self._transport is not None and (source := self._transport.source_of(event)) is not None:
+            self._outbox.check((event,))
+            await source.publish(event)
+        else:
+            await self._send(self._outbox.packets(escaped(event), time.time_ns()))
+        self._turn += 1
+        if self._turn % _TURN == 0:
+            await asyncio.sleep(0)
+
+    async def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
+        """Publish events in order, encoded together and several to a datagram; returns how many."""
+        # What is no event of a schema is refused by the outbox, with a message.
+        rows: EventBatch | list[Any] = events if isinstance(events, EventBatch) else list(events)
+        for start in range(0, len(rows), _CHUNK):
+            if not self._session.connected:
+                await self._session.ready()
+            if isinstance(rows, EventBatch):
+                chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
+            else:
+                chunk = rows[start : start + _CHUNK]
+            source = self._transport.source_of(chunk[0]) if self._transport is not None else None
+            if source is not None:
+                self._outbox.check(chunk)
+                await source.publish_many(chunk)
+            else:
+                await self._send(self._outbox.many(all_escaped(chunk), time.time_ns))
+            await asyncio.sleep(0)
+        return len(rows)
+
+    async def _send(self, packets: list[Packet] | Burst) -> None:
+        port = self._session.port
+        if port is None:
+            raise Unavailable("This node has no data port: it only observes")
+        if not port.send(packets):
+            await port.flushed(_LOW)
+
+    def tap(self, taps: Taps) -> None:
+        """Sample what is published, for the pipeline."""
+        self._outbox.taps = taps
+
+    # -- receiving ------------------------------------------------------------------------
+
+    def explain(self) -> None:
+        """Settle whose false positives they were, before somebody reads the counts."""
+        self._receiver.explain()
+
+    def room(self) -> None:
+        """There is room again in a queue that was full: read on."""
+        super().room()
+        if self._receiver.blocked and self._receiver.resume(time.time_ns()) and self._session.port is not None:
+            self._session.port.resume()
+
+    def _deliver(self, packets: list[Packet] | Arrivals) -> None:
+        self._receiver.take(packets, time.time_ns())
+        if self._receiver.blocked and self._session.port is not None:
+            self._session.port.pause()
+
+    # -- another daemon, another plan -----------------------------------------------------
+
+    def _renewed(self, welcome: p.Welcome) -> None:
+        self._outbox.max_event = welcome.max_event
+        if welcome.data is not None:
+            self._outbox.publisher = publisher_of(welcome.data.token)
+        self._receiver.forget()
+        for category in self._catalog:
+            if (edge := self._edges.adopt(category)) is not None:
+                self._receiver.enter(category.number, edge)
+        if self._transport is not None:
+            self._transport.renewed()
+
+    async def _adopt(self, info: p.CategoryInfo) -> None:
+        self._edges.adopt(self._catalog.update(info))
+        # From here on events are encoded with the new plan; what waits for the window still has the old one.
+        if self._session.port is not None:
+            await self._session.port.flushed(0)
+
+    # -- operating ------------------------------------------------------------------------
+
+    async def ask(self, about: str, of: str = "") -> Any:
+        """Ask the daemon about the fabric: ``status``, ``topology``, ``flows`` of a switch, ``trace`` of an event."""
+        return await self._session.call(lambda number: p.Ask(number, about, of))
+
+    async def apply_plan(self, category: str, plan: bytes | str) -> Any:
+        """Change a category's index plan, given as JSON, under traffic; returns the daemon's report."""
+        data = plan.encode() if isinstance(plan, str) else plan
+        return await self._session.call(lambda number: p.ApplyPlan(number, category, data), again=False)
+
+    async def plan(self, category: str) -> bytes:
+        """The category's index plan of now, as JSON."""
+        info = await self._session.call(lambda number: p.LookUp(number, category))
+        return bytes(info.plan)
+
+    def statistics(self) -> NodeStatistics:
+        """Counts since the node began."""
+        return NodeStatistics(
+            published=self._outbox.published - (0 if self._transport is None else self._transport.spoken),
+            unwanted=self._outbox.unwanted,
+            received=self._receiver.statistics(),
+            delivered=self.tally.delivered,
+            dropped=self.tally.dropped,
+            losses=self._session.losses,
+            connected=self._session.connected,
+        )
