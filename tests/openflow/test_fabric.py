@@ -205,7 +205,10 @@ def test_flows_deleted_behind_our_back(folder):
     async def main():
         async with under_traffic(folder) as (daemon, traffic):
             path = [h["switch"] for h in (await daemon.answers.trace("from pub: point: x=500, n=1"))["hops"]]
-            await asyncio.to_thread(network_of(daemon).ofctl, "del-flows", path[1])
+            network = network_of(daemon)
+            await asyncio.to_thread(network.ofctl, "del-flows", path[1])
+            # Bridges listen nowhere, but while they are told something.
+            assert not [path for path in network.run_dir.iterdir() if path.is_socket() and path.stem in network.bridges]
             seconds = await traffic.flows()
             await traffic.complete()
             assert daemon.plane.tampered == 1

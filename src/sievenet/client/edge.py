@@ -96,6 +96,8 @@ class Edge:
             return several
         found = self._matcher.match_batch(batch)
         offsets, keys = found.offsets.tolist(), found.keys.tolist()
+        if len(keys) == len(batch) and offsets == list(range(len(offsets))):
+            return [[key] for key in keys]
         return [keys[start:end] for start, end in pairwise(offsets)]
 
     def blame(self, code: int) -> set[int]:

@@ -56,9 +56,9 @@ class Latency:
         if len(self._fresh) >= _FRESH:
             self._settle()
 
-    def add_many(self, seconds: npt.NDArray[np.float64]) -> None:
+    def add_many(self, seconds: Sequence[float]) -> None:
         """Count many durations."""
-        self._fresh += seconds.tolist()
+        self._fresh += seconds
         if len(self._fresh) >= _FRESH:
             self._settle()
 

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import numpy as np
-
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edge
 from sievenet.client.latency import Latency
@@ -180,23 +178,32 @@ class Receiver:
         if len(batch) < len(good):
             self.malformed += len(good) - len(batch)
             heads = heads[good]
-        matched = edge.match_batch(batch)
-        wanted = np.fromiter(map(bool, matched), np.bool_, len(matched))
-        self.matched += int(wanted.sum())
-        self.recent.add_many((now - heads["departure"][wanted].astype(np.int64)) / 1e9)
-        if not wanted.all():
-            for hi, lo in zip(heads["hi"][~wanted].tolist(), heads["lo"][~wanted].tolist(), strict=True):
-                self._blame(edge, hi << 64 | lo)
+        keys = edge.match_batch(batch)
         columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure"))
-        ready = (
-            (Delivery(event, publisher, sequence, departure, now), keys)
-            for event, keys, publisher, sequence, departure in zip(batch, matched, *columns, strict=True)
-            if keys
-        )
-        for delivery, keys in ready:
-            if not self._offer(delivery, keys):
-                self._ready_ones.extend(ready)
-                break
+        rows = zip(batch, keys, *columns, strict=True)
+        sinks, latencies = self._sinks, []
+        for event, own, publisher, sequence, departure in rows:
+            if not own:
+                continue
+            latencies.append((now - departure) / 1e9)
+            delivery = Delivery(event, publisher, sequence, departure, now)
+            if len(own) == 1:
+                # As `_offer` does, for the common case.
+                sink = sinks.get(own[0])
+                if sink is None or sink.accept(delivery):
+                    continue
+                self._stuck = (delivery, own)
+            elif self._offer(delivery, own):
+                continue
+            self._ready_ones.extend((Delivery(e, p, s, d, now), some) for e, some, p, s, d in rows if some)
+            latencies += ((now - each.sent) / 1e9 for each, _ in self._ready_ones)
+            break
+        self.matched += len(latencies)
+        self.recent.add_many(latencies)
+        if len(latencies) < len(keys):
+            for own, hi, lo in zip(keys, heads["hi"].tolist(), heads["lo"].tolist(), strict=True):
+                if not own:
+                    self._blame(edge, hi << 64 | lo)
         return True
 
     def _hand_out(self) -> bool:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 __all__ = ["Window"]
 
 #: From so many packets on, asking together is quicker than one by one.
-_MANY: Final = 64
+_MANY: Final = 24
 
 
 class Window:
@@ -63,9 +63,11 @@ class Window:
         """Which of these packets are new, one after the other; those are noted."""
         count = len(sequences)
         # Different numbers of one publisher within one turn of the ring have a slot each, and can be asked together.
-        if count >= _MANY and (publishers == publishers[0]).all():
-            rising = np.sort(sequences)
-            if int(rising[-1]) - int(rising[0]) < self._span and (rising[1:] > rising[:-1]).all():
+        if count >= _MANY and np.count_nonzero(publishers == publishers[0]) == count:
+            sequences = sequences.astype(np.uint64)  # in this machine's own order of bytes, and side by side
+            # Usually they come in order.
+            rising = sequences if _rise(sequences) else np.sort(sequences)
+            if int(rising[-1]) - int(rising[0]) < self._span and _rise(rising):
                 return self._fresh_apart(int(publishers[0]), sequences)
         pairs = zip(publishers.tolist(), sequences.tolist(), strict=True)
         return np.fromiter((self.fresh(*pair) for pair in pairs), np.bool_, count)
@@ -75,9 +77,11 @@ class Window:
         slots = sequences % np.uint64(self._span)
         found = numbers[slots]
         new: npt.NDArray[np.bool_] = found <= sequences
-        numbers[slots[new]] = sequences[new] + np.uint64(1)
-        old = int((~new).sum())
-        if old:
+        if np.count_nonzero(new) == len(new):
+            numbers[slots] = sequences + np.uint64(1)
+        else:
+            numbers[slots[new]] = sequences[new] + np.uint64(1)
+            old = len(new) - int(new.sum())
             again = int((found == sequences + np.uint64(1)).sum())
             self.duplicates += again
             self.late += old - again
@@ -98,3 +102,7 @@ class Window:
             self.forgotten += 1
         ring = self._rings[publisher] = array("Q", bytes(8 * self._span))
         return ring
+
+
+def _rise(numbers: npt.NDArray[np.uint64]) -> bool:
+    return bool(np.count_nonzero(numbers[1:] > numbers[:-1]) == len(numbers) - 1)

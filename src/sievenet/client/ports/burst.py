@@ -9,6 +9,7 @@ read such matrices with one system call for many packets; whoever does not care 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -35,6 +36,10 @@ HEAD: Final = np.dtype(
     ]
 )
 assert HEAD.itemsize == PACKET_HEADER
+
+#: What a head begins with: length, category, flags, zero.
+_KIND: Final = struct.Struct(">HHBB")
+_ALIKE: Final = _KIND.size
 
 
 class Burst:
@@ -105,8 +110,9 @@ def uniform(matrix: Bytes) -> Arrivals | None:
     """These rows as packets of one category; None if they are not, or not sound."""
     if not len(matrix) or matrix.shape[1] < PACKET_HEADER:
         return None
-    found = Arrivals(matrix)
-    heads = found.heads
-    length = matrix.shape[1] - PACKET_HEADER
-    sound = (heads["length"] == length) & (heads["zero"] == 0) & (heads["category"] == heads["category"][0])
-    return found if sound.all() else None
+    # The same length, category and flags in all: what differs only in flags goes one by one.
+    alike = matrix[:, :_ALIKE]
+    length, *_, zero = _KIND.unpack(alike[0].tobytes())
+    if zero or length != matrix.shape[1] - PACKET_HEADER or not (alike == alike[0]).all():
+        return None
+    return Arrivals(matrix)

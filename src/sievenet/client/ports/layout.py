@@ -45,8 +45,18 @@ class Layout:
         sample = encode_event(Event(schema, tuple(_first(a) for a in schema.attributes)))
         fixed = np.dtype(fields).itemsize
         #: Opening and version, the same in every event; and an empty payload's length at the end.
-        self._head = np.frombuffer(sample[: len(sample) - fixed - 1], np.uint8)
+        self._opening = sample[: len(sample) - fixed - 1]
+        self._head = np.frombuffer(self._opening, np.uint8)
         self._type = np.dtype([("head", "u1", (len(self._head),)), *fields, ("payload", "u1")])
+        #: The lower (None: there is none) and upper bound of each field.
+        self._bounds: list[tuple[str, float | None, float]] = []
+        for i, attribute in enumerate(schema.attributes):
+            if attribute.type == "float":
+                self._bounds.append((f"a{i}", float(attribute.lo or 0), float(attribute.hi or 0)))
+            elif attribute.type != "bool":
+                self._bounds.append((f"a{i}", None, _span(attribute)))
+        if 0 < len(self._bools) < 64:
+            self._bounds.append(("bools", None, (1 << len(self._bools)) - 1))
         #: Bytes of an event.
         self.size: Final = len(sample)
         assert self._type.itemsize == self.size
@@ -73,19 +83,33 @@ class Layout:
     def decode(self, data: Bytes) -> tuple[EventBatch, npt.NDArray[np.bool_]]:
         """The events in these rows, and which rows they were in; the others are malformed."""
         rows = np.ascontiguousarray(data).view(self._type).reshape(len(data))
-        good = (rows["head"] == self._head).all(axis=1) & (rows["payload"] == 0)
-        for i, attribute in enumerate(self._schema.attributes):
-            if attribute.type == "float":
-                found = rows[f"a{i}"]
-                good &= (found >= attribute.lo) & (found <= attribute.hi)
-            elif attribute.type != "bool":
-                good &= rows[f"a{i}"] <= _span(attribute)
-        if 0 < len(self._bools) < 64:
-            good &= rows["bools"] < 1 << len(self._bools)
-        if not good.all():
+        if self._all_good(rows):
+            good = np.ones(len(rows), np.bool_)
+        else:
+            good = self._good(rows)
             rows = rows[good]
         columns = tuple(self._column(rows, i, attribute) for i, attribute in enumerate(self._schema.attributes))
         return EventBatch(self._schema, columns), good
+
+    def _all_good(self, rows: npt.NDArray[Any]) -> bool:
+        """Whether nothing is malformed, which is quicker to ask than what is."""
+        count = len(rows)
+        if not count or rows["head"].tobytes() != self._opening * count or np.count_nonzero(rows["payload"]):
+            return False
+        for name, lo, hi in self._bounds:
+            found = rows[name]
+            # Not by the largest: there are values that are not numbers.
+            if np.count_nonzero(found <= hi) < count or (lo is not None and np.count_nonzero(found >= lo) < count):
+                return False
+        return True
+
+    def _good(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        good: npt.NDArray[np.bool_] = (rows["head"] == self._head).all(axis=1) & (rows["payload"] == 0)
+        for name, lo, hi in self._bounds:
+            good &= rows[name] <= hi
+            if lo is not None:
+                good &= rows[name] >= lo
+        return good
 
     def _column(self, rows: npt.NDArray[Any], i: int, attribute: Attribute) -> Column:
         if attribute.type == "bool":
@@ -95,8 +119,10 @@ class Layout:
         if attribute.type == "float":
             return found.astype(np.float64)
         if attribute.type == "int":
-            lo = np.uint64(int(attribute.lo or 0) & _MASK)
-            return (found.astype(np.uint64) + lo).view(np.int64)
+            wide = found.astype(np.uint64)
+            if attribute.lo:
+                wide += np.uint64(int(attribute.lo) & _MASK)
+            return wide.view(np.int64)
         return StringColumn(found.astype(np.int32), attribute.values or ())
 
 
