@@ -6,7 +6,10 @@ without them it says so and measures nothing.
 
 Two figures about changes: *acknowledged* is what the switch has committed; *in effect* also waits until its cache of
 forwarding decisions follows, which is what `subscribe` waits for. Subscriptions tile the event space as in the
-benchmark `fabric`, so that every event goes to exactly one subscription however many there are.
+benchmark `fabric`, so that every event goes to exactly one subscription however many there are. The three sizes have a
+network each and are measured in turn, again and again, so that whatever else the machine does befalls all of them
+alike. Once before that, latency is measured while switches have not seen most addresses yet (`new`): these cost them a
+look into their tables.
 """
 
 from __future__ import annotations
@@ -127,53 +130,87 @@ async def rate(plane: OpenFlowDataPlane, switches: int, count: int, batch: int) 
 # -- events ------------------------------------------------------------------------------------------
 
 
+class Network:
+    """Switches, a daemon, a publisher and subscribers, and what was measured of them, round by round."""
+
+    def __init__(self, stack: ExitStack, number: int) -> None:
+        path = stack.enter_context(folder())
+        self.publisher, self.subscriber = start(stack, path, number)
+        switches = int((path / "run" / "ovs-vswitchd.pid").read_text())
+        #: Publisher, subscribers, switches.
+        self._processes = [self.publisher.pid, self.subscriber.pid, switches]
+        self.latencies: list[dict[str, float]] = []
+        #: Events per second, and the share that was delivered.
+        self.rates: list[tuple[float, float]] = []
+        #: Processor time of each process, in seconds per event.
+        self.spent: list[list[float]] = []
+
+    def latency(self, count: int) -> dict[str, float]:
+        return latency(self.publisher, self.subscriber, count)
+
+    def throughput(self, count: int) -> tuple[float, float]:
+        return throughput(self.publisher, self.subscriber, count)
+
+    def round(self, count: int, flood: int) -> None:
+        """One round of everything."""
+        self.latencies.append(self.latency(count))
+        before = [cpu_seconds(pid) for pid in self._processes]
+        self.rates.append(self.throughput(flood))
+        self.spent.append([(cpu_seconds(pid) - a) / flood for pid, a in zip(self._processes, before, strict=True)])
+
+
 def measure_fabric(bench: Bench, report: Report) -> None:
     sizes = bench.size([1, 1_000, 16_000], quick=[20])
-    count, flood = bench.size(2_000, quick=40), bench.size(50_000, quick=500)
-    rounds = bench.size(3, quick=1)
-    rows, times, figures = [], [], {}
-    for number, size in enumerate(sizes):
-        with ExitStack() as stack, bench.step(f"{size:,} subscriptions"):
-            path = stack.enter_context(folder())
-            publisher, subscriber = start(stack, path, number)
-            switches = int((path / "run" / "ovs-vswitchd.pid").read_text())
-            tiled = subscriber.ask("tile", count=size)
-            if number == 0:
-                seconds = subscriber.ask("respond", count=bench.size(200, quick=5))["seconds"]
-                response = quantiles(seconds, (0.5, 0.99))
-            publisher.ask("steady", count=100, rate=500)
-            subscriber.ask("wait", count=100)
-            found = [latency(publisher, subscriber, count) for _ in range(rounds)]
-            # Once to warm up: what is compiled or cached on the way is.
-            throughput(publisher, subscriber, flood)
-            before = [cpu_seconds(pid) for pid in (publisher.pid, subscriber.pid, switches)]
-            rates = [throughput(publisher, subscriber, flood) for _ in range(rounds)]
-            after = [cpu_seconds(pid) for pid in (publisher.pid, subscriber.pid, switches)]
-        spent = [(b - a) / (rounds * flood) * 1e6 for a, b in zip(before, after, strict=True)]
-        p50, p99 = median(f["p50"] for f in found), median(f["p99"] for f in found)
-        speed, share = median(r[0] for r in rates), median(r[1] for r in rates)
-        figures[size] = (p50, p99, speed, sum(spent))
+    count, flood = bench.size(1_000, quick=40), bench.size(50_000, quick=500)
+    networks: dict[int, Network] = {}
+    tiled: dict[int, float] = {}
+    new: dict[int, float] = {}
+    with ExitStack() as stack:
+        for number, size in enumerate(sizes):
+            with bench.step(f"{size:,} subscriptions"):
+                network = networks[size] = Network(stack, number)
+                tiled[size] = network.subscriber.ask("tile", count=size)["seconds"]
+                if number == 0:
+                    seconds = network.subscriber.ask("respond", count=bench.size(200, quick=5))["seconds"]
+                    response = quantiles(seconds, (0.5, 0.99))
+                network.latency(100)
+                new[size] = network.latency(count)["p50"]
+                # To warm up: what is compiled or cached on the way is.
+                for _ in range(bench.size(3, quick=1)):
+                    network.throughput(flood)
+        for _ in bench.track(range(bench.size(9, quick=1)), "all in turn"):
+            for network in networks.values():
+                network.round(count, flood)
+    rows, times = [], []
+    for size, network in networks.items():
+        p50, p99 = (median(each[name] for each in network.latencies) for name in ("p50", "p99"))
+        speed, share = (median(column) for column in zip(*network.rates, strict=True))
+        spent = [median(column) * 1e6 for column in zip(*network.spent, strict=True)]
+        shown = [f"{value * 1e6:.0f}" for value in (p50, p99, new[size])]
+        rows.append([f"{size:,}", *shown, f"{speed:,.0f}", f"{share:.4f}", f"{size / tiled[size]:,.0f}"])
         times.append([f"{size:,}", *(f"{each:.1f}" for each in (*spent, sum(spent)))])
-        report.figure(f"cpu_us_per_event_at_{size}", sum(spent), "µs")
-        rows.append(
-            [
-                *(f"{size:,}", f"{p50 * 1e6:.0f}", f"{p99 * 1e6:.0f}", f"{speed:,.0f}", f"{share:.4f}"),
-                f"{size / tiled['seconds']:,.0f}",
-            ]
-        )
         report.figure(f"p50_us_at_{size}", p50 * 1e6, "µs")
         report.figure(f"p99_us_at_{size}", p99 * 1e6, "µs")
+        report.figure(f"p50_us_at_{size}_new", new[size] * 1e6, "µs")
         report.figure(f"events_per_s_at_{size}", speed, "events/s")
         report.figure(f"delivered_share_at_{size}", share, "")
-    report.table("events", ["subscriptions", "p50 µs", "p99 µs", "events/s", "delivered", "subscribed/s"], rows)
+        report.figure(f"cpu_us_per_event_at_{size}", sum(spent), "µs")
+    columns = ["subscriptions", "p50 µs", "p99 µs", "p50 µs, new", "events/s", "delivered", "subscribed/s"]
+    report.table("events", columns, rows)
     report.table("processor time, µs per event", ["subscriptions", "publisher", "subscriber", "switches", "all"], times)
     report.figure("subscribe_p50_ms", response["p50"] * 1e3, "ms")
     report.figure("subscribe_p99_ms", response["p99"] * 1e3, "ms")
-    first, last = figures[sizes[0]], figures[sizes[-1]]
-    report.goal("p50_growth_1_to_16000", last[0] / first[0], "<= 1.2")
-    report.goal("events_per_s_16000_over_1", last[2] / first[2], ">= 0.8")
+    few, many = networks[sizes[0]], networks[sizes[-1]]
+    # Round by round, so that a slow moment of the machine is in both sides of a ratio.
+    growth = [b["p50"] / a["p50"] for a, b in zip(few.latencies, many.latencies, strict=True)]
+    report.goal("p50_growth_1_to_16000", median(growth), "<= 1.2")
+    speed = median(b[0] / a[0] for a, b in zip(few.rates, many.rates, strict=True))
+    report.goal("events_per_s_16000_over_1", speed, ">= 0.8")
     # Unlike rates, this hardly depends on what else the machine does.
-    report.goal("cpu_per_event_16000_over_1", last[3] / max(first[3], 1e-9), "<= 1.2")
+    spent_more = [sum(b) / max(sum(a), 1e-9) for a, b in zip(few.spent, many.spent, strict=True)]
+    report.goal("cpu_per_event_16000_over_1", median(spent_more), "<= 1.2")
+    report.note("new: before the switches have seen most addresses, each of which they decide about once a minute")
+    report.note("three networks at once, measured in turn; those that rest take a few per cent of a core")
 
 
 def cpu_seconds(pid: int) -> float:
