@@ -264,6 +264,23 @@ def test_choosing_by_itself_without_a_clock_searches():
     world.check()
 
 
+@pytest.mark.parametrize("mode", ["auto", "never", "always"])
+def test_who_chooses_keeps_the_forest_in_front(mode):
+    """Then the poset has what no other filter of the router's clients covers, as without offloading."""
+    network = Network([("a", "b")], Settings(lease=LEASE), offloading=RtoSettings(mode=mode))
+    network.run(1.0)
+    network.attach("c", "a")
+    wide, narrow = (Filter(LINE, {"x": ValueSet.interval(0, hi)}) for hi in (9, 5))
+    for number, each in enumerate((wide, narrow)):
+        network.subscribe("c", number, Subscription([each]))
+    network.run(1.0)
+    ((_, _, covering),) = [found for found in posets(network) if found[0].name == "a"]
+    assert {e.filter for e in covering.poset} == ({wide, narrow} if mode == "always" else {wide})
+    network.unsubscribe("c", 0)
+    network.run(1.0)
+    assert {e.filter for e in covering.poset} == {narrow}
+
+
 # -- the fixed filterset -------------------------------------------------------------------------
 
 

@@ -51,7 +51,15 @@ class Voted:
         self._table = PosetTable(covering.poset, entered=covering.entered)
         self._rng = rng
 
-    def submit(self, wanted, interface):
+    def submit(self, items):
+        if self._rng.random() < 0.3:
+            # Without help, all at once.
+            self._table.insert_many(items)
+        else:
+            for wanted, interface in items:
+                self._place(wanted, interface)
+
+    def _place(self, wanted, interface):
         table, rng = self._table, self._rng
         if table.number(wanted) is None:
             known = {n: table.filter(n) for n in table.numbers()}
@@ -76,7 +84,11 @@ class Claimed:
         self._rng = rng
         self._claims = 0
 
-    def submit(self, wanted, interface):
+    def submit(self, items):
+        for wanted, interface in items:
+            self._claim(wanted, interface)
+
+    def _claim(self, wanted, interface):
         rng, fixed = self._rng, self._fixed
         self._claims += 1
         if rng.random() < 0.1 or fixed.stale():
@@ -116,9 +128,10 @@ def churn(placing, index, seed, steps=150):
             if not wanted[each]:
                 del wanted[each]
         else:
-            each, interface = filters(rng), rng.choice((*NEIGHBOURS, ""))
-            covering.subscribe(Want(each), interface)
-            wanted.setdefault(each, set()).add(interface)
+            crowd, interface = [filters(rng) for _ in range(rng.choice((1, 1, 1, 4)))], rng.choice((*NEIGHBOURS, ""))
+            covering.subscribe_many([Want(each) for each in crowd], interface)
+            for each in crowd:
+                wanted.setdefault(each, set()).add(interface)
         check_told(covering, wanted)
     check_links(covering.poset)
 

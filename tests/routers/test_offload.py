@@ -99,7 +99,7 @@ def fill(filters, kinds, *, forest=False, eliminate=False, interfaces=3, **optio
         # What the slow say comes when nobody waits for it any more.
         for client, answer in late:
             pool.serve(offloader.answered(client, answer, float(i)), float(i))
-        pool.serve(offloader.submit(box, interface, float(i)), float(i))
+        pool.serve(offloader.submit([(box, interface)], float(i)), float(i))
     end = float(len(wanted) + 10)
     pool.serve(offloader.flush(end), end)
     while offloader.waiting:
@@ -176,12 +176,12 @@ def test_nobody_there_means_searching():
 def test_clients_that_leave_in_the_middle_are_not_waited_for():
     offloader = Offloader(PosetTable(), 1, RtoSettings(batch=2, mode="always"), cpu=lambda: 0.0)
     for box in boxes(6, 7):
-        offloader.submit(box, 0, 0.0)
+        offloader.submit([(box, 0)], 0.0)
     for name in ("a", "b"):
         offloader.join(name)
     asks = []
     for box in boxes(10, 8):
-        asks += offloader.submit(box, 1, 0.0)
+        asks += offloader.submit([(box, 1)], 0.0)
     assert {a.client for a in asks} == {"a", "b"}
     for name in ("a", "b"):
         offloader.leave(name, 0.1)
@@ -195,11 +195,11 @@ def test_removals_while_a_batch_is_under_way():
     offloader = Offloader(PosetTable(), 1, RtoSettings(batch=8, mode="always"), cpu=lambda: 0.0)
     before = list(dict.fromkeys(boxes(40, 9)))
     for box in before:
-        offloader.submit(box, 0, 0.0)
+        offloader.submit([(box, 0)], 0.0)
     offloader.flush(0.0)
     pool = Pool(offloader, GOOD)
     new = [b for b in dict.fromkeys(boxes(30, 10)) if b not in before][:8]
-    asks = [a for b in new for a in offloader.submit(b, 1, 0.0)]
+    asks = [a for b in new for a in offloader.submit([(b, 1)], 0.0)]
     assert asks
     for box in before[::2]:
         offloader.table.poset.unsubscribe(box, 0)
@@ -212,21 +212,21 @@ def test_filters_that_are_taken_back_on_their_way():
     """Before their batch, and while it is under way; marks are reached in order."""
     offloader = Offloader(PosetTable(), 1, RtoSettings(batch=4, mode="always"), cpu=lambda: 0.0)
     first, *filters = list(dict.fromkeys(boxes(20, 21)))[:13]
-    offloader.submit(first, 0, 0.0)
+    offloader.submit([(first, 0)], 0.0)
     pool = Pool(offloader, GOOD)
-    asks = [a for f in filters[:4] for a in offloader.submit(f, 1, 0.0)]
+    asks = [a for f in filters[:4] for a in offloader.submit([(f, 1)], 0.0)]
     assert asks
     for each in filters[4:8]:
-        offloader.submit(each, 1, 0.0)
+        offloader.submit([(each, 1)], 0.0)
     mark = offloader.mark()
     for each in filters[8:]:
-        offloader.submit(each, 1, 0.0)
+        offloader.submit([(each, 1)], 0.0)
     # All of the last batch and some of the others go away again; one of them comes back.
     for each in (filters[0], filters[5], *filters[8:]):
         assert offloader.withdraw(each, 1)
     assert not offloader.withdraw(filters[5], 1)
     assert not offloader.withdraw(first, 0)
-    offloader.submit(filters[5], 1, 0.0)
+    offloader.submit([(filters[5], 1)], 0.0)
     assert not offloader.reached(mark)
     pool.serve(asks, 0.1)
     assert offloader.reached(mark)
@@ -242,7 +242,7 @@ def test_vectors_are_sent_once_and_then_as_changes():
     offloader, pool, _ = fill(filters[:300], GOOD, batch=10, vector=20, copies=2)
     before = pool.bytes
     for i, box in enumerate(filters[300:340]):
-        pool.serve(offloader.submit(box, i, 400.0), 400.0)
+        pool.serve(offloader.submit([(box, i)], 400.0), 400.0)
     later = (pool.bytes - before) / 4
     whole = 2 * sum(len(d or b"") for v in offloader.vectors for d in v.members.values())
     assert later < whole
@@ -337,6 +337,17 @@ def test_choosing_costs_a_small_share_whatever_the_other_way_costs(dear):
     assert ways.count("offload") > 0.8 * steps
 
 
+def test_where_much_can_be_gained_the_first_trial_comes_early():
+    """Where three batches could make up for bringing the table; otherwise it waits for its budget."""
+    _, ways, _ = chosen(lambda step: {"plain": 1.0, "offload": 0.4}, 100, setup=20.0)
+    assert ways.index("offload") == 1
+    assert ways.count("plain") < 10
+    _, ways, _ = chosen(lambda step: {"plain": 1.0, "offload": 3.0}, 100, setup=20.0)
+    assert ways.count("offload") == 3
+    _, ways, _ = chosen(lambda step: {"plain": 1.0, "offload": 0.4}, 100, setup=40.0)
+    assert "offload" not in ways
+
+
 def test_trials_that_do_not_pay_become_rare():
     """And frequent again when searching has become twice as dear."""
 
@@ -365,7 +376,7 @@ def test_while_nothing_is_to_be_decided_filters_enter_as_without_offloading():
     clock = [0.0]
     first, second, third, *more = dict.fromkeys(boxes(40, 30))
     offloader = Offloader(PosetTable(), 1, RtoSettings(batch=5), cpu=cpu)
-    assert offloader.submit(first, 0, 0.0) == []
+    assert offloader.submit([(first, 0)], 0.0) == []
     # Nobody is there: until somebody comes.
     assert offloader.rest.on
     assert offloader.due() is None
@@ -376,11 +387,11 @@ def test_while_nothing_is_to_be_decided_filters_enter_as_without_offloading():
     lengths = []
     for _ in range(8):
         # A search is quick: for a while, longer each time.
-        offloader.submit(second, 0, 100.0)
+        offloader.submit([(second, 0)], 100.0)
         assert offloader.rest.on
         lengths.append(offloader.due() - 100.0)
         before = clock[0]
-        offloader.submit(third, 0, 100.0)
+        offloader.submit([(third, 0)], 100.0)
         assert clock[0] == before
         offloader.tick(offloader.due())
         assert not offloader.rest.on
@@ -388,7 +399,7 @@ def test_while_nothing_is_to_be_decided_filters_enter_as_without_offloading():
     assert lengths == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
     seconds[0] = 1.0
     for each in more:
-        offloader.submit(each, 0, 200.0)
+        offloader.submit([(each, 0)], 200.0)
     assert not offloader.rest.on
     assert offloader.statistics()["resting"] is False
 
@@ -404,7 +415,7 @@ def test_auto_mode_avoids_what_does_not_pay():
     pool = Pool(offloader, GOOD)
     for i, box in enumerate(boxes(2000, 12)):
         # Each look at the clock costs a second: offloading looks more often, so it never pays here.
-        pool.serve(offloader.submit(box, i, float(i)), float(i))
+        pool.serve(offloader.submit([(box, i)], float(i)), float(i))
     assert offloader.counts.offloaded < 0.2 * offloader.counts.searched
     offloader.charge(1, 1.0)
 
@@ -450,7 +461,7 @@ def test_offloading_in_disguise():
     long = Filter(None, {"s": ValueSet.of("x" * 4000)})
     hidden = Offloader(PosetTable(), 0, RtoSettings(batch=1, secret=b"k"), cpu=lambda: 0.0)
     hidden.join("a")
-    assert hidden.submit(Filter(None, {"s": ValueSet.of("y")}), 0, 0.0) == []
+    assert hidden.submit([(Filter(None, {"s": ValueSet.of("y")}), 0)], 0.0) == []
     with pytest.raises(ValueError, match="disguise"):
         hidden._writing.filter(long)
 
@@ -547,7 +558,7 @@ def test_worker_processes():
                 joined += 1
         for i, box in enumerate(boxes(60, 16)):
             wanted.setdefault(box, set()).add(i)
-            workers.ask(offloader.submit(box, i, time.monotonic()))
+            workers.ask(offloader.submit([(box, i)], time.monotonic()))
             if i == 40:
                 started[0].kill()
         workers.ask(offloader.flush(time.monotonic()))

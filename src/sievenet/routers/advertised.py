@@ -6,7 +6,7 @@ covers F and F overlaps an advertisement, so does G.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from sievenet.content.filter import Filter
 from sievenet.routers.schemes import Change, Scheme, Telling, Want
@@ -47,9 +47,9 @@ class Advertised(Telling[Want]):
     def _offered(self, neighbour: str, want: Want) -> bool:
         return any(want.filter.overlaps(each) for each in self._offers.get(neighbour, ()))
 
-    def subscribe(self, want: Want, interface: Hashable) -> None:
+    def subscribe_many(self, wants: Sequence[Want], interface: Hashable) -> None:
         """An interface wants something."""
-        self.inner.subscribe(want, interface)
+        self.inner.subscribe_many(wants, interface)
         self._follow()
 
     def unsubscribe(self, want: Want, interface: Hashable) -> None:

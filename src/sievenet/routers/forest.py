@@ -68,12 +68,14 @@ class Forest:
         self._numbers: dict[Filter, int] = {}
         self._roots: set[int] = set()
         self._next = 0
-        self._bounds = Bounds() if index else None
+        self.bounds = Bounds() if index else None
         #: Children that are rather compared one by one.
         self.few = 64
-        self._balanced = balanced
+        #: Whether filters of one interface gather.
+        self.balanced = balanced
         self._eliminate = eliminate
-        self._on_level = on_level
+        #: Told of every change of a level.
+        self.on_level = on_level
         #: Covering tests, and nodes whose level changed, since the beginning.
         self.tests = 0
         self.moves = 0
@@ -89,7 +91,7 @@ class Forest:
 
     def watch(self, on_level: OnLevel | None) -> None:
         """Tell of every change of a level, beginning with what is there."""
-        self._on_level = on_level
+        self.on_level = on_level
         if on_level is not None:
             for each in self.nodes.values():
                 on_level(each.id, None, each.level)
@@ -110,8 +112,10 @@ class Forest:
 
     # -- subscriptions --------------------------------------------------------------------
 
-    def subscribe(self, wanted: Filter, interface: Hashable) -> Node | None:
-        """Enter a filter for an interface; ``None`` if elimination finds it needless."""
+    def subscribe(self, wanted: Filter, interface: Hashable, start: int | None = None) -> Node | None:
+        """Enter a filter for an interface, below ``start`` if that is known to cover it; ``None`` if elimination finds
+        it needless.
+        """
         if wanted.empty:
             raise InvalidInput(expected="a filter that something matches", got=wanted)
         found = self.get(wanted)
@@ -123,7 +127,7 @@ class Forest:
         else:
             if self._eliminate == "all" and self._served(wanted, interface):
                 return None
-            found = self._add(wanted, interface)
+            found = self._add(wanted, interface, start)
             if found is None:
                 return None
         self._join(found, interface)
@@ -200,7 +204,7 @@ class Forest:
         waiting = list(self._roots)
         while waiting:
             node = self.nodes[waiting.pop()]
-            if node.filter != wanted and interface in node.below and self._covers(node.filter, wanted):
+            if node.filter != wanted and interface in node.below and self.covers(node.filter, wanted):
                 if interface in node.subscribers:
                     return True
                 waiting += node.children
@@ -219,14 +223,15 @@ class Forest:
                 continue
             waiting += node.children
             mine = number != top.id and interface in node.subscribers
-            if mine and (self._eliminate == "path" or self._covers(top.filter, node.filter)):
+            if mine and (self._eliminate == "path" or self.covers(top.filter, node.filter)):
                 gone.append(number)
         for number in gone:
             self._leave(self.nodes[number], interface)
 
     # -- the trees ------------------------------------------------------------------------
 
-    def _covers(self, one: Filter, other: Filter) -> bool:
+    def covers(self, one: Filter, other: Filter) -> bool:
+        """A covering test, counted."""
         self.tests += 1
         return one.covers(other)
 
@@ -235,7 +240,7 @@ class Forest:
 
     def _choice(self, covering: list[int], interface: Hashable | None) -> int:
         """The subtree to go down: with balance, the one with most of the same interface."""
-        if self._balanced and len(covering) > 1:
+        if self.balanced and len(covering) > 1:
             return max(covering, key=lambda n: self.nodes[n].below[interface])
         return covering[0]
 
@@ -245,32 +250,36 @@ class Forest:
         near: set[int] | None = None
         while True:
             children = self._children(current)
-            if self._bounds is not None and len(children) >= self.few:
-                near = set(self._bounds.above(wanted)) if near is None else near
+            if self.bounds is not None and len(children) >= self.few:
+                near = set(self.bounds.above(wanted)) if near is None else near
                 children = children & near
-            if self._balanced:
-                covering = [n for n in sorted(children) if self._covers(self.nodes[n].filter, wanted)]
+            if self.balanced:
+                covering = [n for n in sorted(children) if self.covers(self.nodes[n].filter, wanted)]
             else:
-                first = (n for n in children if self._covers(self.nodes[n].filter, wanted))
+                first = (n for n in children if self.covers(self.nodes[n].filter, wanted))
                 covering = [n for n in (next(first, None),) if n is not None]
             if not covering:
                 return current, served
             current = self._choice(covering, interface)
             served = served or interface in self.nodes[current].subscribers
 
-    def _add(self, wanted: Filter, interface: Hashable) -> Node | None:
-        current, served = self._descend(wanted, None, interface)
-        if served and self._eliminate != "none":
-            return None
-        covered = {n for n in self._below(wanted, current) if self._covers(wanted, self.nodes[n].filter)}
+    def _add(self, wanted: Filter, interface: Hashable, start: int | None) -> Node | None:
+        current, served = self._descend(wanted, start, interface)
+        if self._eliminate != "none":
+            if start is not None:
+                upper = self.nodes[start]
+                served = served or interface in upper.subscribers or self._served_above(upper, interface)
+            if served:
+                return None
+        covered = {n for n in self._below(wanted, current) if self.covers(wanted, self.nodes[n].filter)}
         return self._insert(wanted, current, covered)
 
     def _below(self, wanted: Filter, parent: int | None) -> set[int]:
         """The children of a node that a filter can cover."""
         children = self._children(parent)
-        if self._bounds is None or len(children) < self.few:
+        if self.bounds is None or len(children) < self.few:
             return children
-        return children.intersection(self._bounds.below(wanted))
+        return children.intersection(self.bounds.below(wanted))
 
     def _insert(self, wanted: Filter, parent: int | None, covered: set[int]) -> Node:
         """A new node under a parent, which takes over those of its children that it covers."""
@@ -279,8 +288,8 @@ class Forest:
         level = 0 if parent is None else self.nodes[parent].level + 1
         node = self.nodes[number] = Node(number, wanted, parent, level=level)
         self._numbers[wanted] = number
-        if self._bounds is not None:
-            self._bounds.add(number, wanted)
+        if self.bounds is not None:
+            self.bounds.add(number, wanted)
         siblings = self._children(parent)
         siblings -= covered
         siblings.add(number)
@@ -288,18 +297,18 @@ class Forest:
         for child in covered:
             self.nodes[child].parent = number
             node.below.update(self.nodes[child].below)
-        if self._on_level is not None:
-            self._on_level(number, None, level)
+        if self.on_level is not None:
+            self.on_level(number, None, level)
         self._settle(covered)
         return node
 
     def _remove(self, node: Node) -> None:
         del self.nodes[node.id], self._numbers[node.filter]
-        if self._bounds is not None:
-            self._bounds.remove(node.id)
+        if self.bounds is not None:
+            self.bounds.remove(node.id)
         self._children(node.parent).discard(node.id)
-        if self._on_level is not None:
-            self._on_level(node.id, node.level, None)
+        if self.on_level is not None:
+            self.on_level(node.id, node.level, None)
         for child in sorted(node.children):
             # Its counts leave with it, and come again where it is put.
             orphan = self.nodes[child]
@@ -313,7 +322,7 @@ class Forest:
         current, _ = self._descend(node.filter, start, interface)
         siblings = self._children(current)
         near = self._below(node.filter, current) - {node.id}
-        covered = sorted(n for n in near if self._covers(node.filter, self.nodes[n].filter))
+        covered = sorted(n for n in near if self.covers(node.filter, self.nodes[n].filter))
         siblings.add(node.id)
         node.parent = current
         self._count(current, node.below)
@@ -331,7 +340,7 @@ class Forest:
         self.nodes.clear()
         self._numbers.clear()
         self._roots.clear()
-        self._bounds = Bounds() if self._bounds is not None else None
+        self.bounds = Bounds() if self.bounds is not None else None
         for node in every:
             for interface in node.subscribers:
                 self.subscribe(node.filter, interface)
@@ -345,6 +354,6 @@ class Forest:
             if level != node.level:
                 self.moves += 1
                 was, node.level = node.level, level
-                if self._on_level is not None:
-                    self._on_level(node.id, was, level)
+                if self.on_level is not None:
+                    self.on_level(node.id, was, level)
                 waiting += node.children

@@ -1,9 +1,12 @@
 """The clients of a router that compute for it, and the tables that they help with.
 
-A router that offloads has one poset per category, and `Helpers` decides how filters enter each:
+A router has one poset per category, and `Helpers` decides how filters enter each:
 
     RTO    submit ──▶ Offloader: batch ──▶ Compute to clients ──▶ Computed ──▶ vote ──▶ the poset ──▶ neighbours
     FF     Subscribe with claims ──▶ FixedSet: only what claims leave open is searched; Assign ──▶ clients
+
+If the router chooses (``auto``), the forest of its clients' filters stays in front of the poset, since no message is as
+quick as that: what others cover ends there. Where clients are to place everything (``always``, FF), all goes on.
 
 With RTO a filter is on its way for a while: events are forwarded by it at once (the matcher does not wait), but
 neighbours hear of it when it is in the poset. `marks` and `reached` tell when all that came before is, so waves of
@@ -18,6 +21,7 @@ from typing import Any
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
+from sievenet.routers.batches import Items
 from sievenet.routers.offload.fixed import FixedSet
 from sievenet.routers.offload.jobs import Ask, FixedSettings, Offloading, RtoSettings
 from sievenet.routers.offload.messages import Claim, Computed
@@ -46,12 +50,13 @@ class _Fixed:
         #: What was claimed of filters that are about to come, and by whom.
         self.claims: dict[Filter, tuple[Claim, str]] = {}
 
-    def submit(self, wanted: Filter, interface: Hashable) -> None:
-        """An interface wants something."""
-        self.fixed.subscribe(wanted, interface, *self.claims.pop(wanted, (None, "")))
-        entry = self._covering.poset.get(wanted)
-        assert entry is not None
-        self._covering.entered(entry, interface)
+    def submit(self, items: Items) -> None:
+        """Interfaces want something."""
+        for wanted, interface in items:
+            self.fixed.subscribe(wanted, interface, *self.claims.pop(wanted, (None, "")))
+            entry = self._covering.poset.get(wanted)
+            assert entry is not None
+            self._covering.entered(entry, interface)
         if self.fixed.stale():
             message = self.fixed.assign()
             for client in self._helpers.clients:
@@ -74,9 +79,9 @@ class _Offloaded:
         for client in helpers.clients:
             self.offloader.join(client)
 
-    def submit(self, wanted: Filter, interface: Hashable) -> None:
-        """An interface wants something."""
-        self._helpers.ask(self.offloader.submit(wanted, interface, self._helpers.context.now))
+    def submit(self, items: Items) -> None:
+        """Interfaces want something."""
+        self._helpers.ask(self.offloader.submit(items, self._helpers.context.now))
         if self.offloader.rest.on:
             self.follow()
 
@@ -104,6 +109,12 @@ class Helpers:
         self.numbers = count(1)
         self._offloaded: dict[int, _Offloaded] = {}
         self._fixed: dict[int, _Fixed] = {}
+
+    @property
+    def place_all(self) -> bool:
+        """Whether clients are to place every filter: not only those that a forest of the local ones lets through."""
+        settings = self.settings
+        return settings is not None and not (isinstance(settings, RtoSettings) and settings.mode != "always")
 
     def covering(self, category: int) -> Covering:
         """A table that filters enter as the settings say."""

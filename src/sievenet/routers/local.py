@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sievenet.content.filter import Filter, Subscription
+from sievenet.routers.batches import enter_forest
 from sievenet.routers.forest import Forest
 from sievenet.routers.schemes import Want
 
@@ -36,9 +37,8 @@ class LocalTable:
         self._changed: dict[Want, bool] = {}
         self._forest = Forest(on_level=self._moved) if covering else None
         self._counts: dict[Want, int] = {}
-        #: Filters by number as `_moved` needs them when the node is new or gone already.
+        #: Filters by number, as `_moved` needs them when the node is gone already.
         self._filters: dict[int, Filter] = {}
-        self._entering: Filter | None = None
 
     def __len__(self) -> int:
         return len(self._forest) if self._forest is not None else len(self._counts)
@@ -50,15 +50,14 @@ class LocalTable:
 
     def add(self, wanted: Subscription, owner: str) -> None:
         """Somebody wants something."""
+        if self._forest is not None:
+            enter_forest(self._forest, [(each, owner) for each in wanted.filters])
+            return
         for each in wanted.filters:
-            if self._forest is not None:
-                self._entering = each
-                self._forest.subscribe(each, owner)
-            else:
-                want = Want(each, owner if self._tagged else "")
-                self._counts[want] = self._counts.get(want, 0) + 1
-                if self._counts[want] == 1:
-                    self._note(want, True)
+            want = Want(each, owner if self._tagged else "")
+            self._counts[want] = self._counts.get(want, 0) + 1
+            if self._counts[want] == 1:
+                self._note(want, True)
 
     def remove(self, wanted: Subscription, owner: str) -> None:
         """Somebody no longer does."""
@@ -74,8 +73,8 @@ class LocalTable:
 
     def _moved(self, number: int, was: int | None, level: int | None) -> None:
         if was is None:
-            assert self._entering is not None
-            self._filters[number] = self._entering
+            assert self._forest is not None
+            self._filters[number] = self._forest.nodes[number].filter
         if was == 0:
             self._note(Want(self._filters[number]), False)
         if level == 0:

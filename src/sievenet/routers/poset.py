@@ -28,7 +28,7 @@ layers for every batch was the bottleneck that the thesis reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
@@ -71,10 +71,12 @@ class Poset:
         self._next = 0
         #: Entries that nothing covers; in insertion order.
         self._roots: dict[int, None] = {}
-        self._bounds = Bounds() if index else None
+        #: Names candidates for a search; without it, searches walk.
+        self.bounds = Bounds() if index else None
         #: Whether what does not overlap is not looked below.
         self.prune = prune
-        self._on_level = on_level
+        #: Told of every change of a level.
+        self.on_level = on_level
         #: Covering tests, and entries whose level changed, since the beginning.
         self.tests = 0
         self.moves = 0
@@ -90,7 +92,7 @@ class Poset:
 
     def watch(self, on_level: OnLevel | None) -> None:
         """Tell of every change of a level, beginning with what is there."""
-        self._on_level = on_level
+        self.on_level = on_level
         if on_level is not None:
             for each in self.entries.values():
                 on_level(each.id, None, each.level)
@@ -204,8 +206,8 @@ class Poset:
         """
         if wanted.empty:
             raise InvalidInput(expected="a filter that something matches", got=wanted)
-        if self._bounds is not None:
-            return find_up(self, wanted, self._bounds, above), find_down(self, wanted, self._bounds, below)
+        if self.bounds is not None:
+            return find_up(self, wanted, self.bounds, above), find_down(self, wanted, self.bounds, below)
         preds = walk_up(self, wanted, above)
         return preds, walk_down(self, wanted, preds, below)
 
@@ -223,25 +225,30 @@ class Poset:
         """Put a filter between its immediate predecessors and successors."""
         if wanted in self._numbers:
             raise InvalidInput(expected="a filter that is not there yet", got=wanted)
+        entry = self.enter(wanted, preds, succs, succs)
+        self.settle((), new=(entry.id,))
+        return entry
+
+    def enter(self, wanted: Filter, preds: set[int], succs: set[int], ended: set[int]) -> Entry:
+        """Make an entry and its links, and end those from predecessors to ``ended``; `settle` has to follow."""
         entries = self.entries
         number = self._next
         self._next += 1
         entry = entries[number] = Entry(number, wanted, set(preds), set(succs))
         self._numbers[wanted] = number
-        if self._bounds is not None:
-            self._bounds.add(number, wanted)
+        if self.bounds is not None:
+            self.bounds.add(number, wanted)
         for pred in preds:
             theirs = entries[pred].succs
-            for between in theirs & succs:
+            for between in theirs & ended:
                 entries[between].preds.discard(pred)
-            theirs -= succs
+            theirs -= ended
             theirs.add(number)
         for succ in succs:
             entries[succ].preds.add(number)
             self._roots.pop(succ, None)
         if not preds:
             self._roots[number] = None
-        self.settle((number,), new=number)
         return entry
 
     def remove(self, number: int) -> None:
@@ -250,8 +257,8 @@ class Poset:
         entry = entries.pop(number)
         del self._numbers[entry.filter]
         self._roots.pop(number, None)
-        if self._bounds is not None:
-            self._bounds.remove(number)
+        if self.bounds is not None:
+            self.bounds.remove(number)
         for pred in entry.preds:
             entries[pred].succs.discard(number)
         for succ in entry.succs:
@@ -268,8 +275,8 @@ class Poset:
         for succ in entry.succs:
             if not entries[succ].preds:
                 self._roots[succ] = None
-        if self._on_level is not None:
-            self._on_level(number, entry.level, None)
+        if self.on_level is not None:
+            self.on_level(number, entry.level, None)
         self.settle(entry.succs)
 
     def _leads(self, upper: Entry, number: int, held: set[int], seen: set[int]) -> bool:
@@ -305,29 +312,29 @@ class Poset:
         self.entries.clear()
         self._numbers.clear()
         self._roots.clear()
-        kept, self._bounds = self._bounds, Bounds()
+        kept, self.bounds = self.bounds, Bounds()
         for entry in every:
             for interface in entry.subscribers:
                 self.subscribe(entry.filter, interface)
         # A poset that walks is not made to walk through all of this.
-        self._bounds = self._bounds if kept is not None else None
+        self.bounds = self.bounds if kept is not None else None
 
-    def settle(self, changed: Iterable[int], new: int | None = None) -> None:
-        """Bring the levels of these entries, and of what follows from them, up to date."""
-        entries, told = self.entries, self._on_level
+    def settle(self, changed: Iterable[int], new: Sequence[int] = ()) -> None:
+        """Bring the levels of these entries, and of what follows from them, up to date; new ones from the top down."""
+        entries, told = self.entries, self.on_level
         waiting = list(changed)
+        for number in new:
+            entry = entries[number]
+            level = entry.level = 1 + max((entries[p].level for p in entry.preds), default=-1)
+            if told is not None:
+                told(number, None, level)
+            waiting += [s for s in entry.succs if entries[s].level <= level]
         while waiting:
             number = waiting.pop()
             entry = entries[number]
             level = 1 + max((entries[p].level for p in entry.preds), default=-1)
             was = entry.level
-            if number == new:
-                new = None
-                entry.level = level
-                if told is not None:
-                    told(number, None, level)
-                waiting += [s for s in entry.succs if entries[s].level <= level]
-            elif level != was:
+            if level != was:
                 self.moves += 1
                 entry.level = level
                 if told is not None:

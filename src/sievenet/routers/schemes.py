@@ -18,10 +18,11 @@ no entry above f has one. Changes walk only as far as that can change: down from
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from sievenet.content.filter import Filter
+from sievenet.routers.batches import Items, enter_poset
 from sievenet.routers.merging import Merger
 from sievenet.routers.poset import Entry, Poset
 
@@ -57,7 +58,7 @@ class Scheme(Protocol):
     #: Whether filters that others cover matter; if not, the root set of the clients' filters suffices.
     covering: bool
 
-    def subscribe(self, want: Want, interface: Hashable) -> None:
+    def subscribe_many(self, wants: Sequence[Want], interface: Hashable) -> None:
         """An interface wants something."""
 
     def unsubscribe(self, want: Want, interface: Hashable) -> None:
@@ -145,6 +146,11 @@ class Flat(Telling[W]):
             if neighbour != interface:
                 self._tell(neighbour, want)
 
+    def subscribe_many(self, wants: Sequence[W], interface: Hashable) -> None:
+        """An interface wants something."""
+        for want in wants:
+            self.subscribe(want, interface)
+
     def unsubscribe(self, want: W, interface: Hashable) -> None:
         """It no longer does."""
         interfaces = self._interfaces.get(want)
@@ -181,8 +187,8 @@ class Flat(Telling[W]):
 class Placing(Protocol):
     """How filters enter the poset if not at once; it calls `Covering.entered` for each that is in."""
 
-    def submit(self, wanted: Filter, interface: Hashable) -> None:
-        """An interface wants something."""
+    def submit(self, items: Items) -> None:
+        """Interfaces want something."""
 
     def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
         """It no longer does; whether the filter was still on its way."""
@@ -201,12 +207,15 @@ class Covering(Telling[Want]):
 
     def subscribe(self, want: Want, interface: Hashable) -> None:
         """An interface wants something."""
+        self.subscribe_many((want,), interface)
+
+    def subscribe_many(self, wants: Sequence[Want], interface: Hashable) -> None:
+        """An interface wants something, all of it at once."""
+        items = [(want.filter, interface) for want in wants]
         if self.placing is not None:
-            self.placing.submit(want.filter, interface)
-            return
-        entry = self.poset.subscribe(want.filter, interface)
-        assert entry is not None
-        self.entered(entry, interface)
+            self.placing.submit(items)
+        else:
+            enter_poset(self.poset, items, self.entered)
 
     def entered(self, entry: Entry, interface: Hashable) -> None:
         """A filter is in the poset, for an interface."""
@@ -317,9 +326,9 @@ class Merging(Telling[Want]):
         self._bound = bound
         self._mergers: dict[str, Merger] = {}
 
-    def subscribe(self, want: Want, interface: Hashable) -> None:
+    def subscribe_many(self, wants: Sequence[Want], interface: Hashable) -> None:
         """An interface wants something."""
-        self.inner.subscribe(want, interface)
+        self.inner.subscribe_many(wants, interface)
         self._follow()
 
     def unsubscribe(self, want: Want, interface: Hashable) -> None:

@@ -38,8 +38,8 @@ class TreeRouting:
         self._fresh: list[str] = []
         sample = make_scheme(context.settings, Covering)
         self.tagged = sample.tagged
-        # Where clients do the comparing, one table is enough: the local one passes everything on.
-        self.covering = sample.covering and (helpers is None or helpers.settings is None)
+        # Where clients do all the comparing, one table is enough: the local one passes everything on.
+        self.covering = sample.covering and (helpers is None or not helpers.place_all)
         self._offer: Callable[[], Scheme] = Covering if sample.covering else lambda: Flat[Want](sample.tagged)
 
     # -- the schemes ----------------------------------------------------------------------
@@ -64,8 +64,8 @@ class TreeRouting:
         if kind == ADVERTISEMENT and not self.context.settings.advertisements:
             return
         scheme = self._scheme(kind, category)
-        for want in added:
-            scheme.subscribe(want, LOCAL)
+        if added:
+            scheme.subscribe_many(added, LOCAL)
         for want in removed:
             scheme.unsubscribe(want, LOCAL)
 
@@ -146,10 +146,13 @@ class TreeRouting:
     def _apply(self, neighbour: str, added: list[Item], removed: list[Item]) -> None:
         catalogue = self.context.catalogue
         # Additions first: a filter that replaces another leaves no gap.
+        crowds: dict[tuple[int, int], list[Want]] = {}
+        for item in added:
+            crowds.setdefault((item.kind, item.category), []).append(catalogue.want(item))
+        for (kind, category), wants in crowds.items():
+            self._scheme(kind, category).subscribe_many(wants, neighbour)
         for item in added:
             want = catalogue.want(item)
-            scheme = self._scheme(item.kind, item.category)
-            scheme.subscribe(want, neighbour)
             if item.kind == SUBSCRIPTION:
                 self._enter(neighbour, item, want.filter)
             elif isinstance(wanting := self._scheme(SUBSCRIPTION, item.category), Advertised):

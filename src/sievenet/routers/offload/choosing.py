@@ -8,7 +8,8 @@ from a budget, a small *share* of all that was spent:
     budget -= seconds − what the better way would have taken      in a trial
     a trial begins when the budget covers what it is expected to cost
 
-Hence, whatever the costs turn out to be, choosing makes the router's work at most ``1 + share`` times that of the
+The first trial is on credit where bringing the table would be repaid at once, if offloading took no more than messages
+do. Hence, whatever the costs turn out to be, choosing makes the router's work at most ``1 + share`` times that of the
 better way, but for one trial that turns out dearer than expected. Each trial that does not pay halves the share, until
 one pays or the cost has doubled since: so in the long run choosing costs nothing. And offloading must be cheaper by a
 margin, since it also costs others.
@@ -94,7 +95,9 @@ class Chooser:
         cost = self._costs[best]
         more = max((1 - _MARGIN) * cost, self._costs.get(other, cost) - cost)
         expected = _TRIAL * filters * more + (setup if other == "offload" else 0.0)
-        if self._budget <= expected:
+        # So much dearer than messages that three batches could make up for bringing the table: that is worth knowing.
+        promising = other not in self._costs and setup <= _TRIAL * filters * (cost - self._floor)
+        if self._budget <= expected and not promising:
             return best
         self._tried, self._left = other, _TRIAL - 1
         self._bringing = other == "offload" and setup > 0
@@ -125,7 +128,7 @@ class Chooser:
         offload = self._costs.get("offload")
         return "offload" if offload is not None and offload < _MARGIN * self._costs["plain"] else "plain"
 
-    def cost(self, way: Way, seconds: float, filters: int, of: int = 1) -> None:
+    def cost(self, way: Way, seconds: float, filters: int, of: float = 1.0) -> None:
         """What some filters cost the router; they stand for ``of`` times as many that were not measured."""
         if self._costs and way != self.best:
             usual = self._costs[self.best] * filters

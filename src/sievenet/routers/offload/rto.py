@@ -29,20 +29,22 @@ from typing import Any, Final
 
 from sievenet.content.filter import Filter
 from sievenet.errors import FilterError
+from sievenet.routers.batches import Items
 from sievenet.routers.offload.assignment import Assignment
 from sievenet.routers.offload.choosing import Chooser, Rest, Way
+from sievenet.routers.offload.entering import Entering
 from sievenet.routers.offload.jobs import Ask, Counts, Job, Pending, RtoSettings
 from sievenet.routers.offload.messages import Compute, Computed, Relations
 from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.vectors import Vectors
-from sievenet.routers.offload.verdict import Verdict, differences
+from sievenet.routers.offload.verdict import Verdict
 from sievenet.routers.offload.voting import Standing
 from sievenet.routers.offload.worker import related
 from sievenet.routers.offload.writing import Writing
 
 __all__ = ["Ask", "Offloader", "RtoSettings"]
 
-#: Of so many filters that are inserted at once, one is timed.
+#: Of so many filters that are inserted at once, those that came first are timed.
 _LOOK: Final = 16
 #: Seconds that writing and sending one filter of the table is expected to take, until it was done once.
 _BRING: Final = 2e-5
@@ -86,11 +88,11 @@ class Offloader:
         self._chosen: Way | None = None
         #: Filters that had to wait, and those of them that wait no more.
         self._submitted = self._done = 0
-        self._audit = 0.0
         #: Filters to come that are searched for without asking whether it pays; nothing waits meanwhile.
         self._plainly = 0
         self.rest = Rest()
         self.counts = Counts()
+        self._entering = Entering(table, self.settings, self.standing, self.counts, self._search, self._members)
 
     # -- clients --------------------------------------------------------------------------
 
@@ -111,24 +113,26 @@ class Offloader:
 
     # -- filters --------------------------------------------------------------------------
 
-    def submit(self, wanted: Filter, interface: Hashable, now: float) -> list[Ask]:
-        """An interface subscribes with a filter."""
-        if self._plainly or self.rest.on:
-            self._plainly -= not self.rest.on
-            self._search(wanted, interface)
+    def submit(self, items: Items, now: float) -> list[Ask]:
+        """Interfaces subscribe with filters, which came together."""
+        if self._plainly > 0 or self.rest.on:
+            self._plainly -= 0 if self.rest.on else len(items)
+            self._search(items)
             return []
-        if self.table.number(wanted) is not None:
-            # The same filter is there: no search in any case.
-            self.table.insert(wanted, interface)
+        # Where the same filter is there: no search in any case.
+        fresh = [item for item in items if self.table.number(item[0]) is None]
+        if len(fresh) < len(items):
+            self.table.insert_many([item for item in items if self.table.number(item[0]) is not None])
+        if not fresh:
             return []
         if not self._pending:
             if self._job is None and self._at_once():
                 self._chosen = None
-                self._search_at_once(wanted, interface, now)
+                self._search_at_once(fresh, now)
                 return []
             self._since = now
-        self._pending.append(Pending(wanted, interface))
-        self._submitted += 1
+        self._pending.extend(Pending(wanted, interface) for wanted, interface in fresh)
+        self._submitted += len(fresh)
         return self._next(now)
 
     def withdraw(self, wanted: Filter, interface: Hashable) -> bool:
@@ -194,8 +198,7 @@ class Offloader:
                 self._job, asks = launched
                 self._job.spent = self._cpu() - begin
                 return asks
-            for wanted, interface in inputs:
-                self._search(wanted, interface)
+            self._search(inputs)
             self._done += len(inputs)
             self.chooser.cost("plain", self._cpu() - begin, len(inputs))
         return []
@@ -217,16 +220,16 @@ class Offloader:
         setup = 0.0 if self._watching else self._bring * len(self.table)
         return self.chooser.choose(len(self.table), self.settings.batch, setup)
 
-    def _search(self, wanted: Filter, interface: Hashable) -> None:
-        self.table.insert(wanted, interface)
-        self.counts.searched += 1
+    def _search(self, items: Items) -> None:
+        self.table.insert_many(items)
+        self.counts.searched += len(items)
 
-    def _search_at_once(self, wanted: Filter, interface: Hashable, now: float) -> None:
+    def _search_at_once(self, items: Items, now: float) -> None:
         """No batch, no waiting, no question for the next ones; but a look at what it costs, since the table grows."""
-        self._plainly = _LOOK - 1
-        begin = self._cpu()
-        self._search(wanted, interface)
-        self.chooser.cost("plain", self._cpu() - begin, 1, of=_LOOK)
+        begin, few = self._cpu(), len(items)
+        self._search(items)
+        self._plainly = max(0, _LOOK - few)
+        self.chooser.cost("plain", self._cpu() - begin, few, of=max(1.0, _LOOK / few))
         auto, nobody = self.settings.mode == "auto", self.settings.mode == "never" or not self.standing.trusted()
         if self.rest.consider(now, nobody, auto and self.chooser.needless()):
             self._plainly = 0
@@ -321,7 +324,10 @@ class Offloader:
         verdict.add(
             related([w for w, _ in job.inputs], {n: self.table.filter(n) for n in job.moved if n in self.table})
         )
-        self._insert(job, verdict)
+        if not self._entering.insert(job, verdict):
+            # Nothing that was placed by votes is to be trusted.
+            self._unwatch()
+            self.table.rebuild()
         self._job = None
         self._done += len(job.inputs)
         self.chooser.cost("offload", job.spent + self._cpu() - begin, len(job.inputs))
@@ -332,54 +338,6 @@ class Offloader:
         vector = self.vectors.vectors.get(number)
         members = {n: self.table.filter(n) for n in (vector.members if vector is not None else ())}
         return related([wanted for wanted, _ in job.inputs], members)
-
-    def _insert(self, job: Job, verdict: Verdict) -> None:
-        table, check = self.table, self.settings.check
-        placed: dict[int, int] = {}
-        honest = True
-        for i, (wanted, interface) in enumerate(job.inputs):
-            if (wanted, interface) in job.withdrawn:
-                continue
-            if table.number(wanted) is not None:
-                table.insert(wanted, interface)
-                continue
-            if not honest:
-                self._search(wanted, interface)
-                continue
-            over = {n for n in verdict.above[i] if n in table}
-            under = {n for n in verdict.below[i] if n in table}
-            over.update(placed[j] for j in verdict.covering.get(i, ()) if j in placed and placed[j] in table)
-            under.update(placed[j] for j in verdict.covered.get(i, ()) if j in placed and placed[j] in table)
-            honest = self._audited(i, wanted, over, under, verdict, set(placed.values()))
-            if honest and over.isdisjoint(under) and table.place(wanted, interface, over, under, check):
-                self.counts.offloaded += 1
-            else:
-                self.counts.failed_checks += honest
-                self._search(wanted, interface)
-            number = table.number(wanted)
-            if number is not None:
-                placed[i] = number
-        if not honest:
-            # Nothing that was placed by votes is to be trusted.
-            self._unwatch()
-            table.rebuild()
-
-    def _audited(
-        self, i: int, wanted: Filter, over: set[int], under: set[int], verdict: Verdict, placed: set[int]
-    ) -> bool:
-        """Compare one filter in so many with the router's own work: False if a majority was wrong, and is expelled."""
-        self._audit += self.settings.audit
-        if self._audit < 1.0:
-            return True
-        self._audit -= 1.0
-        self.counts.audited += 1
-        claimed, missed = differences(self.table, wanted, over, under)
-        if not claimed and not missed:
-            return True
-        self.counts.failed_audits += 1
-        for client in verdict.liars(i, claimed, missed, placed, self._members):
-            self.standing.expel(client)
-        return False
 
     def _members(self, number: int) -> set[int]:
         assert self._job is not None

@@ -1,10 +1,10 @@
 """Offloading over plain sockets: a worker process, and a router's end for measuring without a router around it.
 
-    python -m sievenet.routers.offload.shell HOST PORT NAME [--slow SECONDS | --silent | --lying]
+    python -m sievenet.routers.offload.shell HOST PORT NAME [--slow SECONDS | --silent | --lying] [--again]
 
-A worker is a client of the router protocol that volunteers and answers `Compute` until the connection ends. `Workers`
-takes such clients as a router does, and carries what an `Offloader` asks and what they answer. The misbehaviours are
-for tests and benchmarks of a router's patience.
+A worker is a client of the router protocol that volunteers and answers `Compute` until the connection ends; with
+``--again`` it makes another one then, until nobody takes it. `Workers` takes such clients as a router does, and carries
+what an `Offloader` asks and what they answer. The misbehaviours are for tests and benchmarks of a router's patience.
 """
 
 from __future__ import annotations
@@ -135,10 +135,14 @@ class Workers:
         self._sockets.pop(self._names.pop(connection, ""), None)
         connection.close()
 
-    def close(self) -> None:
-        """End all connections; workers end with theirs."""
+    def dismiss(self) -> None:
+        """End all connections: workers end with theirs, or come again with nothing in mind."""
         for connection in list(self._framers):
             self._drop(connection)
+
+    def close(self) -> None:
+        """End all connections, and take no more."""
+        self.dismiss()
         self._selector.close()
         self._server.close()
 
@@ -150,9 +154,21 @@ def _lie(request: Compute) -> Computed:
 
 
 def main(arguments: list[str]) -> None:
-    """A worker process."""
+    """A worker process: for one connection, or with ``--again`` for one after the other."""
     host, port, name, *options = arguments
-    connection = socket.create_connection((host, int(port)))
+    again = "--again" in options
+    while True:
+        connection = socket.create_connection((host, int(port)))
+        try:
+            _serve(connection, name, options)
+        except ConnectionError:
+            if not again:
+                raise
+        if not again:
+            return
+
+
+def _serve(connection: socket.socket, name: str, options: list[str]) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(p.frame(p.Hello(p.PROTOCOL, "client", name)) + p.frame(p.Volunteer(1)))
     volunteer = Volunteer()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from sievenet.content.filter import Filter
+from sievenet.routers.batches import Items, enter_forest, enter_poset
 from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Entry, Poset
 
@@ -31,6 +32,9 @@ class Table(Protocol):
 
     def insert(self, wanted: Filter, interface: Hashable) -> None:
         """Insert a filter by searching."""
+
+    def insert_many(self, items: Items) -> None:
+        """Insert filters together: their searches share what they can."""
 
     def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
         """Insert a new filter, given all that cover it and all that it covers. With ``check`` every link that would be
@@ -86,6 +90,14 @@ class PosetTable:
         entry = self.poset.subscribe(wanted, interface, eliminate=self._eliminate)
         if self._entered is not None and entry is not None:
             self._entered(entry, interface)
+
+    def insert_many(self, items: Items) -> None:
+        """Insert filters together."""
+        if not self._eliminate:
+            enter_poset(self.poset, items, self._entered)
+            return
+        for wanted, interface in items:
+            self.insert(wanted, interface)
 
     def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
         """Insert a new filter, given its relations."""
@@ -153,6 +165,10 @@ class ForestTable:
     def insert(self, wanted: Filter, interface: Hashable) -> None:
         """Insert a filter by searching."""
         self.forest.subscribe(wanted, interface)
+
+    def insert_many(self, items: Items) -> None:
+        """Insert filters together."""
+        enter_forest(self.forest, items)
 
     def place(self, wanted: Filter, interface: Hashable, above: set[int], below: set[int], check: bool) -> bool:
         """Insert a new filter, given its relations."""
