@@ -9,7 +9,7 @@ import pytest
 from sievenet.client.ports import content as content_port
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
-from sievenet.client.ports.content import ContentPort, Pacer
+from sievenet.client.ports.content import ContentPort, Pacer, gathering
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_of
 from sievenet.errors import Unavailable
 
@@ -87,6 +87,14 @@ def test_floods_arrive_in_order_and_whole(together, monkeypatch):
             await harness.until(i + 1)
 
     with_harness(check)
+
+
+def test_packets_are_gathered_only_while_they_come_fast():
+    assert gathering(20, None) == 0.001
+    assert gathering(256, 0.001) == gathering(256, None) == 0.0
+    assert gathering(96, 0.001) == 0.002  # at this pace, 192 come in two milliseconds
+    assert gathering(50, 0.005) == 0.005  # at this one they take too long to wait for all
+    assert [gathering(5, None), gathering(3, 0.001), gathering(0, 0.001)] == [None] * 3
 
 
 def test_nothing_is_read_while_paused():

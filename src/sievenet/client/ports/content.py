@@ -45,7 +45,7 @@ from sievenet.errors import CodecError, Unavailable
 if TYPE_CHECKING:
     from sievenet.client.ports.port import Deliver
 
-__all__ = ["ContentPort", "Pacer"]
+__all__ = ["ContentPort", "Pacer", "gathering"]
 
 #: Packets per second, and how many at once.
 RATE: Final = 80_000.0
@@ -61,11 +61,16 @@ _WIDEST: Final = 9216
 #: The shortest nap of the event loop that is worth it.
 _NAP: Final = 0.001
 
-#: Packets that come together from which on the next are gathered for so many seconds.
+#: Packets that come together from which on the rest is read with one call.
 _SEVERAL: Final = 4
 #: Packets from which on a matrix is quicker than one by one.
 _MANY: Final = 16
-_GATHER: Final = 0.003
+#: While at least so many packets come per second, they are gathered: so many at a time, for so many seconds at most.
+_PACE: Final = 4_000.0
+_GATHERED: Final = 192
+_LONGEST: Final = 0.005
+#: Seconds to wait before the pace is known.
+_FIRST: Final = 0.001
 
 #: Seconds that a packet may take through the network.
 _FLIGHT: Final = 0.05
@@ -118,6 +123,16 @@ class Pacer:
     def spent(self, count: int) -> None:
         """So many went."""
         self._tokens -= count
+
+
+def gathering(count: int, seconds: float | None) -> float | None:
+    """For how long to gather packets after so many came in so many seconds (None: unknown); None: not at all."""
+    if count == _TURN:
+        return 0.0  # more than fit at once are there already
+    if seconds is None:
+        return _FIRST if count >= _MANY else None
+    pace = count / max(seconds, 1e-6)
+    return min(_LONGEST, _GATHERED / pace) if pace >= _PACE else None
 
 
 class ContentPort:
@@ -261,19 +276,21 @@ class ContentPort:
         self._take(found)
         if len(found) == _SEVERAL - 1 and self._inlet is not None and not self._paused:
             self._loop.remove_reader(self._socket)
-            self._gather(self._inlet)
+            self._gather(self._inlet, None)
 
-    def _gather(self, inlet: mmsg.Inlet) -> None:
+    def _gather(self, inlet: mmsg.Inlet, since: float | None) -> None:
         """Read together, and again a little later as long as many come: a single event never waits."""
         self._reading = None
+        now = self._loop.time()
         count = self._read_together(inlet)
         if self._paused:
             return
-        if count >= _SEVERAL:
-            # More than fit at once are there already.
-            self._reading = self._loop.call_later(0 if count == _TURN else _GATHER, self._gather, inlet)
-        else:
+        nap = gathering(count, None if since is None else now - since)
+        if nap is None:
             self._loop.add_reader(self._socket, self._readable)
+        else:
+            nap = max(0.0, now + nap - self._loop.time())
+            self._reading = self._loop.call_later(nap, self._gather, inlet, now)
 
     def _read_together(self, inlet: mmsg.Inlet) -> int:
         try:
