@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from sievenet.client.columns import matching
+from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
@@ -41,6 +42,8 @@ class Edge:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
+        #: How events lie in bytes, if they are all equally long.
+        self.layout = layout_of(schema)
         self._subscriptions: dict[int, Subscription] = {}
         self._matcher: Matcher | None = None
         self._plan: Callable[[], Plan] | None = None

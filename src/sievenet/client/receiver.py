@@ -22,7 +22,6 @@ from sievenet.client.delivery import Delivery
 from sievenet.client.edge import Edge
 from sievenet.client.latency import Latency
 from sievenet.client.ports.burst import Arrivals
-from sievenet.client.ports.layout import layout_of
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.client.window import Window
 from sievenet.content.codec import decode_event
@@ -166,7 +165,7 @@ class Receiver:
         edge = self._edges.get(arrivals.category)
         if edge is None or not len(edge):
             return False
-        layout = layout_of(edge.schema)
+        layout = edge.layout
         if layout is None or layout.size != arrivals.bodies.shape[1]:
             return False
         self.received += len(arrivals)
@@ -235,7 +234,9 @@ class Receiver:
             self.strangers += 1
             return True
         try:
-            event = self._decode(edge.schema, packet.body)
+            event = None if edge.layout is None else edge.layout.decode_one(packet.body)
+            if event is None:
+                event = self._decode(edge.schema, packet.body)
         except CodecError:
             self.malformed += 1
             return True

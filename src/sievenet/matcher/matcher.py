@@ -193,6 +193,11 @@ class Matcher:
     def _settle(self, events: int) -> list[Level]:
         """Merge what should be merged before so many events are matched; the levels to look at."""
         pending = self._pending
+        if not pending.built and len(self._levels) == 1 and self._scratch.attributes == self._reader.attributes:
+            # The common case, in few steps: it is what a single event passes in a process that has just woken up.
+            (level,) = self._levels.values()
+            if 2 * level.live >= level.built:
+                return [level]
         if pending.built > _WALKED:
             self._merge(self._due(pending.live))
         for number, level in list(self._levels.items()):

@@ -15,6 +15,7 @@ strings, payloads) goes event by event as ever.
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import Any, Final
 
@@ -57,6 +58,17 @@ class Layout:
                 self._bounds.append((f"a{i}", None, _span(attribute)))
         if 0 < len(self._bools) < 64:
             self._bounds.append(("bools", None, (1 << len(self._bools)) - 1))
+        #: For single events, of schemas without bools, which share bytes: how `struct` reads them, and what of each
+        #: attribute is added to it, between which it then lies, or its names.
+        codes = ("" if a.type == "bool" else _code_of(a) for a in schema.attributes)
+        self._struct = struct.Struct(f"<{len(self._opening)}s{''.join(codes)}B")
+        self._fields: list[tuple[float, float, tuple[str, ...] | None]] = []
+        self._lows: list[float] = []
+        for a in schema.attributes:
+            # Minus nothing, added to a float, changes not even the sign of a zero.
+            self._lows.append(int(a.lo or 0) if a.type == "int" else -0.0)
+            hi = len(a.values) - 1 if a.values is not None else a.hi or 0
+            self._fields.append((a.lo or 0, hi, a.values))
         #: Bytes of an event.
         self.size: Final = len(sample)
         assert self._type.itemsize == self.size
@@ -79,6 +91,28 @@ class Layout:
         for bit, i in enumerate(self._bools):
             rows["bools"] |= np.asarray(batch.columns[i]).astype(rows["bools"].dtype) << bit
         return rows.view(np.uint8).reshape(len(batch), self.size)
+
+    def decode_one(self, data: bytes) -> Event | None:
+        """The event in these bytes; None if it has to be decoded with all care: malformed, or not written so.
+
+        In few steps, since most of what a single event costs is code that its process has not run for a while.
+        """
+        if len(data) != self.size or self._bools:
+            return None
+        opening, *found, payload = self._struct.unpack(data)
+        if payload or opening != self._opening:
+            return None
+        for i, (lo, hi, values) in enumerate(self._fields):
+            value = found[i]
+            if values is not None:
+                if value > hi:
+                    return None
+                found[i] = values[value]
+            elif not lo <= (value := self._lows[i] + value) <= hi:
+                return None
+            else:
+                found[i] = value
+        return Event.trusted(self._schema, tuple(found))
 
     def decode(self, data: Bytes) -> tuple[EventBatch, npt.NDArray[np.bool_]]:
         """The events in these rows, and which rows they were in; the others are malformed."""
@@ -142,6 +176,10 @@ def _span(attribute: Attribute) -> int:
 
 def _type_of(attribute: Attribute) -> str:
     return "<f8" if attribute.type == "float" else f"<u{int_width(_span(attribute))}"
+
+
+def _code_of(attribute: Attribute) -> str:
+    return "d" if attribute.type == "float" else {1: "B", 2: "H", 4: "I", 8: "Q"}[int_width(_span(attribute))]
 
 
 def _first(attribute: Attribute) -> Any:
