@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._broker_clients import CLIENTS, Client, relay
-from benchmarks._fabric_worker import DOMAIN, Command, serve
+from benchmarks._fabric_worker import DOMAIN, Command, run, serve
 
 #: When it left, x, y; filled up to what an event of the fabric takes.
 _BODY = struct.Struct(">QII32x")
@@ -116,4 +116,4 @@ if __name__ == "__main__":
     if role == "relay":
         asyncio.run(relay(int(port)))
     else:
-        asyncio.run((publisher if role == "publisher" else subscriber)(kind, int(port)))
+        run((publisher if role == "publisher" else subscriber)(kind, int(port)))

@@ -18,6 +18,7 @@ import numpy as np
 import sievenet
 from sievenet.client import Feed, Node, Whole
 from sievenet.client.delivery import Delivery
+from sievenet.client.polling import BusyLoop, busy_loop
 from sievenet.content import Attribute, EventBatch, Schema
 
 #: Subscriptions tile this domain, so that every event matches exactly one of them, however many there are.
@@ -34,7 +35,18 @@ async def serve(start: Callable[[], Coroutine[Any, Any, tuple[dict[str, Any], di
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         order = json.loads(line)
+        if order["do"] == "busy":
+            assert isinstance(loop, BusyLoop)
+            loop.seconds = order["seconds"]
+            say({})
+            continue
         say(await commands[order.pop("do")](order))
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """On a loop that can be told to be busy; it is not yet."""
+    with asyncio.Runner(loop_factory=busy_loop(0)) as runner:
+        runner.run(main)
 
 
 def say(answer: dict[str, Any]) -> None:
@@ -210,6 +222,6 @@ if __name__ == "__main__":
     if role == "daemon":
         asyncio.run(daemon(json.loads(rest[0])))
     elif role == "publisher":
-        asyncio.run(publisher(rest[0]))
+        run(publisher(rest[0]))
     else:
-        asyncio.run(subscriber(rest[0], json.loads(rest[1])))
+        run(subscriber(rest[0], json.loads(rest[1])))

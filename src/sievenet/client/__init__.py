@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sievenet.client.feed import Feed, FeedStatistics, Whole
     from sievenet.client.inbox import Overflow
     from sievenet.client.node import Node
+    from sievenet.client.polling import busy_loop
     from sievenet.client.statistics import NodeStatistics
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "NodeStatistics",
     "Overflow",
     "Whole",
+    "busy_loop",
     "connect",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "NodeStatistics": "statistics",
     "Overflow": "inbox",
     "Whole": "feed",
+    "busy_loop": "polling",
     "connect": "connecting",
 }
 
