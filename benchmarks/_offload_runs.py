@@ -134,7 +134,12 @@ def drive(offloader: Offloader, workers: Workers, filters: list[Filter]) -> None
     if due is not None and due <= time.monotonic():
         send(offloader, workers, offloader.tick(time.monotonic()))
     for first in range(0, len(filters), batch):
-        asks = offloader.submit([(each, "new") for each in filters[first : first + batch]], time.monotonic())
+        items = [(each, "new") for each in filters[first : first + batch]]
+        if offloader.rest.on:
+            # As a router: nothing stands between filters and their table.
+            offloader.table.insert_many(items)
+            continue
+        asks = offloader.submit(items, time.monotonic())
         if asks:
             send(offloader, workers, asks)
         while offloader.waiting >= batch:

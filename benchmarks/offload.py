@@ -140,6 +140,8 @@ class Tables:
         self.gains: list[float] = []
         self.shares: list[float] = []
         self.ratios: list[tuple[float, float, float]] = []
+        #: The same, over inserts of ten together.
+        self.shared: list[float] = []
 
     def measure(self, kind: str, dimensions: int, forest: bool, size: int, interfaces: int) -> None:
         """Everything about one table."""
@@ -154,7 +156,7 @@ class Tables:
             every = interfaces >= size
             indexed = setting.searching(sample)
             if dimensions == 1 and every:
-                self._choose(setting, f"{name}, index", bench.size(600 if forest else 60, quick=3))
+                self._choose(setting, f"{name}, index", bench.size(600 if forest else 120, quick=3))
             setting.forget_index()
             plain = setting.searching(sample)
             if not forest and every:
@@ -177,7 +179,8 @@ class Tables:
         ratio, least, most = found.ratio()
         self.ratios.append((ratio, least, most))
         costs = [1e6 * sum(each) / rounds / USUAL.batch for each in (found.plain, found.together, found.auto)]
-        self.chosen.append([name, *costs, ratio, least, most, found.offloaded / rounds / USUAL.batch])
+        self.shared.append(sum(found.auto) / sum(found.together))
+        self.chosen.append([name, *costs, ratio, least, most, self.shared[-1], found.offloaded / rounds / USUAL.batch])
         self._bench.say(
             f"  {name}: plain {costs[0]:.1f} µs, chosen {costs[2]:.1f}, {ratio:.3f} [{least:.3f} {most:.3f}]"
         )
@@ -236,6 +239,7 @@ def run(bench: Bench) -> Report:
     report.figure("router_work_1d_from", least, "of plain, 99 %")
     report.figure("router_work_1d_to", most, "of plain, 99 %")
     report.goal("router_work_1d", worst, "<= 1")
+    report.figure("router_work_1d_together", max(tables.shared), "of ten together")
     report.note(f"{CLIENTS} client processes on loopback, three copies of each vector; processor time of the router")
     report.note(
         "search: a walk through the poset, as in the thesis; index: with bounds, as routers insert by themselves"

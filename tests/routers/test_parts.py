@@ -1,6 +1,8 @@
 """Small parts of routers by themselves: channels, waves, merging, overlays, shipments."""
 
+import asyncio
 import random
+import time
 
 import networkx as nx
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
 from sievenet.errors import CodecError, SchemaError
+from sievenet.routers.alarm import Alarm
 from sievenet.routers.channel import Holder, Teller
 from sievenet.routers.forwarding import Forwarding, Seen
 from sievenet.routers.merging import Merger, excess, share
@@ -232,3 +235,28 @@ def test_shipments_are_checked():
     ):
         with pytest.raises(CodecError):
             Shipment.of(bad, GRID)
+
+
+def test_an_alarm_is_set_once_for_what_is_due_once():
+    async def main():
+        loop, due, rung = asyncio.get_running_loop(), [time.monotonic() + 60.0], asyncio.Event()
+        alarm = Alarm(lambda: due[0], rung.set)
+        alarm.set()
+        first = alarm._timer
+        for same in (due[0], due[0] + 5.0, None):
+            due[0] = same
+            alarm.set()
+            assert alarm._timer is first
+        # Earlier counts, and what has rung can be set again.
+        due[0] = time.monotonic() - 1.0
+        alarm.set()
+        assert first.cancelled()
+        await asyncio.wait_for(rung.wait(), 10)
+        assert alarm._timer is None
+        due[0] = time.monotonic() + 60.0
+        alarm.set()
+        assert alarm._timer.when() > loop.time() + 30.0
+        alarm.cancel()
+        assert alarm._timer is None
+
+    asyncio.run(main())

@@ -15,17 +15,17 @@ class Alarm:
     def __init__(self, due: Callable[[], float | None], ring: Callable[[], None]) -> None:
         self._due, self._ring = due, ring
         self._timer: asyncio.TimerHandle | None = None
+        #: What it is set to, if it is.
+        self._at = 0.0
 
     def set(self) -> None:
         """Something may be due earlier than before."""
         due = self._due()
-        if due is None:
+        if due is None or (self._timer is not None and self._at <= due):
             return
-        loop = asyncio.get_running_loop()
-        wait = max(0.0, due - time.monotonic())
-        if self._timer is None or self._timer.when() > loop.time() + wait:
-            self.cancel()
-            self._timer = loop.call_later(wait, self._fire)
+        self.cancel()
+        self._at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._fire)
 
     def cancel(self) -> None:
         """Ring no more."""

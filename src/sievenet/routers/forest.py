@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
@@ -36,6 +36,8 @@ __all__ = ["Elimination", "Forest", "Node"]
 Elimination = Literal["none", "path", "all"]
 #: Told that a node moved: its number, the level it had, the level it has; ``None`` for not in the forest.
 OnLevel = Callable[[int, int | None, int | None], None]
+#: Covering tests that take as long as asking an index, at most.
+_LONG: Final = 512
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,7 @@ class Forest:
         self._roots: set[int] = set()
         self._next = 0
         self.bounds = Bounds() if index else None
-        #: Children that are rather compared one by one.
+        #: Children that are rather compared one by one, in a small table.
         self.few = 64
         #: Whether filters of one interface gather.
         self.balanced = balanced
@@ -250,8 +252,8 @@ class Forest:
         near: set[int] | None = None
         while True:
             children = self._children(current)
-            if self.bounds is not None and len(children) >= self.few:
-                near = set(self.bounds.above(wanted)) if near is None else near
+            if (index := self._index(children)) is not None:
+                near = set(index.above(wanted)) if near is None else near
                 children = children & near
             if self.balanced:
                 covering = [n for n in sorted(children) if self.covers(self.nodes[n].filter, wanted)]
@@ -277,9 +279,12 @@ class Forest:
     def _below(self, wanted: Filter, parent: int | None) -> set[int]:
         """The children of a node that a filter can cover."""
         children = self._children(parent)
-        if self.bounds is None or len(children) < self.few:
-            return children
-        return children.intersection(self.bounds.below(wanted))
+        index = self._index(children)
+        return children if index is None else children.intersection(index.below(wanted))
+
+    def _index(self, children: set[int]) -> Bounds | None:
+        """What narrows children down, if they are so many that it is quicker; it takes longer in a larger table."""
+        return self.bounds if len(children) >= self.few + min(len(self.nodes) >> 5, _LONG) else None
 
     def _insert(self, wanted: Filter, parent: int | None, covered: set[int]) -> Node:
         """A new node under a parent, which takes over those of its children that it covers."""

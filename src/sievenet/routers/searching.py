@@ -22,7 +22,7 @@ what is below the one with the fewest; and an entry that does not even overlap f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -30,69 +30,72 @@ from sievenet.content.filter import Filter
 from sievenet.routers.bounds import Bounds
 
 if TYPE_CHECKING:
-    from sievenet.routers.poset import Poset
+    from sievenet.routers.poset import Entry, Poset
 
 __all__ = ["find_down", "find_up", "walk_down", "walk_up"]
 
+_Test = Callable[["Entry"], bool]
+_Links = Callable[["Entry"], set[int]]
 _level: Final = attrgetter("level")
+_preds: Final[_Links] = attrgetter("preds")
+_succs: Final[_Links] = attrgetter("succs")
+
+
+def _covering(poset: Poset, wanted: Filter, known: Mapping[int, bool]) -> _Test:
+    """Whether an entry covers the filter."""
+    covers = poset.covers
+    if not known:
+        return lambda entry: covers(entry.filter, wanted)
+    return lambda entry: covers(entry.filter, wanted) if (said := known.get(entry.id)) is None else said
+
+
+def _covered(poset: Poset, wanted: Filter, known: Mapping[int, bool]) -> _Test:
+    """Whether the filter covers an entry."""
+    covers = poset.covers
+    if not known:
+        return lambda entry: covers(wanted, entry.filter)
+    return lambda entry: covers(wanted, entry.filter) if (said := known.get(entry.id)) is None else said
 
 
 def find_up(poset: Poset, wanted: Filter, bounds: Bounds, known: Mapping[int, bool]) -> set[int]:
     """The immediate predecessors among those whose bounds enclose the filter's."""
-    entries = poset.entries
-    near = set(bounds.above(wanted))
-    lowest = near.difference(*[entries[n].preds for n in near])
-    sure = {n for n in lowest if _covers(poset, known, n, entries[n].filter, wanted)}
-    if len(sure) == len(lowest):
-        return lowest
-    held: set[int] = set()
-    immediate: set[int] = set()
-    for entry in sorted([entries[n] for n in near], key=_level, reverse=True):
-        if not held.isdisjoint(entry.succs):
-            held.add(entry.id)
-        elif entry.id in sure or (entry.id not in lowest and _covers(poset, known, entry.id, entry.filter, wanted)):
-            held.add(entry.id)
-            immediate.add(entry.id)
-    return immediate
+    return _nearest(poset, bounds.above(wanted), _covering(poset, wanted, known), _preds, _succs)
 
 
 def find_down(poset: Poset, wanted: Filter, bounds: Bounds, known: Mapping[int, bool]) -> set[int]:
     """The immediate successors among those whose bounds the filter's enclose."""
-    entries = poset.entries
-    near = set(bounds.below(wanted))
-    highest = near.difference(*[entries[n].succs for n in near])
-    sure = {n for n in highest if _covers(poset, known, n, wanted, entries[n].filter)}
-    if len(sure) == len(highest):
-        return highest
+    return _nearest(poset, bounds.below(wanted), _covered(poset, wanted, known), _succs, _preds)
+
+
+def _nearest(poset: Poset, candidates: list[int], test: _Test, away: _Links, back: _Links) -> set[int]:
+    """Those candidates that pass and have no other behind them that does; links lead away from the filter and back."""
+    entries, near = poset.entries, set(candidates)
+    nearest = near.difference(*map(away, map(entries.__getitem__, near)))
+    sure = {number for number in nearest if test(entries[number])}
+    if len(sure) == len(nearest):
+        return nearest
     held: set[int] = set()
     immediate: set[int] = set()
-    for entry in sorted([entries[n] for n in near], key=_level):
-        if not held.isdisjoint(entry.preds):
+    # From the nearest to those far away.
+    for entry in sorted([entries[number] for number in near], key=_level, reverse=away is _preds):
+        if not held.isdisjoint(back(entry)):
             held.add(entry.id)
-        elif entry.id in sure or (entry.id not in highest and _covers(poset, known, entry.id, wanted, entry.filter)):
+        elif entry.id in sure or (entry.id not in nearest and test(entry)):
             held.add(entry.id)
             immediate.add(entry.id)
     return immediate
 
 
-def _covers(poset: Poset, known: Mapping[int, bool], number: int, one: Filter, other: Filter) -> bool:
-    found = known.get(number)
-    return poset.covers(one, other) if found is None else found
-
-
 def walk_up(poset: Poset, wanted: Filter, known: Mapping[int, bool]) -> set[int]:
     """The immediate predecessors, from the roots down."""
-    entries = poset.entries
+    entries, test = poset.entries, _covering(poset, wanted, known)
     seen = set(poset.roots)
     waiting = list(seen)
     covering: list[int] = []
     while waiting:
         number = waiting.pop()
         entry = entries[number]
-        inside = known.get(number)
-        if inside is None:
-            inside = poset.covers(entry.filter, wanted)
-        if inside:
+        if test(entry):
             covering.append(number)
             fresh = entry.succs - seen
             seen |= fresh
@@ -103,23 +106,20 @@ def walk_up(poset: Poset, wanted: Filter, known: Mapping[int, bool]) -> set[int]
 
 def walk_down(poset: Poset, wanted: Filter, preds: set[int], known: Mapping[int, bool]) -> set[int]:
     """The immediate successors, from below the predecessors down."""
-    entries = poset.entries
+    entries, test = poset.entries, _covered(poset, wanted, known)
     if preds:
         start: Iterable[int] = entries[min(preds, key=lambda p: len(entries[p].succs))].succs
     else:
         start = poset.roots
     seen = set(start)
     waiting = list(seen)
-    covered: dict[int, bool] = {}
+    covered = dict.fromkeys(preds, False)
     found: list[int] = []
     while waiting:
         number = waiting.pop()
         entry = entries[number]
-        inside = known.get(number)
-        if inside is None:
-            inside = poset.covers(wanted, entry.filter)
-        covered[number] = inside
-        if inside:
+        covered[number] = test(entry)
+        if covered[number]:
             found.append(number)
         elif not poset.prune or wanted.overlaps(entry.filter):
             fresh = entry.succs - seen
@@ -129,11 +129,9 @@ def walk_down(poset: Poset, wanted: Filter, preds: set[int], known: Mapping[int,
     kept = set()
     for number in found:
         for pred in entries[number].preds:
-            inside = covered.get(pred, known.get(pred))
-            if inside is None:
-                inside = pred not in preds and poset.covers(wanted, entries[pred].filter)
-                covered[pred] = inside
-            if inside:
+            if pred not in covered:
+                covered[pred] = test(entries[pred])
+            if covered[pred]:
                 break
         else:
             kept.add(number)
