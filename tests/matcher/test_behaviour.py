@@ -211,3 +211,16 @@ def test_key_table_grows_and_shrinks():
     assert all(table.take(int(key)) == row for row, key in enumerate(keys[:-10]))
     assert sorted(table) == keys[-10:].tolist()
     assert table.nbytes < full / 100
+
+
+def test_a_few_filters_become_a_level_when_they_were_walked_over_often():
+    schema = Schema("line", (Attribute("x", "int", lo=0, hi=999),))
+    found = Matcher(schema)
+    found.add_many(range(100), [Filter(schema, {"x": ValueSet.interval(i, i + 9)}) for i in range(100)])
+    batch = EventBatch.of(schema, {"x": np.arange(1000)})
+    before = [keys.tolist() for keys in found.match_batch(batch)]
+    assert found.statistics().pending == 100
+    for _ in range(3):
+        assert [keys.tolist() for keys in found.match_batch(batch)] == before
+    assert found.statistics().pending == 0
+    assert found.match(schema.event(x=9)) == before[9] == list(range(10))

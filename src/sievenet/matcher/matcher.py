@@ -37,6 +37,9 @@ Ints = npt.NDArray[np.int64]
 
 #: Pending filters that matching walks over before it merges them.
 _WALKED: Final = 256
+#: Steps of such walks after which that many or more are merged though they are fewer: a level would have paid by then.
+_STEPS: Final = 1 << 18
+_WORTHWHILE: Final = 64
 #: Levels of about one size (within a factor of four) that become one.
 _FAN: Final = 4
 #: Additional levels that may be visited, per filter, before all become one.
@@ -73,6 +76,8 @@ class Matcher:
         self._levels: dict[int, Level] = {}
         #: Visits to additional levels since there was one level only.
         self._debt = 0
+        #: Steps of walks over pending filters since they were merged.
+        self._steps = 0
         self._scratch = _Scratch()
 
     def __len__(self) -> int:
@@ -198,7 +203,8 @@ class Matcher:
             (level,) = self._levels.values()
             if 2 * level.live >= level.built:
                 return [level]
-        if pending.built > _WALKED:
+        self._steps += events * pending.built
+        if pending.built > _WALKED or (self._steps > _STEPS and pending.built >= _WORTHWHILE):
             self._merge(self._due(pending.live))
         for number, level in list(self._levels.items()):
             if 2 * level.live < level.built:
@@ -228,6 +234,7 @@ class Matcher:
     def _merge(self, due: list[int]) -> None:
         self._unite([self._pending, *(self._levels.pop(n) for n in due)])
         self._pending = Pending(self._reader.attributes)
+        self._steps = 0
         if len(self._levels) <= 1:
             self._debt = 0
 
