@@ -25,7 +25,7 @@ from sievenet.transport.sender import Sender
 
 HOST, PEER = "10.203.7.1", "10.203.8.1"
 UDP, TCP = 7001, 7002
-BITS, SECONDS, SETTLE, BODY = 0b1, 60.0, 15.0, 200
+BITS, SECONDS, SETTLE, BODY = 0b1, 105.0, 15.0, 200
 #: The TCP that the response function describes; what a machine uses by default may not share at all (BBR).
 CONTROL = b"reno"
 

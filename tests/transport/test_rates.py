@@ -85,34 +85,72 @@ def test_window_grows_by_a_segment_per_round_trip_and_halves():
     window = Window(Random(1))
     window.received(0.2, 0.0)
     assert window.size == inf  # no limit before the first loss
-    assert window.lost(1.0, 0.1, 16.0, 1.0)
-    assert window.size == 8
-    assert not window.lost(1.05, 0.1, 16.0, 1.0)  # the same event
+    assert window.lost(1.0, 0.1, 32.0, 1.0, 1.0)
+    assert window.size == 16
+    assert not window.lost(1.05, 0.1, 32.0, 1.0, 1.0)  # the same event
     window.received(0.2, 1.1)
-    assert window.size == 8  # left before the halving was felt
-    for _ in range(40):  # a round trip's worth
+    assert window.size == 16  # left before the halving was felt
+    for _ in range(80):  # a round trip's worth
         window.received(0.2, 1.2)
-    assert window.size == pytest.approx(9, abs=0.1)
-    assert window.lost(1.3, 0.1, 0.0, 1.0)
-    assert window.size == pytest.approx(4.5, abs=0.1)
+    assert window.size == pytest.approx(17, abs=0.1)
+    assert window.lost(1.3, 0.1, 0.0, 1.0, 1.0)
+    assert window.size == pytest.approx(8.5, abs=0.1)
     window.bound(3.0)
     assert window.size == 3
     for i in range(20):
-        window.lost(2.0 + i, 0.1, 0.0, 1.0)
+        window.lost(2.0 + i, 0.1, 0.0, 1.0, 1.0)
     assert 0 < window.size < 0.1
 
 
+@pytest.mark.parametrize("segments", [0.2, 0.05])
+@pytest.mark.parametrize("size", [24.0, 8.0, 2.5])
+def test_losses_that_keep_a_window_where_it_is(size, segments):
+    """Growth and halving balance at 1.5 / W² losses per message, and at 1.5 / (10·W) where windows are small."""
+    p = 1.5 / (max(size, 10.0) * size)
+    rng, total, departure = Random(3), 0.0, 1.0
+    window = Window(Random(4))
+    window.lost(0.0, 0.0, 2 * size, 1.0, 1.0)
+    for _ in range(60_000):
+        departure += 0.1 * segments / window.size  # a window per round trip of 0.1
+        if rng.random() < p:
+            window.lost(departure, 0.1, 0.0, segments, 1.0)
+        else:
+            window.received(segments, departure)
+        total += segments / window.size
+    assert 60_000 * segments / total == pytest.approx(size, rel=0.2)
+
+
 def test_one_loss_in_n_small_messages_counts():
-    counted = 0
+    whole = smaller = 0
     for seed in range(2000):
-        counted += Window(Random(seed)).lost(1.0, 0.1, 10.0, 0.2)
-    assert 340 < counted < 460
+        window = Window(Random(seed))
+        whole += window.lost(1.0, 0.1, 2.5, 0.2, 1.0)
+        smaller += window.size < inf
+    assert 340 < whole < 460
+    assert 700 < smaller < 900  # its own segments are half as large at a quarter of W₀
 
 
 def test_what_is_hardly_noticed_weighs_more():
     window = Window(Random(1))
-    window.lost(1.0, 0.1, 16.0, 2.0)
+    window.lost(1.0, 0.1, 16.0, 1.0, 0.5)
     assert window.size == 4
+
+
+def test_slow_flows_are_measured_over_several_messages_and_may_grow():
+    rates = RateSession(5, P, (1,), 1, RateControl(), Random(1), ConstantLatch(0.0))
+    sent = []
+    for i in range(200):  # four per second
+        now = i * 0.25
+        rates.received(message(i, now, Control(5, 4.0, 4.0, 0.02)), 300, 0, now)
+        if i == 20:
+            rates.lost(Loss(P, 1, i, 1, 1, 0.0, now))
+        for late in (now, now + 0.12):
+            while (due := rates.timer()) <= late:
+                sent += [(late, m) for m in rates.expire(max(due, now))]
+        if i > 20:
+            assert rates.rate == pytest.approx(4.0, rel=0.3)
+    quotas = [m.flows[0].quota for t, m in sent if isinstance(m, Feedback) and t > 10]
+    assert max(quotas) > 4.0
 
 
 def test_numbers_show_losses_that_do_not_come_late():

@@ -9,9 +9,10 @@ Every step the receiver compares what TCP would get, T, with what it receives:
 and tells the publisher the quota of every filter that is to slow down or that it limits. The publisher names a flow's
 CLR in the header, so receivers know; others stay silent.
 
-T is what the window of a TCP in its place gives (`window` says why), and no more than twice what the equation gives for
-the loss event rate: the equation knows of the timeouts that a TCP suffers where losses are frequent. A loss event is
-answered at once, otherwise there is a step every quarter of a round trip, since the round trip itself sets the rate.
+T is what the window of a TCP in its place gives (`window` says why), and no more than four times what the equation
+gives for the loss event rate: the equation knows of the timeouts that a TCP suffers where losses are frequent. A loss
+event is answered at once, otherwise there is a step every quarter of a round trip (or when a few messages have come,
+if that is later), since the round trip itself sets the rate.
 
 Losses come from two sources: records (what is missing of the last messages) and, where the receiver limits the flow,
 the numbers of its messages (`numbers`), which show every loss. Of a round trip's losses the larger count is believed.
@@ -50,7 +51,12 @@ _ECHO_LATER: Final = 10.0
 #: Steps per round trip, unless `interval` is longer.
 _STEPS: Final = 4
 #: The window may reach this many times the equation's mean, and what is under way.
-_MOST: Final = 2.0
+_MOST: Final = 4.0
+#: A rate is measured over so many messages, or after so many seconds: of fewer it would be noise.
+_FEW: Final = 4
+_SILENCE: Final = 1.0
+#: Seconds that a receiver counts as limiting a flow without being named again: flows may be slow.
+_LIMITING: Final = 3.0
 #: Bytes around a TCP segment.
 _TCP_HEADER: Final = 40
 #: A round trip is believed between these bounds, in seconds.
@@ -112,7 +118,9 @@ class RateSession:
         self.rate = 0.0
         self._publish_rate = 0.0
         self._step: float | None = None
+        #: When rates were last measured, and whether a loss event wants a step before the next time.
         self._last_step = 0.0
+        self._urgent = False
         #: Feedback that waits for its (suppressible) turn.
         self._pending: float | None = None
         self.window = Window(rng)
@@ -151,7 +159,7 @@ class RateSession:
             if control is not None and control.clr:
                 entry.seen_quota, entry.seen = control.quota, now
                 if control.clr == self._me:
-                    entry.limiting = now + 4 * self._pause()
+                    entry.limiting = now + max(4 * self._pause(), _LIMITING)
         share = self.rate / self._publish_rate if self._publish_rate > 0 else 0.0
         segments = 1.0 / self._segments
         self.intervals.received(uncovered, share, segments)
@@ -233,11 +241,11 @@ class RateSession:
         first = 1.0
         if not self.intervals.lossy and self.rate > 0:
             first = 1.0 / loss_rate_for(self.rate / self._segments, self.round_trip)
-        weight = 1.0 / (self._segments * max(self._noticed, 1e-3))
-        if self.window.lost(departure, self.round_trip, self._flight, weight):
+        before, segments = self.window.size, 1.0 / self._segments
+        if self.window.lost(departure, self.round_trip, self._flight, segments, max(self._noticed, 1e-3)):
             self.intervals.lost(departure, self.round_trip, first)
-            if self._step is not None:
-                self._step = self._last_step
+        if self.window.size < before and self._step is not None:
+            self._step, self._urgent = self._last_step, True
 
     def _pause(self) -> float:
         return max(self.round_trip / _STEPS, self._options.interval)
@@ -250,21 +258,14 @@ class RateSession:
                 self._base = (self.round_trip, self._transit)
 
     def _advance(self, now: float) -> None:
-        elapsed = now - self._last_step
         if self._base is not None and self._transit is not None and not self._limits(now):
             estimate = self._base[0] + self._transit - self._base[1]
             if _SHORTEST <= estimate <= _LONGEST:
                 self.round_trip = estimate
-        self._last_step = now
         self._step = now + self._pause()
-        if elapsed <= 0:
+        if not self._measured_rates(now) and not self._urgent:
             return
-        weight = 0.5
-        for entry in self.filters:
-            entry.rate += weight * (entry.count / elapsed - entry.rate) if entry.rate else entry.count / elapsed
-            entry.count = 0
-        self.rate += weight * (self._count / elapsed - self.rate) if self.rate else self._count / elapsed
-        self._count = 0
+        self._urgent = False
         if self.intervals.lossy:
             self.window.bound(_MOST * tcp_rate(self.intervals.event_rate, 1.0))
         allowed = self.allowed
@@ -273,6 +274,19 @@ class RateSession:
         elif allowed > self.rate:
             self._increase(allowed, now)
         self._speak(now)
+
+    def _measured_rates(self, now: float) -> bool:
+        """Measure what comes, if enough has come, or nothing for long; False if not."""
+        elapsed = now - self._last_step
+        if elapsed <= 0 or (self._count < _FEW and elapsed < _SILENCE):
+            return False
+        self._last_step = now
+        for entry in self.filters:
+            entry.rate += 0.5 * (entry.count / elapsed - entry.rate) if entry.rate else entry.count / elapsed
+            entry.count = 0
+        self.rate += 0.5 * (self._count / elapsed - self.rate) if self.rate else self._count / elapsed
+        self._count = 0
+        return True
 
     def _limits(self, now: float) -> bool:
         return any(entry.limiting > now for entry in self.filters)

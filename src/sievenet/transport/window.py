@@ -16,11 +16,19 @@ a segment, so N messages meet N times as many losses as the segment would. One i
 segment, and only its loss counts (the *random sampling* of Widmer, Boutremans and Le Boudec). Losses that cannot be
 noticed are made up for likewise: if a share P is noticed, a loss counts with probability 1 / (N·P); were that above
 one, an event weighs more than a halving.
+
+A segment per round trip is much where a window has few: many such flows overfill a queue by a good part of it before
+they hear of it, and a TCP lives by its timers there. So below W₀ = 10 segments the TCP in whose place we are has
+smaller ones, of √(W/W₀) the size but no less than a message: it grows by less, more of the losses count, and
+
+    losses per message    1.5 / W²   from W₀ on          1.5 / (W₀·W)   below
+
+which is also the law that a TCP follows there on its own account: its window is about 0.28 / p once timers matter.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, sqrt
 from random import Random
 from typing import Final
 
@@ -28,6 +36,8 @@ __all__ = ["Window"]
 
 #: Smallest window, in segments: a TCP's timer backs off to 64 times the round trip.
 _SMALLEST: Final = 1 / 64
+#: W₀, in segments.
+_WHOLE: Final = 10.0
 
 
 class Window:
@@ -43,22 +53,32 @@ class Window:
 
     def received(self, segments: float, departure: float) -> None:
         """So many segments' worth came (at most one, usually less), which left then."""
-        if self.size < inf and departure > self._until:
-            self.size += segments / max(self.size, segments)
+        size = self.size
+        if size < inf and departure > self._until:
+            grown = segments / max(size, segments)
+            self.size = size + (grown if size >= _WHOLE else grown * size / _WHOLE / _part(size, segments))
 
-    def lost(self, departure: float, round_trip: float, flight: float, weight: float) -> bool:
-        """A message is lost that left at ``departure``; ``weight`` is 1 / (N·P). True if that is a new event.
+    def lost(self, departure: float, round_trip: float, flight: float, segments: float, noticed: float) -> bool:
+        """A message of so many segments is lost that left at ``departure``; True if a whole segment's loss is seen.
 
-        ``flight`` is what is under way, in segments: at the first event that is the window.
+        ``flight`` is what is under way, in segments: at the first event that is the window. ``noticed`` is P.
         """
-        if departure <= self._until or self._rng.random() >= weight:
+        if departure <= self._until:
             return False
-        self._until = departure + round_trip
-        before = self.size if self.size < inf else flight
-        self.size = max(before * 0.5 ** max(1.0, weight), _SMALLEST)
-        return True
+        before = self.size if self.size < inf else max(flight, _SMALLEST)
+        weight = segments / noticed
+        drawn, own = self._rng.random(), weight / _part(before, segments)
+        if drawn < own:
+            self._until = departure + round_trip
+            self.size = max(before * 0.5 ** max(1.0, own), _SMALLEST)
+        return drawn < weight
 
     def bound(self, largest: float) -> None:
         """Not more than this."""
         if largest < self.size < inf:
             self.size = max(largest, _SMALLEST)
+
+
+def _part(size: float, segments: float) -> float:
+    """What part of a segment the TCP's own segments are, in whose place a window of this size is kept."""
+    return 1.0 if size >= _WHOLE else max(sqrt(size / _WHOLE), min(segments, 1.0))

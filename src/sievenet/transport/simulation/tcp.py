@@ -108,7 +108,8 @@ class TcpFlow:
             third = sorted(self._sacked)[-3]
             self._lost |= {each for each in range(self._first, third) if each not in self._sacked}
         if self._lost and self._recover < 0:
-            self._threshold = max(2.0, (self._next - self._first) / 2)
+            # Not half of what is under way: limited transmit has added to that, and must not count (RFC 5681).
+            self._threshold = max(2.0, self.window / 2)
             self.window = self._threshold
             self._recover = self._next
             self._resend(min(self._lost))
