@@ -74,6 +74,10 @@ def test_single_events_are_decoded_alike(row, payload, at, byte):
         assert quick is None or quick == decode_event(schema, bytes(data))
 
 
+def test_records_have_no_layout():
+    assert layout_of(None) is None
+
+
 def test_zeros_keep_their_sign():
     schema = Schema("signed", (Attribute("x", "float", lo=-1, hi=1),))
     assert str(layout_of(schema).decode_one(encode_event(schema.event(x=-0.0)))["x"]) == "-0.0"

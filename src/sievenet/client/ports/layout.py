@@ -161,9 +161,9 @@ class Layout:
 
 
 @lru_cache(maxsize=256)
-def layout_of(schema: Schema) -> Layout | None:
-    """The layout of a schema's events; None if they are not all equally long."""
-    if any(a.type == "str" and a.values is None for a in schema.attributes):
+def layout_of(schema: Schema | None) -> Layout | None:
+    """The layout of a schema's events; None if they are not all equally long, as records without a schema."""
+    if schema is None or any(a.type == "str" and a.values is None for a in schema.attributes):
         return None
     return Layout(schema)
 
