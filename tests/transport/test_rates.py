@@ -105,8 +105,8 @@ def test_window_grows_by_a_segment_per_round_trip_and_halves():
 @pytest.mark.parametrize("segments", [0.2, 0.05])
 @pytest.mark.parametrize("size", [24.0, 8.0, 2.5])
 def test_losses_that_keep_a_window_where_it_is(size, segments):
-    """Growth and halving balance at 1.5 / W² losses per message, and at 1.5 / (10·W) where windows are small."""
-    p = 1.5 / (max(size, 10.0) * size)
+    """Growth and halving balance at 1.5 / W² losses per message, and at 1.5 / (5.3·W) where windows are small."""
+    p = 1.5 / (max(size, 5.3) * size)
     rng, total, departure = Random(3), 0.0, 1.0
     window = Window(Random(4))
     window.lost(0.0, 0.0, 2 * size, 1.0, 1.0)
@@ -127,7 +127,7 @@ def test_one_loss_in_n_small_messages_counts():
         whole += window.lost(1.0, 0.1, 2.5, 0.2, 1.0)
         smaller += window.size < inf
     assert 340 < whole < 460
-    assert 700 < smaller < 900  # its own segments are half as large at a quarter of W₀
+    assert 510 < smaller < 660  # its own segments are √(2.5/5.3) as large
 
 
 def test_what_is_hardly_noticed_weighs_more():

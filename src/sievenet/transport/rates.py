@@ -160,11 +160,11 @@ class RateSession:
                 entry.seen_quota, entry.seen = control.quota, now
                 if control.clr == self._me:
                     entry.limiting = now + max(4 * self._pause(), _LIMITING)
-        share = self.rate / self._publish_rate if self._publish_rate > 0 else 0.0
-        segments = 1.0 / self._segments
+        segments = (self._size + self._options.overhead) / (self._options.segment + _TCP_HEADER)
+        share = 0.0 if uncovered <= 0 or self._publish_rate <= 0 else self.rate / self._publish_rate
         self.intervals.received(uncovered, share, segments)
         # What is not used does not grow (RFC 7661).
-        if self.window.size <= _MOST * self._flight:
+        if self.window.size <= _MOST * self.rate * self.round_trip * segments:
             self.window.received(segments, header.departure)
 
     def lost(self, loss: Loss) -> None:
