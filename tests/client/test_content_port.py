@@ -93,8 +93,9 @@ def test_packets_are_gathered_only_while_they_come_fast():
     assert gathering(20, None) == 0.001
     assert gathering(256, 0.001) == gathering(256, None) == 0.0
     assert gathering(96, 0.001) == 0.002  # at this pace, 192 come in two milliseconds
-    assert gathering(50, 0.005) == 0.005  # at this one they take too long to wait for all
-    assert [gathering(5, None), gathering(3, 0.001), gathering(0, 0.001)] == [None] * 3
+    assert gathering(70, 0.005) == 0.005  # at this one they take too long to wait for all
+    assert gathering(45, 0.005) == 0.0025  # and this one is half-way between easy and hard
+    assert [gathering(5, None), gathering(6, 0.001), gathering(0, 0.001)] == [None] * 3
 
 
 def test_nothing_is_read_while_paused():

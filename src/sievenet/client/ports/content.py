@@ -65,8 +65,10 @@ _NAP: Final = 0.001
 _SEVERAL: Final = 4
 #: Packets from which on a matrix is quicker than one by one.
 _MANY: Final = 16
-#: While at least so many packets come per second, they are gathered: so many at a time, for so many seconds at most.
-_PACE: Final = 4_000.0
+#: Packets per second that can be read one by one with ease, and those that can hardly be. Between the two gathering
+#: begins: so many packets at a time, for so many seconds at most.
+_EASY: Final = 6_000.0
+_HARD: Final = 12_000.0
 _GATHERED: Final = 192
 _LONGEST: Final = 0.005
 #: Seconds to wait before the pace is known.
@@ -132,7 +134,8 @@ def gathering(count: int, seconds: float | None) -> float | None:
     if seconds is None:
         return _FIRST if count >= _MANY else None
     pace = count / max(seconds, 1e-6)
-    return min(_LONGEST, _GATHERED / pace) if pace >= _PACE else None
+    need = min(1.0, (pace - _EASY) / (_HARD - _EASY))
+    return need * min(_LONGEST, _GATHERED / pace) if need > 0.0 else None
 
 
 class ContentPort:
