@@ -233,7 +233,7 @@ def steps(bench: Bench, report: Report) -> None:
         )
         times.append(adapted)
     used = [
-        float(np.mean(on.kilobits[int((i * period + 2) / on.step) : int((i + 1) * period / on.step) - 1]))
+        float(np.mean(on.kilobits[int((i + 1 / 6) * period / on.step) : int((i + 1) * period / on.step) - 1]))
         / ((2e6 if i % 2 else 1e6) / 1000)
         for i in range(5)
     ]
