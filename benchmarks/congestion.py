@@ -466,7 +466,7 @@ def large(bench: Bench, report: Report) -> None:
 
     with bench.step(f"{clients} subscribers"):
         on, off = experiment(True), experiment(False)
-    seconds = int(length)
+    seconds = max(1, int(length))
     late = slice(min(3, seconds - 1), seconds)
 
     def mean(run: dict[str, Any], name: str) -> float:
