@@ -9,7 +9,8 @@ packets still go the old way, which for a new subscription is: nowhere.  `subscr
                             told the threads        before            were told: in effect
 
 The switch's own `revalidator/wait` says when a round ends.  A *poke* (an entry replaced by itself) makes the next round
-begin at once instead of within half a second.  Changes that wait at the same time share the rounds.
+begin at once instead of within half a second; if that round ended before our question was heard, another poke makes
+another.  Changes that wait at the same time share the rounds.
 
 A switch elsewhere cannot be asked that way, and OpenFlow has no word for it.  There a `Pause` has to do: a change makes
 Open vSwitch begin a round at once, and rounds take milliseconds.
@@ -32,6 +33,8 @@ Poke: TypeAlias = Callable[[], Awaitable[None]]
 #: The longest answer of a switch's process, and the longest wait for one.
 _LONGEST: Final = 1 << 24
 _PATIENCE: Final = 5.0
+#: Seconds after which a round is thought to have ended unheard.
+_OVERDUE: Final = 0.05
 
 
 async def appctl(path: Path, method: str, *arguments: str) -> str:
@@ -112,6 +115,8 @@ class Rounds:
             waiting = asyncio.create_task(appctl(self._path(), "revalidator/wait"))
             try:
                 await poke()
+                while not (await asyncio.wait((waiting,), timeout=_OVERDUE))[0]:
+                    await poke()
                 await waiting
             finally:
                 waiting.cancel()
