@@ -55,3 +55,14 @@ def descendants(forest, node):
     for child in node.children:
         yield child
         yield from descendants(forest, forest.nodes[child])
+
+
+class Levels(dict):
+    """What `on_level` was told."""
+
+    def __call__(self, number, was, level):
+        assert self.get(number) == was
+        if level is None:
+            del self[number]
+        else:
+            self[number] = level

@@ -12,7 +12,7 @@ from sievenet.routers.batches import enter_forest, enter_poset
 from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Poset
 from sievenet.routers.schemes import Covering, Want
-from tests.routers.bruteforce import PLANE, check_forest, check_poset, strictly
+from tests.routers.bruteforce import PLANE, Levels, check_forest, check_poset, strictly
 
 INTERFACES = ("a", "b", "c")
 
@@ -34,15 +34,6 @@ def filters(draw):
 
 items = st.tuples(filters(), st.sampled_from(INTERFACES))
 rounds = st.lists(st.tuples(st.lists(items, max_size=20), st.lists(items, max_size=4)), max_size=4)
-
-
-class Levels(dict):
-    def __call__(self, number, was, level):
-        assert self.get(number) == was
-        if level is None:
-            del self[number]
-        else:
-            self[number] = level
 
 
 @settings(max_examples=80, deadline=None)

@@ -12,7 +12,7 @@ from sievenet.routers.bounds import Bounds
 from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Poset
 from sievenet.testing import strategies
-from tests.routers.bruteforce import PLANE, check_forest, check_poset, strictly
+from tests.routers.bruteforce import PLANE, Levels, check_forest, check_poset, strictly
 
 INTERFACES = ("a", "b", "c")
 
@@ -34,17 +34,6 @@ def all_related(table, numbers, wanted):
     preds = {n for n, f in numbers.items() if strictly(f, wanted)}
     succs = {n for n, f in numbers.items() if strictly(wanted, f)}
     return preds, succs
-
-
-class Levels(dict):
-    """What `on_level` was told."""
-
-    def __call__(self, number, was, level):
-        assert self.get(number) == was
-        if level is None:
-            del self[number]
-        else:
-            self[number] = level
 
 
 @settings(max_examples=150, deadline=None)

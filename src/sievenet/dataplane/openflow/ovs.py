@@ -253,7 +253,7 @@ class OvsNetwork:
 
         Every bridge has two (for `ovs-ofctl`, and for whoever wants to overhear its controller), which nothing can
         switch off.  Open vSwitch asks each of them after every 32 packets whether somebody called, which took a
-        third of its time with ten bridges.  `ofctl` opens a door for as long as it needs it.
+        fifth of its time with ten bridges.  `ofctl` opens a door for as long as it needs it.
         """
         for bridge in self.bridges.values():
             for door in ("mgmt", "snoop"):
