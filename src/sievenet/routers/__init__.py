@@ -1,7 +1,7 @@
 """The broker overlay: routers in software, for networks without programmable switches and between those that have them.
 
     poset, forest             routing tables: filters by their covering relation
-    merging, schemes          what a router tells its neighbours of them
+    schemes, refining         what a router tells its neighbours of them
     bounds                    which filters can cover which, many at a time
     overlay                   the overlay as a router knows it: link states, the tree, shortest paths
     tree, cbcb, bdrp, edged   schemes at work in a router

@@ -6,8 +6,8 @@ each neighbour Y, the set to tell it. On a tree that set is defined by what is w
     simple       every subscription by itself, also equal ones                       Flat(tagged=True)
     identity     each distinct filter once                                           Flat(tagged=False)
     covering     those that no other one covers                                      Covering
-    merging      unions of those, exact or within a bound (`merging`)                Merging(Covering)
-    advertised   of any of these, what overlaps an advertisement from Y              Advertised(…)
+    merging      unions of those, exact or within a bound (`refining`)               Merging(Covering)
+    advertised   of any of these, what overlaps an advertisement from Y (`refining`) Advertised(…)
 
 Since the set is *defined*, not accumulated, unsubscribing needs no rule of its own: what a root filter kept covered is
 in the set as soon as the filter is gone (it is *uncovered*), and `changes` tells Y of both in one message.
@@ -23,10 +23,9 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from sievenet.content.filter import Filter
 from sievenet.routers.batches import Items, enter_poset
-from sievenet.routers.merging import Merger
 from sievenet.routers.poset import Entry, Poset
 
-__all__ = ["LOCAL", "Change", "Covering", "Flat", "Merging", "Placing", "Scheme", "Telling", "Want"]
+__all__ = ["LOCAL", "Change", "Covering", "Flat", "Placing", "Scheme", "Telling", "Want"]
 
 #: The interface that stands for all clients of a router.
 LOCAL: Final = ""
@@ -312,67 +311,3 @@ def _others(entry: Entry, neighbour: str) -> bool:
     """Whether somebody else than a neighbour wants an entry."""
     subscribers = entry.subscribers
     return len(subscribers) > (neighbour in subscribers)
-
-
-class Merging(Telling[Want]):
-    """Merging on top of covering: neighbours are told unions of what covering would tell them."""
-
-    tagged = False
-    covering = True
-
-    def __init__(self, inner: Covering, bound: float = 0.0) -> None:
-        super().__init__()
-        self.inner = inner
-        self._bound = bound
-        self._mergers: dict[str, Merger] = {}
-
-    def subscribe_many(self, wants: Sequence[Want], interface: Hashable) -> None:
-        """An interface wants something."""
-        self.inner.subscribe_many(wants, interface)
-        self._follow()
-
-    def unsubscribe(self, want: Want, interface: Hashable) -> None:
-        """It no longer does."""
-        self.inner.unsubscribe(want, interface)
-        self._follow()
-
-    def join(self, neighbour: str) -> None:
-        """There is a neighbour to tell."""
-        if neighbour not in self._told:
-            self._told[neighbour] = set()
-            self._mergers[neighbour] = Merger(self._bound)
-            self.inner.join(neighbour)
-            self._follow()
-
-    def leave(self, neighbour: str) -> None:
-        """There no longer is such a neighbour."""
-        super().leave(neighbour)
-        self.inner.leave(neighbour)
-        self._mergers.pop(neighbour, None)
-
-    def changes(self) -> dict[str, Change[Want]]:
-        """What changed since the last call, by neighbour."""
-        # Filters may have entered the table meanwhile that were on their way.
-        self._follow()
-        return super().changes()
-
-    def _follow(self) -> None:
-        for neighbour, change in self.inner.changes().items():
-            merger = self._mergers[neighbour]
-            for want in change.removed:
-                merger.remove(want.filter)
-            for want in change.added:
-                merger.add(want.filter)
-            added, removed = merger.changes()
-            for each in removed:
-                self._untell(neighbour, Want(each))
-            for each in added:
-                self._tell(neighbour, Want(each))
-
-    def size(self) -> int:
-        """Entries of the routing table."""
-        return self.inner.size()
-
-    def tests(self) -> int:
-        """Covering tests so far."""
-        return self.inner.tests()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from sievenet.content.filter import Filter
-from sievenet.routers.advertised import Advertised
 from sievenet.routers.channel import Holder, Teller
 from sievenet.routers.helpers import Helpers
 from sievenet.routers.messages import ADVERTISEMENT, SUBSCRIPTION, AskWhole, Delta, Item, Whole
+from sievenet.routers.refining import Advertised, Merging, Refining
 from sievenet.routers.routing import Context, Interface, Rows, Settings
-from sievenet.routers.schemes import LOCAL, Covering, Flat, Merging, Scheme, Want
+from sievenet.routers.schemes import LOCAL, Covering, Flat, Scheme, Want
 from sievenet.routers.shipment import Shipment
 
 __all__ = ["TreeRouting"]
@@ -232,10 +232,11 @@ class TreeRouting:
         """Where a filter sits in the table, and what became of it towards each neighbour."""
         scheme = self._scheme(SUBSCRIPTION, category)
         found: dict[str, Any] = {"scheme": self.context.settings.scheme, "neighbours": {}}
-        inner = scheme.inner if isinstance(scheme, Advertised) else scheme
-        covering = inner.inner if isinstance(inner, Merging) else inner
-        if isinstance(covering, Covering):
-            found.update(_place(covering, wanted))
+        inner = scheme
+        while isinstance(inner, Refining):
+            inner = inner.inner
+        if isinstance(inner, Covering):
+            found.update(_place(inner, wanted))
         for neighbour in self._tellers:
             told = [w.filter for w in scheme.told(neighbour)]
             found["neighbours"][neighbour] = _verdict(scheme, told, neighbour, wanted)
