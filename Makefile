@@ -16,14 +16,17 @@ space  := $(empty) $(empty)
 # A stamp says what is installed by its name and for which pyproject.toml by its time.
 CORE   := $(VENV)/.installed-core
 TESTED := $(VENV)/.installed-$(subst $(space),-,$(strip $(EXTRAS)))
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq
+# What is imported is compiled then; most of what is installed never is.
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -qq
+# Processes that tests start would otherwise compile all they import, each for itself.
+export PYTHONDONTWRITEBYTECODE :=
 # Tests in as many processes as there are cores; `make test PYTEST_ARGS='-k codec'` narrows them.
 JOBS   ?= auto
 PYTEST_ARGS ?=
 RUN_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types tests format bench docs-check clean
+.PHONY: help run test lint types kernels tests format bench docs-check clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -32,7 +35,9 @@ help:  ## list these targets
 run: $(CORE)  ## a fabric with a sample market, until Ctrl-C; RUN_ARGS='--for 10s' ends it
 	@$(BIN)/sievenet up --sample stock $(RUN_ARGS)
 
-test: lint types tests  ## lint, types, tests and coverage: what CI runs
+test: lint  ## lint, types, tests and coverage: what CI runs
+	@$(MAKE) --no-print-directory -j2 types kernels
+	@$(MAKE) --no-print-directory tests
 
 lint: $(TESTED)  ## style and likely mistakes
 	@$(BIN)/ruff check .
@@ -41,6 +46,9 @@ lint: $(TESTED)  ## style and likely mistakes
 
 types: $(TESTED)  ## strict type checks
 	@$(BIN)/mypy
+
+kernels: $(TESTED)  ## compile what numba compiles once, not in every test process
+	@$(BIN)/python -m tests.kernels
 
 tests: $(TESTED)  ## tests alone, with coverage
 	@scripts/system-packages $(SYSTEM)
@@ -64,7 +72,7 @@ $(BIN)/python:
 	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
 	  if command -v $$python >/dev/null && $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
 	    echo "making $(VENV) with $$($$python --version)"; \
-	    $$python -m venv $(VENV) && exit 0; \
+	    $$python -m venv $(VENV) && { $(PIP) 'pip>=25' 2>/dev/null || true; } && exit 0; \
 	    rm -rf $(VENV); echo "$$python cannot make a venv; on Debian install python3-venv" >&2; exit 1; \
 	  fi; \
 	done; \

@@ -1,11 +1,14 @@
-"""Settings that hold for every test: hypothesis profiles, and skips that CI does not forgive."""
+"""Settings that hold for every test: hypothesis profiles, what runs first, and skips that CI does not forgive."""
 
+import functools
 import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -16,6 +19,41 @@ settings.register_profile("dev", max_examples=40, derandomize=False, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("thorough", max_examples=1000, derandomize=False, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
+
+
+#: Examples of a property that coverage watches. It doubles their time, and later ones pass the same lines.
+WATCHED = 25
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A property's later examples run as the first ones do, but unwatched by coverage."""
+    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+    coverage = Coverage.current()
+    if handle is None or coverage is None:
+        return (yield)
+    inner, begun = handle.inner_test, 0
+
+    @functools.wraps(inner)
+    def counted(*arguments: Any, **names: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == WATCHED + 1:
+            coverage.stop()
+        return inner(*arguments, **names)
+
+    handle.inner_test = counted
+    try:
+        return (yield)
+    finally:
+        handle.inner_test = inner
+        if begun > WATCHED:
+            coverage.start()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, for a long test at the end keeps one core busy; Spark's together, for they share a session."""
+    items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in ("spark", "slow")])
 
 
 def _lacking(mark: str) -> str | None:

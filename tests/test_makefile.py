@@ -59,7 +59,7 @@ def test_one_more_word_installs_once_more(clone):
 
 def test_run_needs_the_core_only(clone):
     shown = make(clone, "-n", "run").stdout
-    assert "install -qq -e .\n" in shown
+    assert " -qq -e .\n" in shown
     assert "'.[" not in shown
 
 

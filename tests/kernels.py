@@ -1,0 +1,72 @@
+"""Compile the kernels into numba's cache, once, before several test processes each do it for themselves.
+
+`make test` runs this beside the type checks, as `python -m tests.kernels`. It does a little of what needs kernels;
+what it does not reach, the first test that needs it compiles. A gap costs time, nothing else.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import numpy as np
+
+from sievenet.content import Filter, Record, Subscription, ValueSet
+from sievenet.control import loading
+from sievenet.control.covering import Coverer
+from sievenet.index import Plan, dimensions
+from sievenet.index.arrays import bounds, points
+from sievenet.index.evaluate import Evaluation
+from sievenet.matcher import Matcher, level
+from sievenet.pipeline.counting import Deliveries, Wants
+from sievenet.pipeline.covers import Covers, Interests
+from sievenet.workload import Hotspots, Mixed, Ticks, grid
+
+#: Whole numbers alone, all types, and strings of few values.
+LOADS = (Hotspots(schema=grid(4, hi=255), selectivity=0.3, seed=2), Mixed(seed=5), Ticks(seed=3))
+
+
+def match() -> None:
+    """Events with and without a schema, one by one and in batches; subscriptions that come and go."""
+    # Blocks and slices of their own even for few filters.
+    level._WORTH = level._SLICED = 1
+    for load in LOADS:
+        found, batch = Matcher(load.schema), load.events(200)
+        found.add_many(range(300), load.subscriptions(300))
+        found.match(batch[0])
+        found.match_batch(batch)
+        found.counts_batch(batch)
+        found.remove_many(range(100))
+        found.match_batch(batch)
+    loose = Matcher(None)
+    records = [Record({"a": i, "b": f"{i}", "c": i / 2, "d": i % 2 == 0}) for i in range(60)]
+    loose.add_many(range(60), [Filter(None, {"a": ValueSet.interval(0, i), "b": ValueSet.of("5")}) for i in range(60)])
+    loose.match(records[0])
+    loose.match_batch(records)
+
+
+def index() -> None:
+    """Codes of events, covers of filters, and how well they fit, for plans of every kind."""
+    for load in LOADS:
+        batch, wanted = load.events(300), load.subscriptions(40).filters()
+        interests = Interests.of(load.schema, wanted)
+        for plan in (Plan.regular(load.schema, 12), Plan.regular(load.schema, 12, kind="cells")):
+            Evaluation(plan, wanted, 4).counts(batch)
+            for budget in (None, 4):
+                deliveries = Deliveries(plan, Covers.of(plan, interests, budget), len(wanted))
+                deliveries.per_subscription(batch)
+                deliveries.reached(batch, np.arange(len(wanted)) % 7, 7)
+        dimensions.pairs(points(batch), *bounds(load.schema, wanted))
+        Wants(load.schema, wanted).per_subscription(batch)
+        Wants(load.schema, wanted).per_event(batch)
+    plan = Plan.regular(LOADS[0].schema, 12)
+    Coverer(plan, 4).ahead(Subscription([f]) for f in LOADS[0].subscriptions(5).filters())
+
+
+if __name__ == "__main__":
+    # Apart, for they share next to nothing.
+    other = multiprocessing.get_context("spawn").Process(target=match)
+    other.start()
+    loading.load()
+    index()
+    other.join()
+    raise SystemExit(other.exitcode)
