@@ -56,6 +56,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in ("spark", "slow")])
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests that a process runs: small, quick to start, stopped at the end."""
+    from sievenet.pipeline.session import spark_session
+
+    # One session does not pay for an archive.
+    os.environ.setdefault("SIEVENET_SPARK_ARCHIVE", "off")
+    # Compiling less pays for tests; figures are not taken here.
+    quick = {
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "300",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+    with spark_session("local[2]", settings=quick) as session:
+        yield session
+
+
 def _lacking(mark: str) -> str | None:
     """What this machine lacks for tests of a mark, or None."""
     if mark == "root" and os.geteuid() != 0:

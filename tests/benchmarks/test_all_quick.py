@@ -15,8 +15,12 @@ def marked(entry):
     return pytest.param(entry, marks=[pytest.mark.spark] if entry.name in NEEDS_SPARK else [], id=entry.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [marked(each) for each in discover()])
-def test_quick_run(entry):
+def test_quick_run(entry, request):
+    if entry.name in NEEDS_SPARK:
+        # Another session would take longer to start than all that is measured.
+        request.getfixturevalue("spark")
     result = CliRunner().invoke(main, [entry.name, "--quick"], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     record = json.loads(result.stdout.splitlines()[-1])
