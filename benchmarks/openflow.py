@@ -161,7 +161,7 @@ class Network:
 
 def measure_fabric(bench: Bench, report: Report) -> None:
     sizes = bench.size([1, 1_000, 16_000], quick=[20])
-    count, flood = bench.size(1_000, quick=40), bench.size(50_000, quick=500)
+    count, flood = bench.size(2_000, quick=40), bench.size(50_000, quick=500)
     networks: dict[int, Network] = {}
     tiled: dict[int, float] = {}
     new: dict[int, float] = {}
@@ -204,8 +204,9 @@ def measure_fabric(bench: Bench, report: Report) -> None:
     # Round by round, so that a slow moment of the machine is in both sides of a ratio.
     for size in sizes[1:] or sizes:
         many = networks[size]
-        growth = median(b["p50"] / a["p50"] for a, b in zip(few.latencies, many.latencies, strict=True))
-        report.goal(f"p50_growth_1_to_{size}", growth, "<= 1.2")
+        for name in ("p50", "p99"):
+            growth = median(b[name] / a[name] for a, b in zip(few.latencies, many.latencies, strict=True))
+            report.goal(f"{name}_growth_1_to_{size}", growth, "<= 1.2")
         speed = median(b[0] / a[0] for a, b in zip(few.rates, many.rates, strict=True))
         report.goal(f"events_per_s_{size}_over_1", speed, ">= 0.8")
         # Unlike rates, this hardly depends on what else the machine does.

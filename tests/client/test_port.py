@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from sievenet.client.ports.port import UdpPort, open_port
+from sievenet.client.ports.opening import open_port
+from sievenet.client.ports.udp import UdpPort
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
 from sievenet.dataplane.packet import Kind, Packet, decode, encode_datagram, encode_packet

@@ -10,7 +10,7 @@ import termios
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sievenet.client.ports.port import open_port
+from sievenet.client.ports.opening import open_port
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.testing.dataplane_contract import TOPOLOGY
@@ -25,7 +25,7 @@ def make_network(topology=TOPOLOGY, kind="svt", **options):
     """A network of its own in a temporary folder, without bridges yet."""
     network = OvsNetwork(topology, unique_name(kind), run_dir=Path(tempfile.mkdtemp(prefix="sv")), **options)
     network.prepare()
-    # Rounds over the cache more often than twice a second: tests wait for whole ones.
+    # Rounds over the cache more often than every few seconds: tests wait for whole ones.
     network._vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=50")
     return network
 

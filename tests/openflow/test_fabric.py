@@ -207,6 +207,7 @@ def test_flows_deleted_behind_our_back(folder):
             path = [h["switch"] for h in (await daemon.answers.trace("from pub: point: x=500, n=1"))["hops"]]
             network = network_of(daemon)
             await asyncio.to_thread(network.ofctl, "del-flows", path[1])
+            assert "(limit 200000)" in await asyncio.to_thread(network.control, "upcall/show")
             # Bridges listen nowhere, but while they are told something.
             assert not [path for path in network.run_dir.iterdir() if path.is_socket() and path.stem in network.bridges]
             seconds = await traffic.flows()

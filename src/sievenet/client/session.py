@@ -20,7 +20,8 @@ from sievenet.client.catalog import Catalog
 from sievenet.client.conversation import Request
 from sievenet.client.ledger import Ledger, Registration
 from sievenet.client.link import Link, LinkLost
-from sievenet.client.ports.port import DataPort, Deliver, open_port
+from sievenet.client.ports.opening import open_port
+from sievenet.client.ports.port import DataPort, Deliver
 from sievenet.client.reconnect import Reconnect
 from sievenet.client.url import Address
 from sievenet.content.schema import Schema

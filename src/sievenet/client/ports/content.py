@@ -14,20 +14,19 @@ started elsewhere on the same machine, and may, enters the host's namespace for 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import struct
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
-from sievenet.client.ports.departures import Departures
 from sievenet.client.ports.layout import Bytes
+from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow import namespaces
 from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX, address_of
@@ -41,9 +40,6 @@ from sievenet.dataplane.packet import (
     publisher_of,
 )
 from sievenet.errors import CodecError, Unavailable
-
-if TYPE_CHECKING:
-    from sievenet.client.ports.port import Deliver
 
 __all__ = ["ContentPort", "Pacer", "gathering"]
 
@@ -138,39 +134,30 @@ def gathering(count: int, seconds: float | None) -> float | None:
     return need * min(_LONGEST, _GATHERED / pace) if need > 0.0 else None
 
 
-class ContentPort:
+class ContentPort(DataPort):
     """A client's socket in its host's network."""
 
     def __init__(self, sock: socket.socket, token: int, deliver: Deliver) -> None:
-        self._socket = sock
+        super().__init__(sock, deliver)
         self._publisher = publisher_of(token)
-        self._deliver = deliver
-        self._loop = asyncio.get_running_loop()
         self._pacer = Pacer()
         #: Single packets and bursts, in order, and how many packets that is.
         self._queue: deque[tuple[bytes, _Target, int] | mmsg.Outlet] = deque()
         self._queued = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._departures = Departures()
         self._last = 0.0
-        self._paused = True
-        self._closed = False
         #: Reads again, if it does not read at once when something comes.
         self._reading: asyncio.TimerHandle | None = None
         self._inlet = mmsg.Inlet(_TURN, _WIDEST) if mmsg.available else None
-        self.malformed = 0
-        #: Packets that the system did not take.
-        self.refused = 0
 
     @classmethod
-    async def open(cls, endpoint: DataEndpoint, deliver: Deliver, timeout: float) -> ContentPort:
+    async def open(cls, endpoint: DataEndpoint, deliver: Deliver) -> ContentPort:
         """A socket in the network of the endpoint's host, reading."""
 
         def make() -> socket.socket:
             sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
             try:
                 sock.setblocking(False)
-                _enlarge(sock)
+                enlarge(sock, _BUFFER)
                 sock.bind(("::", endpoint.port))
             except OSError:
                 sock.close()
@@ -340,35 +327,8 @@ class ContentPort:
             self._deliver(came)
 
     def pause(self) -> None:
-        """Stop reading; what the system cannot hold meanwhile is lost."""
-        if not self._paused and not self._closed:
-            self._paused = True
-            self._loop.remove_reader(self._socket)
-            if self._reading is not None:
-                self._reading.cancel()
-                self._reading = None
-
-    def resume(self) -> None:
-        """Read again."""
-        if self._paused and not self._closed:
-            self._paused = False
-            self._loop.add_reader(self._socket, self._readable)
-
-    def close(self) -> None:
-        """Give the socket back; who waits for it to be flushed waits no more."""
-        if self._closed:
-            return
-        self.pause()
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._socket.close()
-        self._departures.close()
-
-
-def _enlarge(sock: socket.socket) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
-    except OSError:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        """Read nothing until `resume`; what the system cannot hold meanwhile is lost."""
+        super().pause()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None

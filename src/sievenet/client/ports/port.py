@@ -1,9 +1,8 @@
-"""Data ports: how a client's packets reach the network and come from it.
+"""What every data port is: a socket of a node's own in the data plane, which can be paused, resumed and closed.
 
-The daemon's welcome says which kind its data plane needs (`DataEndpoint.kind`), `open_port` makes it. The embedded data
-plane speaks UDP. The rules (token, window, acknowledgements, bounded queue) are `dataplane.hostlink`, the same at both
-ends; here is only the socket around them. A greeting makes the client's address known and is answered in kind, so that
-a port that is open is reachable.
+A port gives packets away as they come (`Deliver`), from within the event loop, and counts those it was given to send
+until they have left (`Departures`). How packets are written, and what keeps a port from sending faster than is good,
+is the business of each kind.
 """
 
 from __future__ import annotations
@@ -11,221 +10,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections import deque
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from itertools import groupby
-from typing import Final, Protocol
 
-import numpy as np
-
-from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.departures import Departures
-from sievenet.client.ports.layout import Bytes
-from sievenet.control.protocol import DataEndpoint
-from sievenet.dataplane.hostlink import HostLink
-from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, encode_packet, header, packets_of
-from sievenet.errors import CodecError, InvalidInput, Unavailable
+from sievenet.dataplane.packet import Packet
 
-__all__ = ["DataPort", "Deliver", "UdpPort", "open_port"]
+__all__ = ["DataPort", "Deliver", "enlarge"]
 
 #: Takes packets that came, singly or as a matrix (which iterates as packets).
 Deliver = Callable[[list[Packet] | Arrivals], None]
 
-#: Bytes that the operating system may hold of what was not read yet (it may grant less).
-_BUFFER: Final = 8 << 20
-#: Datagrams read at most before others get their turn.
-_BURST: Final = 64
-_LARGEST: Final = 1 << 16
-#: Packets of a datagram from which on they are worth a matrix.
-_SEVERAL: Final = 16
-#: Seconds between greetings until one is answered.
-_GREET_EVERY: Final = 0.05
-#: Packets that may wait for the window before a publisher has to wait too.
-_AHEAD: Final = 4096
 
-
-class DataPort(Protocol):
+class DataPort(ABC):
     """A client's own port of the data plane."""
 
-    #: Datagrams that were no packets for this client.
-    malformed: int
+    def __init__(self, sock: socket.socket, deliver: Deliver) -> None:
+        self._socket = sock
+        self._deliver = deliver
+        self._loop = asyncio.get_running_loop()
+        self._departures = Departures()
+        #: Sends again what could not go at once.
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused = True
+        self._closed = False
+        #: Datagrams that were no packets for this client.
+        self.malformed = 0
+        #: Datagrams that the system did not take, or that nobody listens to.
+        self.refused = 0
 
+    @abstractmethod
     async def greet(self, timeout: float) -> None:
         """Make this port known to the data plane (again); `Unavailable` if it does not answer."""
 
+    @abstractmethod
     def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets. False: many wait already, `flushed` before sending more."""
 
+    @abstractmethod
     async def flushed(self, ahead: int = 0) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
 
+    @abstractmethod
+    def _readable(self) -> None:
+        """There is something to read."""
+
     def pause(self) -> None:
         """Read nothing until `resume`."""
-
-    def resume(self) -> None:
-        """Read again."""
-
-    def close(self) -> None:
-        """Give the port up."""
-
-
-async def open_port(endpoint: DataEndpoint, deliver: Deliver, timeout: float = 5.0) -> DataPort:
-    """The port that an endpoint describes, known to the data plane and reading."""
-    if endpoint.kind == "ipv6":
-        from sievenet.client.ports.content import ContentPort
-
-        return await ContentPort.open(endpoint, deliver, timeout)
-    if endpoint.kind != "udp":
-        raise InvalidInput(expected="a data plane of kind udp or ipv6", got=endpoint.kind, where="welcome.data")
-    return await UdpPort.open(endpoint, deliver, timeout)
-
-
-class UdpPort:
-    """A connected UDP socket: the kernel itself drops what comes from elsewhere."""
-
-    def __init__(self, sock: socket.socket, token: int, deliver: Deliver) -> None:
-        self._socket = sock
-        self._link = HostLink(token)
-        self._deliver = deliver
-        self._loop = asyncio.get_running_loop()
-        self._greeted: asyncio.Future[None] = self._loop.create_future()
-        self._paused = True
-        self._closed = False
-        #: Datagrams that the socket could not take at once.
-        self._unsent: deque[bytes] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._departures = Departures()
-        self.malformed = 0
-        #: Datagrams that could not be sent since nobody listens there any more.
-        self.refused = 0
-
-    @classmethod
-    async def open(cls, endpoint: DataEndpoint, deliver: Deliver, timeout: float) -> UdpPort:
-        """A socket that the data plane knows."""
-        family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_DGRAM)
-        sock.setblocking(False)
-        _enlarge(sock)
-        try:
-            sock.connect((endpoint.address, endpoint.port))
-        except OSError as error:
-            sock.close()
-            raise Unavailable(f"No data plane at {endpoint.address}:{endpoint.port}: {error}") from None
-        port = cls(sock, endpoint.token, deliver)
-        port.resume()
-        try:
-            await port.greet(timeout)
-        except BaseException:
-            port.close()
-            raise
-        return port
-
-    async def greet(self, timeout: float) -> None:
-        """Greet the data plane until it answers."""
-        self._greeted = self._loop.create_future()
-        try:
-            async with asyncio.timeout(timeout):
-                while not self._greeted.done():
-                    with contextlib.suppress(OSError):
-                        self._socket.send(self._link.hello())
-                    await asyncio.wait((self._greeted,), timeout=_GREET_EVERY)
-        except TimeoutError:
-            raise Unavailable(f"The data plane did not answer within {timeout:g} s") from None
-
-    # -- sending --------------------------------------------------------------------------
-
-    def send(self, packets: Iterable[Packet] | Burst) -> bool:
-        """Queue packets and send as many as the window allows."""
-        if self._closed:
-            raise Unavailable("The data port is closed")
-        encoded = packets.packets() if isinstance(packets, Burst) else map(encode_packet, packets)
-        push = self._link.push
-        for packet in encoded:
-            self._departures.given += push(packet)
-        self._flush()
-        return self._link.queued <= _AHEAD
-
-    async def flushed(self, ahead: int = _AHEAD // 2) -> None:
-        """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
-        if self._link.queued > ahead or self._unsent:
-            await self._departures.wait(ahead)
-
-    def _flush(self) -> None:
-        self._unsent.extend(self._link.datagrams(self._loop.time()))
-        while self._unsent:
-            try:
-                self._socket.send(self._unsent[0])
-            except (BlockingIOError, InterruptedError):
-                self._loop.add_writer(self._socket, self._writable)
-                return
-            except OSError:
-                # Nobody listens just now; the control connection will notice.
-                self.refused += 1
-            self._unsent.popleft()
-        self._departures.queued(self._link.queued)
-        due = self._link.due()
-        if due is None or (self._timer is not None and self._timer.when() <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._again)
-
-    def _writable(self) -> None:
-        self._loop.remove_writer(self._socket)
-        self._flush()
-
-    def _again(self) -> None:
-        self._timer = None
-        self._flush()
-
-    # -- receiving ------------------------------------------------------------------------
-
-    def _readable(self) -> None:
-        #: In order of arrival; matrices in a row that are equally wide become one.
-        found: list[Packet | Bytes] = []
-        now = self._loop.time()
-        for turn in range(_BURST):
-            try:
-                datagram = self._socket.recv(_LARGEST)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                self.refused += 1
-                break
-            try:
-                self._heard(datagram, found, now)
-            except CodecError:
-                self.malformed += 1
-            if not turn and len(found) == 1 and isinstance(alone := found[0], Packet):
-                # A single event that comes alone does not wait until it is known that nothing else came.
-                found.clear()
-                self._deliver([alone])
-                if self._paused:
-                    break
-        for kind, group in groupby(found, _width):
-            some = list(group)
-            self._deliver(_joined(some) if kind else some)  # type: ignore[arg-type]
-        if not self._closed:
-            self._flush()
-
-    def _heard(self, datagram: bytes, found: list[Packet | Bytes], now: float) -> None:
-        token, kind, sequence, acknowledged, window, count = header(datagram)
-        if token != self._link.token:
-            raise CodecError("Expected our own token", where="datagram")
-        width, rest = divmod(len(datagram) - DATAGRAM_HEADER, count or 1)
-        matrix = None
-        if count >= _SEVERAL and not rest:
-            matrix = np.frombuffer(datagram, np.uint8, offset=DATAGRAM_HEADER).reshape(count, width)
-        if matrix is not None and uniform(matrix) is not None:
-            found.append(matrix)
-        else:
-            found += packets_of(datagram, count)
-        self._link.heard(sequence, acknowledged, window, now, len(datagram))
-        if kind == Kind.HELLO and not self._greeted.done():
-            self._greeted.set_result(None)
-
-    def pause(self) -> None:
-        """Stop reading; the other end's window closes, and its queue holds what it can."""
         if not self._paused and not self._closed:
             self._paused = True
             self._loop.remove_reader(self._socket)
@@ -249,20 +81,10 @@ class UdpPort:
         self._departures.close()
 
 
-def _width(found: Packet | Bytes) -> int:
-    return found.shape[1] if isinstance(found, np.ndarray) else 0
-
-
-def _joined(matrices: list[Bytes]) -> Arrivals | list[Packet]:
-    whole = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
-    # Sound each; but they may be of several categories.
-    return uniform(whole) or [packet for each in matrices for packet in Arrivals(each)]
-
-
-def _enlarge(sock: socket.socket) -> None:
+def enlarge(sock: socket.socket, size: int) -> None:
     """As large a receive buffer as this process may have; a privileged one may pass the system's limit."""
-    force = getattr(socket, "SO_RCVBUFFORCE", 33)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), size)
     except OSError:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)

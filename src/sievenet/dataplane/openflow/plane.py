@@ -286,7 +286,7 @@ class OpenFlowDataPlane:
         return await self._at(switch).table()
 
     async def counters(self, switch: str) -> SwitchCounters:
-        """What the switch has counted; Open vSwitch brings its counts up to date about twice a second."""
+        """What the switch has counted; Open vSwitch as we start it brings its counts up to date every 2 s."""
         found = self._counted[switch] = await self._at(switch).counters()
         return found
 

@@ -9,7 +9,7 @@ packets still go the old way, which for a new subscription is: nowhere.  `subscr
                             told the threads        before            were told: in effect
 
 The switch's own `revalidator/wait` says when a round ends.  A *poke* (an entry replaced by itself) makes the next round
-begin at once instead of within half a second; if that round ended before our question was heard, another poke makes
+begin at once instead of within seconds; if that round ended before our question was heard, another poke makes
 another.  Changes that wait at the same time share the rounds.
 
 A switch elsewhere cannot be asked that way, and OpenFlow has no word for it.  There a `Pause` has to do: a change makes

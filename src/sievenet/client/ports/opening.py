@@ -1,0 +1,21 @@
+"""Opening the data port that a daemon's welcome describes."""
+
+from __future__ import annotations
+
+from sievenet.client.ports.port import DataPort, Deliver
+from sievenet.client.ports.udp import UdpPort
+from sievenet.control.protocol import DataEndpoint
+from sievenet.errors import InvalidInput
+
+__all__ = ["open_port"]
+
+
+async def open_port(endpoint: DataEndpoint, deliver: Deliver, timeout: float = 5.0) -> DataPort:
+    """The port that an endpoint describes, known to the data plane and reading."""
+    if endpoint.kind == "ipv6":
+        from sievenet.client.ports.content import ContentPort
+
+        return await ContentPort.open(endpoint, deliver)
+    if endpoint.kind != "udp":
+        raise InvalidInput(expected="a data plane of kind udp or ipv6", got=endpoint.kind, where="welcome.data")
+    return await UdpPort.open(endpoint, deliver, timeout)
