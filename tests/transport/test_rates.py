@@ -1,5 +1,6 @@
 """Congestion control: the response function, loss intervals, max-min, flows, buckets, and a bottleneck to share."""
 
+from itertools import pairwise
 from math import inf
 from random import Random
 
@@ -85,8 +86,8 @@ def test_window_grows_by_a_segment_per_round_trip_and_halves():
     window = Window(Random(1))
     window.received(0.2, 0.0)
     assert window.size == inf  # no limit before the first loss
-    assert window.lost(1.0, 0.1, 32.0, 1.0, 1.0)
-    assert window.size == 16
+    assert window.lost(1.0, 0.1, 31.5, 1.0, 1.0)
+    assert (window.size, window.flight) == (16, 15.5)  # half a segment is left unused
     assert not window.lost(1.05, 0.1, 32.0, 1.0, 1.0)  # the same event
     window.received(0.2, 1.1)
     assert window.size == 16  # left before the halving was felt
@@ -96,43 +97,39 @@ def test_window_grows_by_a_segment_per_round_trip_and_halves():
     assert window.lost(1.3, 0.1, 0.0, 1.0, 1.0)
     assert window.size == pytest.approx(8.5, abs=0.1)
     window.bound(3.0)
-    assert window.size == 3
+    assert window.flight == 3
     for i in range(20):
         window.lost(2.0 + i, 0.1, 0.0, 1.0, 1.0)
-    assert 0 < window.size < 0.1
+    assert 0 < window.flight < 0.1
 
 
-@pytest.mark.parametrize("segments", [0.2, 0.05])
-@pytest.mark.parametrize("size", [24.0, 8.0, 2.5])
-def test_losses_that_keep_a_window_where_it_is(size, segments):
-    """Growth and halving balance at 1.5 / W² losses per message, and at 1.5 / (5.3·W) where windows are small."""
-    p = 1.5 / (max(size, 5.3) * size)
-    rng, total, departure = Random(3), 0.0, 1.0
-    window = Window(Random(4))
-    window.lost(0.0, 0.0, 2 * size, 1.0, 1.0)
-    for _ in range(60_000):
-        departure += 0.1 * segments / window.size  # a window per round trip of 0.1
+@pytest.mark.parametrize("p", [0.01, 0.03, 0.08])
+def test_a_window_keeps_as_much_under_way_as_a_tcp_with_the_same_losses(p):
+    clock = Clock()
+    tcp = TcpFlow(clock, Link(clock, Random(1), delay=0.05, loss=p), Link(clock, Random(2), delay=0.05))
+    tcp.start()
+    clock.run(400)
+    theirs = tcp.received / 1460 / 400 * 0.1
+    rng, window = Random(3), Window(Random(4))
+    window.lost(0.0, 0.0, 10.0, 1.0, 1.0)
+    departure, came = 1.0, 0
+    while departure < 401:
+        departure += 0.1 * 0.2 / window.flight  # messages of a fifth of a segment, a round trip of 0.1
         if rng.random() < p:
-            window.lost(departure, 0.1, 0.0, segments, 1.0)
+            window.lost(departure, 0.1, 0.0, 0.2, 1.0)
         else:
-            window.received(segments, departure)
-        total += segments / window.size
-    assert 60_000 * segments / total == pytest.approx(size, rel=0.2)
+            window.received(0.2, departure)
+            came += 1
+    assert came * 0.2 / 400 * 0.1 == pytest.approx(theirs, rel=0.15)
 
 
 def test_one_loss_in_n_small_messages_counts():
-    whole = smaller = 0
-    for seed in range(2000):
-        window = Window(Random(seed))
-        whole += window.lost(1.0, 0.1, 2.5, 0.2, 1.0)
-        smaller += window.size < inf
-    assert 340 < whole < 460
-    assert 510 < smaller < 660  # its own segments are √(2.5/5.3) as large
+    assert 340 < sum(Window(Random(seed)).lost(1.0, 0.1, 2.5, 0.2, 1.0) for seed in range(2000)) < 460
 
 
 def test_what_is_hardly_noticed_weighs_more():
     window = Window(Random(1))
-    window.lost(1.0, 0.1, 16.0, 1.0, 0.5)
+    window.lost(1.0, 0.1, 15.5, 1.0, 0.5)
     assert window.size == 4
 
 
@@ -405,6 +402,49 @@ def test_tcp_fills_a_link_and_two_share_it():
     stopped = flows[0].received
     clock.run(130)
     assert flows[0].received - stopped < 60_000
+
+
+@pytest.mark.parametrize(("window", "numbers", "seconds"), [(9, 2, 0.02), (1, 1, 0.06)])
+def test_tcp_is_acknowledged_like_a_kernels(window, numbers, seconds):
+    clock = Clock()
+    sent: list[tuple[float, int]] = []
+
+    class Back(Link):
+        def send(self, size, action, *arguments):
+            sent.append((clock.now, arguments[0]))
+            return super().send(size, action, *arguments)
+
+    flow = TcpFlow(clock, Link(clock, Random(1), delay=0.01), Back(clock, Random(2), delay=0.01), window=window)
+    flow.start()
+    clock.run(2.0)
+    gaps = [b - a for (_, a), (_, b) in pairwise(sent)]
+    assert gaps[:10] == [1] * 10  # at first one by one
+    assert set(gaps[20:]) == {numbers}  # then every second, or after 40 ms
+    assert max(b - a for (a, _), (b, _) in pairwise(sent[20:])) == pytest.approx(seconds)
+
+
+def test_tcp_mends_losses_without_waiting_for_its_timer():
+    clock = Clock()
+    dropped = {40, 41, 47, 200}
+
+    class Forward(Link):
+        def send(self, size, action, *arguments):
+            if arguments[0] in dropped:
+                dropped.discard(arguments[0])
+                return False
+            return super().send(size, action, *arguments)
+
+    forward = Forward(clock, Random(1), delay=0.05, bandwidth=10e6)
+    flow = TcpFlow(clock, forward, Link(clock, Random(2), delay=0.05), window=32)
+    flow.start()
+    windows = []
+    for i in range(40):
+        clock.run(0.1 * (i + 1))
+        windows.append(flow.window)
+    assert not dropped
+    assert (flow.retransmitted, flow.timeouts) == (4, 0)
+    assert min(windows[6:]) >= 7  # halved twice, and grown by one per round trip
+    assert flow.received > 250 * 1460
 
 
 def test_tcp_survives_heavy_loss():

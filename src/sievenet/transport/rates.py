@@ -164,7 +164,7 @@ class RateSession:
         share = 0.0 if uncovered <= 0 or self._publish_rate <= 0 else self.rate / self._publish_rate
         self.intervals.received(uncovered, share, segments)
         # What is not used does not grow (RFC 7661).
-        if self.window.size <= _MOST * self.rate * self.round_trip * segments:
+        if self.window.flight <= _MOST * self.rate * self.round_trip * segments:
             self.window.received(segments, header.departure)
 
     def lost(self, loss: Loss) -> None:
@@ -217,7 +217,7 @@ class RateSession:
     @property
     def allowed(self) -> float:
         """Messages per second that a TCP would get: as many bytes as it, in smaller packets (RFC 4828)."""
-        return self.window.size * self._segments / self.round_trip
+        return self.window.flight * self._segments / self.round_trip
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -241,11 +241,10 @@ class RateSession:
         first = 1.0
         if not self.intervals.lossy and self.rate > 0:
             first = 1.0 / loss_rate_for(self.rate / self._segments, self.round_trip)
-        before, segments = self.window.size, 1.0 / self._segments
-        if self.window.lost(departure, self.round_trip, self._flight, segments, max(self._noticed, 1e-3)):
+        if self.window.lost(departure, self.round_trip, self._flight, 1.0 / self._segments, max(self._noticed, 1e-3)):
             self.intervals.lost(departure, self.round_trip, first)
-        if self.window.size < before and self._step is not None:
-            self._step, self._urgent = self._last_step, True
+            if self._step is not None:
+                self._step, self._urgent = self._last_step, True
 
     def _pause(self) -> float:
         return max(self.round_trip / _STEPS, self._options.interval)

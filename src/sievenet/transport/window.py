@@ -4,8 +4,8 @@ TFMCC's equation gives a TCP's *mean* rate. Alone it does not share a drop-tail 
 queue full, and it is TCP, which comes in bursts, that loses. What shares is what behaves alike, so the receiver keeps
 the window that a TCP with its arrivals and losses would have (as TEAR does), in segments, and asks for
 
-    rate = window / round trip      a segment's worth comes      window += 1 / window     (a segment per round trip)
-                                    a loss event                 window /= 2
+    rate = (window - ½) / round trip    a segment's worth comes      window += 1 / window    (a segment per round trip)
+                                        a loss event                 window /= 2
 
 The division by the round trip as it is *now* is what makes the two alike: when the window halves, a TCP's rate hardly
 falls, since the queue empties and the round trip shrinks with it. As in TCP, an event is all losses of one round trip,
@@ -17,26 +17,28 @@ segment, and only its loss counts (the *random sampling* of Widmer, Boutremans a
 noticed are made up for likewise: if a share P is noticed, a loss counts with probability 1 / (N·P); were that above
 one, an event weighs more than a halving.
 
-Where windows are small a TCP lives by its timers, and follows another law: in the simulator, with losses at random and
-selective acknowledgements, its window is 0.28 / p once p is above five percent. So below W₀ = 5.3 segments, where that
-law meets the other, the TCP in whose place we are has smaller segments, of √(W/W₀) the size but no less than a message:
-it grows by less, more of the losses count, and what a window loses is what a TCP of that window loses,
+A TCP sends whole segments: of a window that grows evenly, half a segment is unused on average. Hence the ½, which makes
+windows follow a kernel's TCP even where they are small (the simulator's, losses at random, messages of a fifth of
+a segment; √(1.5/p) is what a window without the ½ would be):
 
-    losses per message    1.5 / W²   from W₀ on          1.5 / (W₀·W)   below
+    losses %               1       2       3       5       8      12      18      25
+    under way: TCP      11.7     8.0     6.3     4.7     3.5     2.7     1.9     1.3      segments
+               we       11.8     7.9     6.1     4.5     3.2     2.3     1.5     0.9
+          √(1.5/p)      12.2     8.7     7.1     5.5     4.3     3.5     2.9     2.4
 """
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import inf
 from random import Random
 from typing import Final
 
 __all__ = ["Window"]
 
+#: What a TCP leaves unused of its window on average, in segments.
+_HELD: Final = 0.5
 #: Smallest window, in segments: a TCP's timer backs off to 64 times the round trip.
-_SMALLEST: Final = 1 / 64
-#: W₀, in segments.
-_WHOLE: Final = 5.3
+_SMALLEST: Final = _HELD + 1 / 64
 
 
 class Window:
@@ -50,34 +52,32 @@ class Window:
         #: What left up to then, by the publisher's clock, belongs to the last loss event.
         self._until = -inf
 
+    @property
+    def flight(self) -> float:
+        """Segments under way."""
+        return self.size - _HELD
+
     def received(self, segments: float, departure: float) -> None:
         """So many segments' worth came (at most one, usually less), which left then."""
-        size = self.size
-        if size < inf and departure > self._until:
-            grown = segments / max(size, segments)
-            self.size = size + (grown if size >= _WHOLE else grown * size / _WHOLE / _part(size, segments))
+        if self.size < inf and departure > self._until:
+            self.size += segments / max(self.size, segments)
 
     def lost(self, departure: float, round_trip: float, flight: float, segments: float, noticed: float) -> bool:
-        """A message of so many segments is lost that left at ``departure``; True if a whole segment's loss is seen.
+        """A message of so many segments is lost that left at ``departure``; True if that is a loss event.
 
-        ``flight`` is what is under way, in segments: at the first event that is the window. ``noticed`` is P.
+        ``flight`` is what is under way, in segments: at the first event the window follows from that. ``noticed`` is P.
         """
         if departure <= self._until:
             return False
-        before = self.size if self.size < inf else max(flight, _SMALLEST)
         weight = segments / noticed
-        drawn, own = self._rng.random(), weight / _part(before, segments)
-        if drawn < own:
-            self._until = departure + round_trip
-            self.size = max(before * 0.5 ** max(1.0, own), _SMALLEST)
-        return drawn < weight
+        if self._rng.random() >= weight:
+            return False
+        self._until = departure + round_trip
+        before = self.size if self.size < inf else flight + _HELD
+        self.size = max(before * 0.5 ** max(1.0, weight), _SMALLEST)
+        return True
 
-    def bound(self, largest: float) -> None:
-        """Not more than this."""
-        if largest < self.size < inf:
-            self.size = max(largest, _SMALLEST)
-
-
-def _part(size: float, segments: float) -> float:
-    """What part of a segment the TCP's own segments are, in whose place a window of this size is kept."""
-    return 1.0 if size >= _WHOLE else max(sqrt(size / _WHOLE), min(segments, 1.0))
+    def bound(self, flight: float) -> None:
+        """Not more than this under way."""
+        if flight < self.flight < inf:
+            self.size = max(flight + _HELD, _SMALLEST)
