@@ -27,11 +27,18 @@ WATCHED = 15
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A property's later examples run as the first ones do, but unwatched by coverage."""
+    """A property's later examples run as the first ones do, but unwatched by coverage; so do `unwatched` tests."""
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+    unwatched = item.get_closest_marker("unwatched") is not None
     coverage = Coverage.current()
-    if handle is None or coverage is None:
+    if coverage is None or (handle is None and not unwatched):
         return (yield)
+    if unwatched:
+        coverage.stop()
+        try:
+            return (yield)
+        finally:
+            coverage.start()
     inner, begun = handle.inner_test, 0
 
     @functools.wraps(inner)

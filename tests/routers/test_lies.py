@@ -136,6 +136,7 @@ def churn(placing, index, seed, steps=150):
     check_links(covering.poset)
 
 
+@pytest.mark.unwatched
 @pytest.mark.parametrize("index", [False, True], ids=["walk", "index"])
 @pytest.mark.parametrize("placing", [Voted, Claimed])
 @settings(max_examples=20, deadline=None)
