@@ -69,6 +69,7 @@ class Bottleneck:
         *,
         control: bool,
         recover: bool = False,
+        growth: float = 1.0,
         step: float = 0.5,
         seed: int = 0,
     ) -> None:
@@ -101,8 +102,8 @@ class Bottleneck:
             self.world.add_sender(PUBLISHER + number, 0, Sender(PUBLISHER + number, options, epoch=1))
             receiver = Receiver(
                 number + 1, tagger.subscription(Subscription([wanted])), flow_bits=(tagger.filter(wanted),),
-                rate=RateControl() if control else None, recover=Recover() if recover else None, width=WIDTH,
-                rng=Random(number + 1000 * seed),
+                rate=RateControl(growth=growth) if control else None, recover=Recover() if recover else None,
+                width=WIDTH, rng=Random(number + 1000 * seed),
             )  # fmt: skip
             self.world.add_receiver(number + 1, 1, receiver)
             clock.at(0.001 * number, self._publish, number, tagger, Random(number + 1000 * seed))
@@ -508,19 +509,29 @@ def together(bench: Bench, report: Report) -> None:
     """Figure 5.17: recovery and congestion control at once, five flows into 1.5 Mb/s."""
     length = bench.size(20.0, quick=1.5)
 
-    def experiment(control: bool) -> Bottleneck:
+    def experiment(control: bool, growth: float = 1.0) -> Bottleneck:
         flows = [Flow(1.0, lambda _now: 300.0) for _ in range(5)]
-        return Bottleneck(1.5e6, flows, length, control=control, recover=control).run()
+        return Bottleneck(1.5e6, flows, length, control=control, recover=control, growth=growth).run()
 
     with bench.step("recovery and congestion control together"):
-        on, off = experiment(True), experiment(False)
-    recovered = sum(receiver.recovered for receiver in on.world.receivers.values())
+        on, off, slow = experiment(True), experiment(False), experiment(True, 0.1)
+
+    def row(name: str, run: Bottleneck) -> list[object]:
+        recovered = sum(receiver.recovered for receiver in run.world.receivers.values())
+        return [name, sum(sum(f.received) for f in run.flows), run.lost, recovered, run.world.messages["REPAIR"]]
+
     report.table(
-        "recovery and congestion control together", ["", "received", "dropped by the link", "recovered", "repairs"],
-        [["off", sum(sum(f.received) for f in off.flows), off.lost, 0, 0],
-         ["on", sum(sum(f.received) for f in on.flows), on.lost, recovered, on.world.messages["REPAIR"]],
-         ["source", "", "110 times fewer", "40 %", ""]],
-    )  # fmt: skip
+        "recovery and congestion control together",
+        ["", "received", "dropped by the link", "recovered", "repairs"],
+        [row("off", off), row("on", on), row("on, growth of 0.1", slow), ["source", "", "110 times fewer", "40 %", ""]],
+    )
+    received = [sum(flow.received) for flow in slow.flows]
+    report.figure("together_slow_growth_fewer_losses", off.lost / max(1, slow.lost), "times, for links without TCP")
+    report.figure(
+        "together_slow_growth_jain",
+        sum(received) ** 2 / (len(received) * sum(n * n for n in received)),
+        "of five flows",
+    )
     report.goal("together_fewer_losses", off.lost / max(1, on.lost), ">= 20")
 
 
@@ -603,6 +614,10 @@ def run(bench: Bench) -> Report:
         "the simulated TCP on other seeds than these, and beside the kernel's: 10 and 7 % less than TCP)"
     )
     report.note("fairness: the mean index of several runs; that of one phase of one run varies from 0.93 to 1.00")
-    report.note("together: five flows of some 2.6 segments each; so small a window costs a TCP as many losses")
+    report.note(
+        "together: five flows of some 2.6 segments each; so small a window costs a TCP as many losses. Growing by less "
+        "below 6 segments where delay shows a full queue was tried: 31 times fewer losses than without control, but "
+        "beside three TCPs three of our flows had 93 kb/s each, a TCP 240; hence a setting, for links without TCP"
+    )
     report.note("queues count packets; where a queue counts bytes, small messages crowd a TCP's segments out")
     return report

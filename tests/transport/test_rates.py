@@ -123,6 +123,21 @@ def test_a_window_keeps_as_much_under_way_as_a_tcp_with_the_same_losses(p):
     assert came * 0.2 / 400 * 0.1 == pytest.approx(theirs, rel=0.15)
 
 
+def test_a_window_that_grows_by_a_tenth_meets_a_tenth_of_the_losses():
+    rng, window = Random(3), Window(Random(4), 0.1)
+    window.lost(0.0, 0.0, 10.0, 1.0, 1.0)
+    departure, came = 1.0, 0
+    while departure < 1001:
+        departure += 0.1 * 0.2 / window.flight
+        if rng.random() < 0.003:
+            window.lost(departure, 0.1, 0.0, 0.2, 1.0)
+        else:
+            window.received(0.2, departure)
+            came += 1
+    # As a TCP's with 3 % of losses: 6.3 segments.
+    assert came * 0.2 / 1000 * 0.1 == pytest.approx(6.3, rel=0.15)
+
+
 def test_one_loss_in_n_small_messages_counts():
     assert 340 < sum(Window(Random(seed)).lost(1.0, 0.1, 2.5, 0.2, 1.0) for seed in range(2000)) < 460
 

@@ -76,6 +76,9 @@ class RateControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval: float = 0.05
     #: Round trip until it is known, in seconds.
     round_trip: float = 0.1
+    #: Segments by which the window grows per round trip: a TCP's is 1. Where no TCP shares the links, less loses fewer
+    #: messages, nearly in proportion, and adapts more slowly; beside a TCP it would yield.
+    growth: float = 1.0
     #: Size of a TCP segment that the rate is meant to be fair to, in bytes; messages may be smaller.
     segment: int = 1460
     #: Bytes around a message on the wire: IP, UDP and the plane's own header.
@@ -87,6 +90,7 @@ class RateControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check(0 < self.alpha <= 1, "a share in (0, 1]", self.alpha, "rate_control.alpha")
         _check(0 < self.interval < 60, "seconds in (0, 60)", self.interval, "rate_control.interval")
         _check(0 < self.round_trip < 60, "seconds in (0, 60)", self.round_trip, "rate_control.round_trip")
+        _check(0 < self.growth <= 1, "segments in (0, 1]", self.growth, "rate_control.growth")
         _check(self.segment >= 1, "bytes", self.segment, "rate_control.segment")
         _check(1 <= self.overhead <= 65535, "bytes", self.overhead, "rate_control.overhead")
         _check(isfinite(self.slowest) and self.slowest > 0, "messages/s above 0", self.slowest, "rate_control.slowest")

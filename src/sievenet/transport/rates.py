@@ -123,7 +123,7 @@ class RateSession:
         self._urgent = False
         #: Feedback that waits for its (suppressible) turn.
         self._pending: float | None = None
-        self.window = Window(rng)
+        self.window = Window(rng, options.growth)
         self._numbers = Numbers(model)
         #: Share of the losses that are noticed: of the messages that tell whether the one before them came.
         self._noticed = 1.0

@@ -44,10 +44,12 @@ _SMALLEST: Final = _HELD + 1 / 64
 class Window:
     """One session's window, in segments; without limit until the first loss event."""
 
-    __slots__ = ("_rng", "_until", "size")
+    __slots__ = ("_growth", "_rng", "_until", "size")
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, growth: float = 1.0) -> None:
         self._rng = rng
+        #: Segments per round trip.
+        self._growth = growth
         self.size = inf
         #: What left up to then, by the publisher's clock, belongs to the last loss event.
         self._until = -inf
@@ -60,7 +62,7 @@ class Window:
     def received(self, segments: float, departure: float) -> None:
         """So many segments' worth came (at most one, usually less), which left then."""
         if self.size < inf and departure > self._until:
-            self.size += segments / max(self.size, segments)
+            self.size += self._growth * segments / max(self.size, segments)
 
     def lost(self, departure: float, round_trip: float, flight: float, segments: float, noticed: float) -> bool:
         """A message of so many segments is lost that left at ``departure``; True if that is a loss event.
