@@ -22,7 +22,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "d
 
 
 #: Examples of a property that coverage watches. It doubles their time, and later ones pass the same lines.
-WATCHED = 15
+WATCHED = 25
+
+
+def _look_away() -> list[Coverage]:
+    """Stop coverage: this run's, and below it this process's own, which would go on in its place."""
+    stopped = []
+    while (coverage := Coverage.current()) is not None:
+        coverage.stop()
+        stopped.append(coverage)
+    return stopped
 
 
 @pytest.hookimpl(wrapper=True)
@@ -30,31 +39,27 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A property's later examples run as the first ones do, but unwatched by coverage; so do `unwatched` tests."""
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
     unwatched = item.get_closest_marker("unwatched") is not None
-    coverage = Coverage.current()
-    if coverage is None or (handle is None and not unwatched):
+    if Coverage.current() is None or (handle is None and not unwatched):
         return (yield)
-    if unwatched:
-        coverage.stop()
-        try:
-            return (yield)
-        finally:
-            coverage.start()
-    inner, begun = handle.inner_test, 0
+    stopped = _look_away() if unwatched else []
+    inner, begun = getattr(handle, "inner_test", None), 0
 
-    @functools.wraps(inner)
+    @functools.wraps(inner or pytest_runtest_call)
     def counted(*arguments: Any, **names: Any) -> Any:
         nonlocal begun
         begun += 1
-        if begun == WATCHED + 1:
-            coverage.stop()
+        if begun == WATCHED + 1 and not stopped:
+            stopped.extend(_look_away())
         return inner(*arguments, **names)
 
-    handle.inner_test = counted
+    if handle is not None:
+        handle.inner_test = counted
     try:
         return (yield)
     finally:
-        handle.inner_test = inner
-        if begun > WATCHED:
+        if handle is not None:
+            handle.inner_test = inner
+        for coverage in reversed(stopped):
             coverage.start()
 
 
