@@ -25,8 +25,8 @@ def make_network(topology=TOPOLOGY, kind="svt", **options):
     """A network of its own in a temporary folder, without bridges yet."""
     network = OvsNetwork(topology, unique_name(kind), run_dir=Path(tempfile.mkdtemp(prefix="sv")), **options)
     network.prepare()
-    # Rounds over the cache more often than every few seconds: tests wait for whole ones.
-    network._vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=50")
+    # Rounds over the cache as often as it allows, which is every 100 ms: tests wait for whole ones.
+    network._vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
     return network
 
 
