@@ -103,6 +103,18 @@ def test_window_grows_by_a_segment_per_round_trip_and_halves():
     assert 0 < window.flight < 0.1
 
 
+def test_a_loss_event_leaves_a_quarter_of_what_is_under_way():
+    window = Window(Random(1))
+    window.lost(1.0, 0.1, 3.5, 1.0, 1.0)
+    assert window.flight == 1.5
+    window.lost(2.0, 0.1, 0.0, 1.0, 1.0)
+    assert window.flight == 0.5  # half of the window still leaves more
+    window.lost(3.0, 0.1, 0.0, 1.0, 1.0)
+    assert window.flight == 0.125
+    window.lost(4.0, 0.1, 0.0, 1.0, 0.5)
+    assert window.flight == 1 / 64  # weighs two events; the least of all
+
+
 @pytest.mark.parametrize("p", [0.01, 0.03, 0.08])
 def test_a_window_keeps_as_much_under_way_as_a_tcp_with_the_same_losses(p):
     clock = Clock()
