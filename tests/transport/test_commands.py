@@ -47,7 +47,7 @@ def test_pub_with_a_transport_serves_those_who_recover(call, daemon):
         node.schema(STOCK)
         feed = node.subscribe(STOCK, order=True, recover=Recover(distance=0.01))
         out = call(
-            "pub", "--schema", "stock", "--log", "500", "--digest", "50ms", "--linger", "1.5s", "--host", "h1",
+            "pub", "--schema", "stock", "--log", "500", "--digest", "50ms", "--linger", "3s", "--host", "h1",
             "--json", input=lines(300),
         )  # fmt: skip
         assert [feed.get(10)["volume"] for _ in range(300)] == list(range(300))
