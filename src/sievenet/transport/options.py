@@ -77,7 +77,7 @@ class RateControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Round trip until it is known, in seconds.
     round_trip: float = 0.1
     #: Segments by which the window grows per round trip: a TCP's is 1. Where no TCP shares the links, less loses fewer
-    #: messages, nearly in proportion, and adapts more slowly; beside a TCP it would yield.
+    #: messages, nearly in proportion; by its law it adapts more slowly, and beside a TCP it would yield.
     growth: float = 1.0
     #: Size of a TCP segment that the rate is meant to be fair to, in bytes; messages may be smaller.
     segment: int = 1460

@@ -51,12 +51,12 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
 _WAIT: Final = 10.0
 #: Milliseconds that a switch remembers a decision that it does not need.
 _MAX_IDLE: Final = 60_000
-#: Decisions that it remembers.  Left to itself it begins with 10,000 and allows itself 1,000 more with every round, and
-#: forgets whatever is above that after a tenth of a second.
+#: Decisions that it remembers.  Left to itself it begins with 10,000, allows itself more from round to round, and soon
+#: forgets what is above that.
 _DECISIONS: Final = 200_000
-#: Milliseconds between its rounds over these decisions if no table changes.  A round takes a core, for 12 ms with
-#: 16,000 decisions: with two a second, as it is used to, more than one event in a hundred meets one.  Rounds also bring
-#: counts up to date, so counts are this old at most.
+#: Milliseconds between its rounds over these decisions if no table changes.  A round takes a core, for about 10 ms
+#: with 16,000 decisions; it is used to two a second.  Rounds also bring counts up to date, so that counts are this old
+#: at most.
 _ROUND: Final = 2_000
 #: For the C library: keep freed memory.  A switch makes room for 32 of the largest packets each time that it looks at a
 #: port, 0.3 MB, and would get it from the system and give it back, page by page, for every packet that comes.
