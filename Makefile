@@ -24,9 +24,12 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS   ?= auto
 PYTEST_ARGS ?=
 RUN_ARGS ?=
+# make soak FOR=1h ends by itself; SEED=… repeats the rounds of another soak.
+FOR    ?=
+SEED   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types kernels tests format bench docs-check clean
+.PHONY: help run test check soak lint types kernels tests format bench docs-check clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -38,6 +41,13 @@ run: $(CORE)  ## a fabric with a sample market, until Ctrl-C; RUN_ARGS='--for 10
 test: lint  ## lint, types, tests and coverage: what CI runs
 	@$(MAKE) --no-print-directory -j2 types kernels
 	@$(MAKE) --no-print-directory tests
+
+check: lint  ## two minutes, for daily work: lint and the fast tests (no Spark, no Open vSwitch, nothing slow)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal -q -m 'not slow and not spark and not ovs' $(PYTEST_ARGS)
+
+soak: $(TESTED) kernels  ## properties and simulations with fresh seeds until Ctrl-C, or FOR=1h; SEED=… repeats
+	@scripts/system-packages $(SYSTEM)
+	@$(BIN)/python -m tests.soak --jobs $(JOBS) $(if $(FOR),--for $(FOR)) $(if $(SEED),--seed $(SEED)) -- $(PYTEST_ARGS)
 
 lint: $(TESTED)  ## style and likely mistakes
 	@$(BIN)/ruff check .

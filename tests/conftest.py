@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from coverage import Coverage
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -18,6 +18,8 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=40, derandomize=False, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("thorough", max_examples=1000, derandomize=False, **_COMMON)
+# For tests/soak.py: the seed alone says what is tried, so no example is remembered from another run.
+settings.register_profile("soak", max_examples=300, derandomize=False, database=None, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
 
 
@@ -63,8 +65,22 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
             coverage.start()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """`SIEVENET_SEED` is for hypothesis too, unless it is told otherwise."""
+    if os.environ.get("SIEVENET_SEED") and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = os.environ["SIEVENET_SEED"]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, for a long test at the end keeps one core busy; Spark's together, for they share a session."""
+    """Properties and state machines belong to a soak, as tests that use `seeds(…)` do.
+
+    The longest first, for a long test at the end keeps one core busy; Spark's together, for they share a session.
+    """
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.soak)
     items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in ("spark", "slow")])
 
 

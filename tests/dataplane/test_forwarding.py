@@ -26,6 +26,7 @@ from sievenet.network import (
     Star,
     parse_topology,
 )
+from tests.seeds import seeds
 
 BITS = 4
 CODES = [code << (CODE_BITS - BITS) for code in range(1 << BITS)]
@@ -249,7 +250,7 @@ def loaded(seed, link=None, **options):
     return net
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_batches_fare_like_packets(seed):
     one, many = loaded(seed), loaded(seed)
     if seed % 2:

@@ -30,6 +30,7 @@ from sievenet.errors import (
 )
 from sievenet.index import Plan
 from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading, run, take
+from tests.seeds import seeds
 
 
 @contextlib.asynccontextmanager
@@ -309,8 +310,9 @@ def test_too_many_connections_are_turned_away():
     run(main())
 
 
-def test_garbage_on_both_ports_disturbs_nobody():
-    rng = random.Random(11)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_garbage_on_both_ports_disturbs_nobody(seed):
+    rng = random.Random(seed)
 
     def noise():
         good = frame(p.Subscribe(5, 1, 1, b"\x20")) if rng.random() < 0.5 else frame(p.Hello(1, name="noise"))

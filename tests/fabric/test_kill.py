@@ -14,6 +14,7 @@ import pytest
 import sievenet
 from sievenet.errors import SievenetError
 from tests.fabric.harness import SCHEMA, eventually, reading, run
+from tests.seeds import seeds
 
 ROUNDS = 100
 
@@ -89,8 +90,9 @@ class Churn:
 
 
 @pytest.mark.slow
-def test_kill_nine_a_hundred_times(tmp_path):
-    rng = random.Random(20)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_kill_nine_a_hundred_times(tmp_path, seed):
+    rng = random.Random(seed)
 
     async def main():
         port = free_port(socket.SOCK_STREAM)

@@ -14,6 +14,7 @@ from sievenet.content import Subscription, parse_filter
 from sievenet.daemon.daemon import Daemon
 from sievenet.index import Plan
 from tests.fabric.harness import SCHEMA, config, eventually, reading, run
+from tests.seeds import seeds
 
 STEPS = 120
 
@@ -104,7 +105,7 @@ class World:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(2))
 def test_every_feed_has_exactly_what_it_wants_whatever_happens(seed, tmp_path):
     async def main():
         world = World(random.Random(seed), str(tmp_path))

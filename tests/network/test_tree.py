@@ -15,6 +15,7 @@ from sievenet.network import (
     TopologyBuilder,
     spanning_trees,
 )
+from tests.seeds import seeds
 
 
 def topology_of(graph, settings=None):
@@ -65,7 +66,7 @@ def test_all_graphs_of_up_to_six_switches():
                         assert topology.ports(a)[tree.next_port(a, b)] == path[1]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_paths_from_the_root_are_shortest(seed):
     topology = Random.build(switches=60, hosts=0, degree=4, seed=seed)
     for tree in spanning_trees(topology, 3):

@@ -13,6 +13,7 @@ from sievenet.errors import InvalidInput, Rejected
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.simulation import Network
+from tests.seeds import seeds
 
 SPACE = Schema("space", (Attribute("x", "int", lo=0, hi=99), Attribute("y", "int", lo=0, hi=99)))
 LEASE = 8.0
@@ -112,7 +113,7 @@ class World:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.unwatched)])
+@pytest.mark.parametrize("seed", seeds(2, watched=1))
 def test_exact_delivery_under_churn(name, seed):
     """No loss, no crash: once settled, exact."""
     world = World(VARIANTS[name], seed)
@@ -133,9 +134,10 @@ def test_exact_delivery_under_churn(name, seed):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_stable_subscribers_miss_nothing_while_others_come_and_go(name):
+@pytest.mark.parametrize("seed", seeds(1))
+def test_stable_subscribers_miss_nothing_while_others_come_and_go(name, seed):
     """Covering filters that vanish uncover what they covered, without a gap."""
-    world = World(VARIANTS[name], 7)
+    world = World(VARIANTS[name], seed)
     steady = [world.attach() for _ in range(4)]
     fickle = [world.attach() for _ in range(6)]
     network, rng = world.network, world.rng
@@ -167,7 +169,7 @@ def test_stable_subscribers_miss_nothing_while_others_come_and_go(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.unwatched)])
+@pytest.mark.parametrize("seed", seeds(2, watched=1))
 def test_heals_after_loss_and_crashes(name, seed):
     """A quarter of all messages is lost, routers crash and come back: exact again after a lease or two."""
     world = World(VARIANTS[name], seed)

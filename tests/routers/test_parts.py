@@ -21,6 +21,7 @@ from sievenet.routers.overlay import Record as LinkRecord
 from sievenet.routers.routing import Catalogue
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.waves import Waves
+from tests.seeds import seeds
 
 GRID = Schema("grid", (Attribute("x", "int", lo=0, hi=9), Attribute("y", "int", lo=0, hi=9)))
 
@@ -141,7 +142,7 @@ def test_waves_come_back_once():
     assert waves.expire(5.0) == [("b", 4, None)]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_trees_and_paths_of_random_graphs(seed):
     rng = random.Random(seed)
     graph = nx.gnm_random_graph(9, rng.randint(8, 20), seed=seed)

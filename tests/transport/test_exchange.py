@@ -15,6 +15,7 @@ from sievenet.transport.actions import Channel, Send
 from sievenet.transport.bloom import Tagger
 from sievenet.transport.control import Echo, Gone, Repair, Request, encode
 from sievenet.transport.wire import Header, Record, encode_header
+from tests.seeds import seeds
 
 SCHEMA = Schema(
     "quote",
@@ -84,8 +85,9 @@ def some_filter(rng):
     return Filter(SCHEMA, parts)
 
 
-def test_requests_reach_everyone_whose_filter_the_lost_message_matches():
-    rng = Random(4)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_requests_reach_everyone_whose_filter_the_lost_message_matches(seed):
+    rng = Random(seed)
     tagger = Tagger(SCHEMA, exchange.WIDTH)
     plan = Plan.regular(CONTROL, 32)
     reached = asked = 0

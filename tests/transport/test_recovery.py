@@ -21,6 +21,7 @@ from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Clock, Link, Overlay, World
 from sievenet.transport.timers import AdaptiveTimer
 from sievenet.transport.wire import HEADER, decode_header
+from tests.seeds import seeds
 
 SCHEMA = Schema("s", (Attribute("x", "int", 0, 99),))
 TAGGER = Tagger(SCHEMA, 128)
@@ -229,7 +230,7 @@ def world(loss_rate=0.2, *, order=None, log=0, digest=None, rate=None, seed=1, c
     return w, got, gaps, [i for i in range(count) if i % 3 != 1]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_log_and_digests_recover_everything_since_first_contact(seed):
     w, got, gaps, wanted = world(log=1000, digest=0.1, seed=seed, recover=Recover(attempts=32))
     assert gaps == []
@@ -241,7 +242,7 @@ def test_log_and_digests_recover_everything_since_first_contact(seed):
     assert w.messages["REPAIR"] > 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_order_and_recovery_together_deliver_in_order(seed):
     _, got, _, wanted = world(order=Order(), log=1000, digest=0.1, seed=seed, recover=Recover(attempts=32))
     for messages in got.values():
