@@ -1,18 +1,26 @@
 """Traffic per prefix, link and host against plain counting."""
 
+import contextlib
 import itertools
+import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import sievenet.sync
+from sievenet.cli import main
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
-from sievenet.network import SpanningTree, parse_topology
+from sievenet.network import parse_topology, spanning_trees
 from sievenet.pipeline.counting import Deliveries
 from sievenet.pipeline.covers import Covers, Interests
-from sievenet.pipeline.traffic import Network, dz_of, network_traffic, prefix_traffic
+from sievenet.pipeline.network import Network
+from sievenet.pipeline.traffic import dz_of, network_traffic, prefix_traffic
 from sievenet.workload import Hotspots, grid
+from sievenet.workload.samples import load_schema
+from tests.fabric.harness import fabric_in_thread
 
 pytestmark = pytest.mark.spark
 
@@ -40,35 +48,83 @@ def test_prefixes(events_table):
         prefix_traffic(events_table(BATCH), Plan.regular(LOAD.schema, 16), 33)
 
 
-@pytest.mark.parametrize("shape", ["line,switches=3", "tree", "fattree,k=4"])
-def test_links_and_hosts(events_table, shape):
+@pytest.mark.parametrize(("shape", "spread"), [("line,switches=3", 1), ("tree", 1), ("fattree,k=4", 2)])
+def test_links_and_clients(events_table, shape, spread):
     topology = parse_topology(shape)
-    tree = SpanningTree.shortest(topology, topology.switches[0])
-    network = Network.of(topology, tree)
-    places = [network.hosts[i % len(network.hosts)] for i in range(len(SUBS))]
-    publishers = {"a": network.hosts[0], "b": network.hosts[-1]}
-    who = ["a" if i % 3 else "b" for i in range(300)]
+    trees = spanning_trees(topology, spread)
+    # More clients than hosts: each has a port of its own, and gets its own packet.
+    hosts = {f"c{i}": topology.hosts[i % len(topology.hosts)] for i in range(20)}
+    network = Network.of(topology, trees, hosts)
+    place = np.arange(len(SUBS)) % 20
+    publishers = {"c0": topology.hosts[0], "b": topology.hosts[-1]}
+    who = ["c0" if i % 3 else "b" for i in range(300)]
     times = np.arange(300, dtype=np.int64) * 10_000
     plan = Plan.regular(LOAD.schema, 16)
     covers = Covers.of(plan, Interests.of(LOAD.schema, SUBS), 4)
-    found = network_traffic(events_table(BATCH, times, who), plan, covers, places, network, publishers)
+    found = network_traffic(events_table(BATCH, times, who), plan, covers, place, network, {"b": publishers["b"]})
     deliveries = Deliveries(plan, covers, len(SUBS))
-    links, hosts = dict.fromkeys(network.links, 0), {}
+    codes = plan.encode_batch(BATCH)
+    links, seconds = {}, {}
     for i in range(300):
-        source = publishers[who[i]]
+        tree = trees[int(codes.hi[i]) >> 64 - (spread - 1)] if spread > 1 else trees[0]
+        switch = topology.attachment(publishers[who[i]]).switch
         owners = np.flatnonzero(deliveries.per_subscription(BATCH.take([i]))[1])
-        reached = {places[o] for o in owners.tolist()}
-        crossed = set()
-        for host in reached:
-            hosts[host, int(times[i] // 1_000_000)] = hosts.get((host, int(times[i] // 1_000_000)), 0) + 1
-            if host == source:
-                continue
-            path = tree.path(topology.attachment(source).switch, topology.attachment(host).switch)
-            crossed |= set(itertools.pairwise(path)) | {(topology.attachment(host).switch, host)}
+        crossed = {(who[i], switch)}
+        for client in {f"c{place[o]}" for o in owners.tolist()} - {who[i]}:
+            second = client, int(times[i] // 1_000_000)
+            seconds[second] = seconds.get(second, 0) + 1
+            path = tree.path(switch, topology.attachment(hosts[client]).switch)
+            crossed |= set(itertools.pairwise(path)) | {(topology.attachment(hosts[client]).switch, client)}
         for link in crossed:
-            links[link] += 1
-    assert found.links == links
-    assert found.hosts == hosts
-    assert found.peaks() == {h: max(n for (x, _), n in hosts.items() if x == h) for h in {h for h, _ in hosts}}
+            links[link] = links.get(link, 0) + 1
+    assert {link: packets for link, packets in found.links.items() if packets} == links
+    assert found.transmissions == sum(links.values())
+    assert found.seconds == seconds
+    assert found.peaks() == {h: max(n for (x, _), n in seconds.items() if x == h) for h in {h for h, _ in seconds}}
     with pytest.raises(InvalidInput, match="a host of the topology"):
-        network_traffic(events_table(BATCH), plan, covers, ["nowhere"] * len(SUBS), network, {})
+        network_traffic(events_table(BATCH), plan, covers, place, network, {"b": "nowhere"})
+
+
+def test_prediction_equals_the_counters_of_the_fabric(spark, tmp_path, monkeypatch):
+    """From the command line: a fabric with two categories, a plan of regions, several clients at one host."""
+    monkeypatch.chdir(tmp_path)
+    batch = LOAD.events(400)
+    names = list(LOAD.schema.positions)
+    rows = [",".join(["time", "publisher", *names])]
+    rows += [",".join([str(1_700_000_000 + i), "market", *map(str, e.values)]) for i, e in enumerate(batch)]
+    (tmp_path / "trace.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "grid.json").write_bytes(LOAD.schema.to_json())
+    plan = Plan.combined(LOAD.schema, 20, mbrs=rectangles(LOAD.schema, SUBS, 3), rest=True)
+    (tmp_path / "plan.json").write_bytes(plan.to_json())
+
+    def call(*arguments):
+        result = CliRunner().invoke(main, list(arguments))
+        assert result.exit_code == 0, f"{result.stderr}\n{result.exception!r}"
+        return result.stdout
+
+    with (
+        fabric_in_thread(topology="testbed", state=str(tmp_path / "state"), control__forwarding_delay=0.01) as daemon,
+        contextlib.ExitStack() as stack,
+    ):
+        monkeypatch.setenv("SIEVENET_URL", daemon.url)
+        for i in range(6):
+            node = stack.enter_context(sievenet.sync.connect(daemon.url, name=f"s{i}", host=f"h{1 + i % 4}"))
+            node.schema(load_schema("stock"))
+            node.schema(LOAD.schema)
+            for wanted in SUBS[i * 2 : i * 2 + 2]:
+                node.subscribe(wanted)
+        call("plan", "apply", "plan.json")
+        call("pub", "--schema", "grid", "--file", "trace.csv", "--name", "market", "--host", "h2")
+        kept = json.loads(call("pipeline", "snapshot", "store", "state/journal.db", "--topology", "testbed", "--json"))
+        counted = json.loads(call("topo", "--json"))
+    call("pipeline", "ingest", "store", "trace.csv", "--schema", "grid.json")
+    arguments = ["pipeline", "traffic", "store", "grid", "--snapshot", kept["id"], "--at", "market=h2", "--json"]
+    found = {(k["from"], k["to"]): k["packets"] for k in json.loads(call(*arguments))["links"]}
+    topology = parse_topology("testbed")
+    between = [k for k in counted["links"] if topology.is_switch(k["a"]) and topology.is_switch(k["b"])]
+    links = {(k["a"], k["b"]): k["forth"] for k in between} | {(k["b"], k["a"]): k["back"] for k in between}
+    ports = {(p["switch"], p["client"]): p["out"] for p in counted["ports"]}
+    seen = {link: packets for link, packets in (links | ports).items() if packets}
+    assert found.pop(("market", topology.attachment("h2").switch)) == len(plan.encode_batch(batch))
+    assert {link: packets for link, packets in found.items() if packets} == seen
+    assert len(seen) > len(ports)

@@ -13,15 +13,27 @@ __all__ = ["snapshot"]
 @click.command()
 @click.argument("store")
 @click.argument("journal", type=click.Path())
-@click.option("--topology", required=True, help="The fabric's network: a shape such as fattree,k=4, or a file.")
+@click.option("--topology", help="The fabric's network: a shape such as fattree,k=4, or a file.")
+@click.option(
+    "--config", "config_file", type=click.Path(dir_okay=False), help="The fabric's TOML file, if it was given one."
+)
 @master_option
 @report_option
 @json_option
-def snapshot(store: str, journal: str, topology: str, master: str | None, folder: str | None, as_json: bool) -> None:
+def snapshot(
+    store: str,
+    journal: str,
+    topology: str | None,
+    config_file: str | None,
+    master: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
     """Put registrations, network and flow tables of a fabric into a store.
 
-    JOURNAL is `journal.db` in the folder of `sievenet up --state`; the fabric may be running. Flow tables are those
-    that follow from the journal when all links work. A snapshot is named after its content; nothing is kept twice.
+    JOURNAL is `journal.db` in the folder of `sievenet up --state`; the fabric may be running. Flow tables and spanning
+    trees are those that follow from the journal when all links work. A snapshot is named after its content; nothing is
+    kept twice.
 
     \b
     Examples:
@@ -29,11 +41,15 @@ def snapshot(store: str, journal: str, topology: str, master: str | None, folder
     """
     import msgspec
 
+    from sievenet.config import load_config
     from sievenet.network import parse_topology
     from sievenet.pipeline.reporting import Report
     from sievenet.pipeline.snapshot import keep_snapshot, take_snapshot
 
-    taken = take_snapshot(journal, parse_topology(topology))
+    if config_file is None and topology is None:
+        raise click.UsageError("Expected --topology, or --config with a file that names it")
+    config = load_config(config_file, topology=topology)
+    taken = take_snapshot(journal, parse_topology(config.topology), config.control if config_file else None)
     with opened(store, master) as where:
         kept = keep_snapshot(where, taken)
     report = Report(f"Snapshot {kept.id}")

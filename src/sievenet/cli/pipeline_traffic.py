@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sievenet.cli.output import json_option
+from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
 from sievenet.cli.pipeline_options import (
     budget_of,
-    budget_option,
     finish,
     load_plan,
     master_option,
@@ -19,6 +19,8 @@ from sievenet.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
+    from sievenet.index import Plan
+    from sievenet.pipeline.deployment import Deployment
     from sievenet.pipeline.reporting import Report
     from sievenet.pipeline.store import Store
 
@@ -27,14 +29,13 @@ __all__ = ["traffic"]
 
 @click.command()
 @store_argument
-@click.option("--plan", "plan_file", type=click.Path(), help="A plan file. Default: the regular plan.")
+@click.option(
+    "--plan", "plan_file", type=click.Path(), help="A plan file. Default: that of the snapshot, else the regular plan."
+)
 @click.option("--bits", default=23, show_default=True, help="Bits of the regular plan, if no plan is given.")
 @click.option("--prefix", default=8, show_default=True, help="Bits of the dz that packets are counted by.")
-@click.option(
-    "--subscriptions", "interests", type=click.Path(), help="A journal or table; with --topology, adds links."
-)
-@click.option("--topology", help="A network such as fattree,k=4: packets per link and per host.")
-@budget_option
+@deployment_options
+@click.option("--budget", help="Most entries per subscription, or `any`. Default: that of the snapshot, else 8.")
 @master_option
 @report_option
 @json_option
@@ -45,21 +46,26 @@ def traffic(
     bits: int,
     prefix: int,
     interests: str | None,
+    snapshot_id: str | None,
     topology: str | None,
-    budget: str,
+    config_file: str | None,
+    at: tuple[str, ...],
+    budget: str | None,
     master: str | None,
     folder: str | None,
     as_json: bool,
 ) -> None:
     """Count packets per part of the event space, per link and per host.
 
-    What merging flows would cost (packets per dz of the publishers), and where caches pay (packets per host and
-    second).
+    What merging flows would cost (packets per dz of the publishers), and where caches pay (packets per client and
+    second). With a snapshot, or subscriptions and a topology, packets per link are predicted: on the trees that the
+    control plane uses, as the switches count them (`sievenet topo --json`).
 
     \b
     Examples:
       $ sievenet pipeline traffic store stock --prefix 10  # needs Spark
-      $ sievenet pipeline traffic store stock --subscriptions fabric.db --topology testbed  # needs Spark
+      $ sievenet pipeline traffic store stock --snapshot 3f0c9a2b77de --at market=h1  # needs Spark
+      $ sievenet pipeline traffic store stock --subscriptions journal.db --topology testbed  # needs Spark
     """
     from sievenet.index import Plan
     from sievenet.pipeline.evaluate import check_plans
@@ -69,39 +75,46 @@ def traffic(
     report = Report(f"Traffic of {category}")
     with opened(store, master) as where:
         schema = where.schema(category)
-        used = load_plan(plan_file) if plan_file else Plan.regular(schema, bits)
+        place = None
+        if snapshot_id or (interests and topology):
+            place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
+        present = place.plan if place is not None and place.plan is not None else Plan.regular(schema, bits)
+        used = load_plan(plan_file) if plan_file else present
         check_plans(schema, [used])
-        events = where.events(category)
-        found = prefix_traffic(events, used, prefix).orderBy("packets", ascending=False).limit(10_000).collect()
-        if interests and topology:
-            _links(report, where, category, used, interests, topology, budget_of(budget))
-    rows = [(row["publisher"], str(dz_of(row["dz"])), row["packets"]) for row in found]
-    report.figures["prefixes"] = [{"publisher": p, "dz": dz, "packets": n} for p, dz, n in rows]
-    report.table("Packets by dz, most first", ["publisher", "dz", "packets"], rows[:100])
-    text = "\n".join(f"{n:>12}  {dz}  {p}" for p, dz, n in rows[:20])
-    finish(report, folder, as_json, text or "no events")
+        found = prefix_traffic(where.events(category), used, prefix)
+        rows = found.orderBy("packets", ascending=False).limit(10_000).collect()
+        if place is not None:
+            most = budget_of(budget) if budget else place.budget or 8
+            _links(report, where, used, place, most, at)
+    dz = [(row["publisher"], str(dz_of(row["dz"])), row["packets"]) for row in rows]
+    report.figures["prefixes"] = [{"publisher": p, "dz": code, "packets": n} for p, code, n in dz]
+    report.table("Packets by dz, most first", ["publisher", "dz", "packets"], dz[:100])
+    lines = [f"{n:>12}  {code}  {p}" for p, code, n in dz[:20]]
+    lines += [f"{k['packets']:>12}  {k['from']} → {k['to']}" for k in report.figures.get("links", [])[:20]]
+    finish(report, folder, as_json, "\n".join(lines) or "no events")
 
 
 def _links(
-    report: Report, where: Store, category: str, plan: Any, interests: str, topology: str, budget: int | None
+    report: Report, where: Store, plan: Plan, place: Deployment, budget: int | None, at: tuple[str, ...]
 ) -> None:
-    """Add packets per link and host to a report."""
-    from sievenet.network import parse_topology
-    from sievenet.pipeline.covers import Covers, Interests
-    from sievenet.pipeline.interests import load_wanted
-    from sievenet.pipeline.traffic import Network, network_traffic
+    """Add packets per link and client to a report."""
+    import msgspec
 
-    network = Network.of(parse_topology(topology))
-    wanted = load_wanted(interests, plan.schema)
-    # Subscribers whose host is not known are spread evenly.
-    places = [
-        host if host in network.hosts else network.hosts[i % len(network.hosts)] for i, host in enumerate(wanted.hosts)
-    ]
-    covers = Covers.of(plan, Interests.of(plan.schema, wanted.subscriptions), budget)
-    clients = dict(zip(wanted.clients, places, strict=True))
-    found = network_traffic(where.events(category), plan, covers, places, network, clients)
+    from sievenet.pipeline.covers import Covers, Interests
+    from sievenet.pipeline.traffic import network_traffic
+
+    # The control plane's entries are dz, whatever the plan would rather have.
+    plan = msgspec.structs.replace(plan, kind="dz")
+    covers = Covers.of(plan, Interests.of(plan.schema, place.wanted.subscriptions), budget)
+    named, others = sources_of(at)
+    events = where.events(plan.schema.name)
+    found = network_traffic(events, plan, covers, place.place(), place.network(), named, others)
     links = sorted(found.links.items(), key=lambda item: -item[1])
+    report.figures["transmissions"] = found.transmissions
     report.figures["links"] = [{"from": a, "to": b, "packets": n} for (a, b), n in links]
     report.figures["peaks"] = found.peaks()
+    if place.assumed:
+        report.figures["assumed"] = place.assumed
+        report.text(place.assumed + ".")
     report.table("Packets by link", ["from", "to", "packets"], [(a, b, n) for (a, b), n in links])
-    report.table("Most packets in a second, by host", ["host", "packets"], sorted(found.peaks().items()))
+    report.table("Most packets in a second, by client", ["client", "packets"], sorted(found.peaks().items()))

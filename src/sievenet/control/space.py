@@ -18,7 +18,12 @@ from sievenet.control.wires import Routes, Wires
 from sievenet.index import Dz
 from sievenet.network import Flow
 
-__all__ = ["Space"]
+__all__ = ["Space", "tree_of"]
+
+
+def tree_of(number: int, group: int, count: int) -> int:
+    """Which of so many trees a group of lanes of a category uses."""
+    return (number + group) % count
 
 
 class Space:
@@ -75,7 +80,7 @@ class Space:
 
     def routes_of(self, routes: Sequence[Routes], group: int) -> Routes:
         """The tree of a group of lanes."""
-        return routes[(self.number + group) % len(routes)]
+        return routes[tree_of(self.number, group, len(routes))]
 
     def reroute(self, routes: Sequence[Routes], dead: int) -> None:
         """Use other trees."""

@@ -209,10 +209,21 @@ class Answers:
                     "b_port": link.b_port,
                     "up": link.id not in down_links,
                     "packets": self._crossed(link.a, link.a_port) + self._crossed(link.b, link.b_port),
+                    "forth": self._crossed(link.a, link.a_port),
+                    "back": self._crossed(link.b, link.b_port),
                 }
                 for link in topology.links
             ],
+            "ports": [
+                {"client": name, "switch": attached.switch, **self._carried(attached.switch, attached.port)}
+                for name, attached in sorted(self._plane.clients().items(), key=lambda item: natural(item[0]))
+            ],
         }
+
+    def _carried(self, switch: str, port: int) -> dict[str, int]:
+        """The packets that a client's port took from it, and those that it gave to it."""
+        found = self._plane.counters_now(switch).ports.get(port)
+        return {"in": 0, "out": 0} if found is None else {"in": found.received.packets, "out": found.sent.packets}
 
     def _crossed(self, node: str, port: int) -> int:
         if node not in self._plane.topology.switches:

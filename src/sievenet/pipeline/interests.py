@@ -23,7 +23,16 @@ from sievenet.errors import InvalidInput, SievenetError
 if TYPE_CHECKING:
     from sievenet.control.state import State
 
-__all__ = ["Wanted", "interests_table", "load_wanted", "read_journal", "save_wanted", "wanted_of"]
+__all__ = [
+    "Wanted",
+    "interests_table",
+    "is_journal",
+    "load_wanted",
+    "read_journal",
+    "save_wanted",
+    "wanted_from",
+    "wanted_of",
+]
 
 #: A journal, by the first bytes of SQLite files.
 _SQLITE: Final = b"SQLite format 3\0"
@@ -50,6 +59,22 @@ class Wanted:
     def __len__(self) -> int:
         return len(self.subscriptions)
 
+    def take(self, rows: Iterable[int]) -> Wanted:
+        """Some of them."""
+        some = list(rows)
+        return Wanted(
+            self.schema,
+            tuple(self.subscriptions[i] for i in some),
+            tuple(self.clients[i] for i in some),
+            tuple(self.hosts[i] for i in some),
+        )
+
+
+def is_journal(path: str | Path) -> bool:
+    """Whether a file is the journal of a fabric."""
+    with Path(path).open("rb") as opened:
+        return opened.read(len(_SQLITE)) == _SQLITE
+
 
 def load_wanted(path: str | Path, schema: Schema) -> Wanted:
     """The subscriptions of a schema from a journal, a table or a text file."""
@@ -58,11 +83,11 @@ def load_wanted(path: str | Path, schema: Schema) -> Wanted:
         raise InvalidInput(
             "Expected a journal, a Parquet file or a text file of subscriptions, got no file", where=str(path)
         )
-    with file.open("rb") as opened:
-        start = opened.read(len(_SQLITE))
-    if start == _SQLITE:
+    if is_journal(file):
         return wanted_of(read_journal(file), schema)
-    return _from_parquet(file, schema) if start[:4] == b"PAR1" else _from_text(file, schema)
+    with file.open("rb") as opened:
+        start = opened.read(4)
+    return wanted_from(file.read_bytes(), schema, where=str(file)) if start == b"PAR1" else _from_text(file, schema)
 
 
 def _from_text(file: Path, schema: Schema) -> Wanted:
@@ -81,12 +106,13 @@ def _from_text(file: Path, schema: Schema) -> Wanted:
     return Wanted(schema, tuple(found), ("",) * len(found), ("",) * len(found))
 
 
-def _from_parquet(file: Path, schema: Schema) -> Wanted:
+def wanted_from(data: bytes, schema: Schema, kind: str = "subscription", where: str = "interests") -> Wanted:
+    """The subscriptions (or advertisements) of a table `interests`."""
     try:
-        table = pq.read_table(file, schema=_FIELDS)
+        table = pq.read_table(pa.BufferReader(data), schema=_FIELDS)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidInput(f"Expected a table with {', '.join(_FIELDS.names)}: {error}", where=str(file)) from error
-    rows = [row for row in table.to_pylist() if row["kind"] == "subscription"]
+        raise InvalidInput(f"Expected a table with {', '.join(_FIELDS.names)}: {error}", where=where) from error
+    rows = [row for row in table.to_pylist() if row["kind"] == kind]
     wanted = tuple(decode_subscription(schema, row["content"]) for row in rows)
     return Wanted(schema, wanted, tuple(r["client"] for r in rows), tuple(r["host"] for r in rows))
 

@@ -211,3 +211,38 @@ def hard_pairs(
                     box[at] = b
             found += 1
     return min(found, most), found
+
+
+@njit(cache=True, nogil=True)
+def cross(
+    reached: _U64,
+    switch: _I64,
+    own: _I64,
+    group: _I64,
+    behind: _U64,
+    beyond: npt.NDArray[np.bool_],
+    links: _I64,
+    received: _I64,
+) -> None:
+    """Add to each link the packets that cross it, and to each place those that it gets (see `network`)."""
+    packets, words = reached.shape
+    for p in range(packets):
+        if own[p] >= 0:
+            reached[p, own[p] >> 6] &= ~(np.uint64(1) << np.uint64(own[p] & 63))
+        some = False
+        for w in range(words):
+            x = reached[p, w]
+            some |= x != 0
+            while x:
+                low = x & (~x + np.uint64(1))
+                received[(w << 6) + _popcount(low - np.uint64(1))] += 1
+                x ^= low
+        if not some:
+            continue
+        for link in range(links.size):
+            if beyond[group[p], link, switch[p]]:
+                continue
+            for w in range(words):
+                if reached[p, w] & behind[group[p], link, w]:
+                    links[link] += 1
+                    break

@@ -4,6 +4,7 @@
     ROOT/snapshots/ID/categories.json               number, schema, plan, epoch and budget of each category
     ROOT/snapshots/ID/interests/CATEGORY.parquet    subscriptions and advertisements (table `interests`)
     ROOT/snapshots/ID/topology.json                 the network, as `sievenet up --topology` takes it
+    ROOT/snapshots/ID/trees.json                    the spanning trees of each category
     ROOT/snapshots/ID/links.parquet                 the same as a table
     ROOT/snapshots/ID/flows.parquet                 the flow tables of all switches
 
@@ -32,8 +33,9 @@ from sievenet.control.controller import Controller
 from sievenet.control.journal import read_records
 from sievenet.control.signals import Placed
 from sievenet.control.state import State
-from sievenet.network import Flow, Topology
+from sievenet.network import Flow, SpanningTree, Topology
 from sievenet.network.files import dump_topology
+from sievenet.pipeline.deployment import TreeRecord
 from sievenet.pipeline.interests import interests_table, wanted_of
 
 if TYPE_CHECKING:
@@ -90,6 +92,8 @@ class Snapshot:
     topology: Topology
     tables: Mapping[str, tuple[Flow, ...]]
     elsewhere: int
+    #: The trees of each category, by its number.
+    trees: Mapping[int, tuple[SpanningTree, ...]]
 
     def summary(self) -> Summary:
         """What it holds, in figures."""
@@ -115,6 +119,7 @@ class Snapshot:
         made = {
             "categories.json": msgspec.json.encode([_category(c) for c in self.state.categories.values()]),
             "topology.json": dump_topology(self.topology),
+            "trees.json": msgspec.json.encode(self._trees()),
             "links.parquet": _parquet(pa.Table.from_pylist(self._links(), LINKS)),
             "flows.parquet": _parquet(pa.Table.from_pylist(list(self._flows()), FLOWS)),
         }
@@ -125,6 +130,12 @@ class Snapshot:
             ]
             made[f"interests/{category.name}.parquet"] = _parquet(pa.concat_tables(parts))
         return made
+
+    def _trees(self) -> dict[str, list[TreeRecord]]:
+        return {
+            category.name: [TreeRecord(tree.root, dict(tree.parent)) for tree in self.trees[number]]
+            for number, category in self.state.categories.items()
+        }
 
     def _links(self) -> list[dict[str, Any]]:
         switch = self.topology.is_switch
@@ -180,10 +191,15 @@ def take_snapshot(journal: str | Path, topology: Topology, config: ControlConfig
         switch: tuple(flow for space in controller.spaces.values() for flow in space.table(switch))
         for switch in topology.switches
     }
+    routes = controller.fleet.routes
+    trees_of = {
+        number: tuple(space.routes_of(routes, group).tree for group in range(settings.spread))
+        for number, space in controller.spaces.items()
+    }
     digest = hashlib.sha256(msgspec.json.encode(settings) + dump_topology(topology))
     for record in controller.state.snapshot():
         digest.update(len(record).to_bytes(8, "big") + record)
-    return Snapshot(digest.hexdigest()[:12], controller.state, topology, tables, elsewhere)
+    return Snapshot(digest.hexdigest()[:12], controller.state, topology, tables, elsewhere, trees_of)
 
 
 def keep_snapshot(store: Store, snapshot: Snapshot) -> Summary:

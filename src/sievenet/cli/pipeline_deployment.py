@@ -1,0 +1,88 @@
+"""What commands of the pipeline ask about a deployment: who wants what, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sievenet.cli.pipeline_options import say
+
+if TYPE_CHECKING:
+    from sievenet.content import Schema
+    from sievenet.pipeline.deployment import Deployment
+    from sievenet.pipeline.store import Store
+
+__all__ = ["deployment_of", "deployment_options", "sources_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def deployment_options(command: F) -> F:
+    """``--subscriptions``, ``--topology``, ``--snapshot``, ``--config`` and ``--at``."""
+    options = (
+        click.option(
+            "--subscriptions",
+            "interests",
+            type=click.Path(),
+            help="Who wants what: the journal of a fabric, a Parquet table, or text with a filter per line.",
+        ),
+        click.option(
+            "--snapshot", "snapshot_id", metavar="ID", help="Take subscriptions, network and trees from this snapshot."
+        ),
+        click.option("--topology", help="The network of the subscriptions, such as fattree,k=4, or a file."),
+        click.option(
+            "--config", "config_file", type=click.Path(dir_okay=False), help="The fabric's TOML file, with a journal."
+        ),
+        click.option(
+            "--at",
+            "at",
+            multiple=True,
+            metavar="[NAME=]HOST",
+            help="Where a publisher is that the network does not know; without NAME, where all others are.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def deployment_of(
+    store: Store,
+    schema: Schema,
+    interests: str | None,
+    snapshot_id: str | None,
+    topology: str | None,
+    config_file: str | None,
+) -> Deployment:
+    """The deployment that the options describe."""
+    from sievenet.pipeline.deployment import assumed, kept_deployment, snapshot_deployment
+    from sievenet.pipeline.interests import is_journal, load_wanted
+
+    if (interests is None) == (snapshot_id is None):
+        raise click.UsageError("Expected --subscriptions FILE or --snapshot ID, one of them")
+    if snapshot_id is not None:
+        return kept_deployment(store, snapshot_id, schema)
+    assert interests is not None
+    from sievenet.network import parse_topology
+
+    network = parse_topology(topology) if topology else None
+    if network is not None and Path(interests).is_file() and is_journal(interests):
+        from sievenet.config import load_config
+        from sievenet.pipeline.snapshot import take_snapshot
+
+        control = load_config(config_file).control if config_file else None
+        return snapshot_deployment(take_snapshot(interests, network, control), schema)
+    found = assumed(load_wanted(interests, schema), network)
+    if found.assumed:
+        say(found.assumed)
+    return found
+
+
+def sources_of(at: tuple[str, ...]) -> tuple[dict[str, str], str | None]:
+    """Hosts of publishers by name, and that of all others."""
+    named = dict(each.split("=", 1) for each in at if "=" in each)
+    others = [each for each in at if "=" not in each]
+    return named, others[-1] if others else None
