@@ -90,9 +90,9 @@ async def test_an_unexpected_error_is_told_to_whoever_asked_and_nobody_else():
     world = line()
     await world.open()
     name = await world.join("h1")
-    coverer = world.control._controller._coverer(world.control.category("grid"))
-    usual = coverer.keys
-    coverer.keys = lambda said, wants: 1 // 0 if said == box((0, 1)) else usual(said, wants)
+    coverer = world.control._controller.dispatcher.coverer(world.control.category("grid"))
+    usual = coverer.at_once
+    coverer.at_once = lambda said, wants: 1 // 0 if said == box((0, 1)) else usual(said, wants)
     outcome = await asyncio.gather(
         world.control.subscribe(name, 1, box((0, 1))),
         world.control.subscribe(name, 2, box((0, 2))),

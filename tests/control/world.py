@@ -22,6 +22,21 @@ OTHER = Schema("list", (Attribute("n", "int", lo=0, hi=63),))
 CONFIG = ControlConfig(bits=6, budget=4, lease=3600.0, trees=3, forwarding_delay=0.5, recovery=5.0)
 
 
+class VirtualWorker:
+    """A worker in virtual time: other things happen between a question and its answer."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.random = rng
+        self.calls = 0
+
+    async def run(self, work, *arguments):
+        self.calls += 1
+        await asyncio.sleep(self.random.random() / 20)
+        found = work(*arguments)
+        await asyncio.sleep(self.random.random() / 20)
+        return found
+
+
 class World:
     """The fabric and the truth about it."""
 
@@ -30,6 +45,7 @@ class World:
         self.config = config
         self.plane = Simulator.on_loop(topology, seed=seed, **simulator)
         self.journal = MemoryJournal()
+        self.worker = VirtualWorker(random.Random(seed))
         self.clients: dict[str, str] = {}
         self.advertisements: dict[tuple[str, int], Subscription] = {}
         self.subscriptions: dict[tuple[str, int], Subscription] = {}
@@ -38,7 +54,7 @@ class World:
         self.next = 0
 
     async def start(self) -> None:
-        self.control = await ControlPlane.start(self.plane, self.journal, self.config)
+        self.control = await ControlPlane.start(self.plane, self.journal, self.config, self.worker)
         self.control.on_plan(self.adopt)
         for category in self.control.categories():
             self.plans.setdefault(category.name, category.plan)

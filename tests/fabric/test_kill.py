@@ -49,8 +49,8 @@ class Lives:
             zygote.kill()
             await zygote.wait()
 
-    async def start(self):
-        self._zygote.stdin.write(json.dumps(self._settings).encode() + b"\n")
+    async def start(self, **changes):
+        self._zygote.stdin.write(json.dumps({**self._settings, **changes}).encode() + b"\n")
         answer = json.loads(await self._zygote.stdout.readline())
         self.pid = answer["pid"]
         return answer

@@ -8,6 +8,7 @@ agreed. Whoever asked kills the daemon before it asks for the next.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import sys
@@ -20,7 +21,10 @@ from sievenet.daemon.server import Server
 
 
 def live(settings: dict[str, object], report: int) -> None:
-    """Be a daemon until killed."""
+    """Be a daemon until killed; ``patch`` names a function (module:name) to call before."""
+    if (patch := settings.pop("patch", None)) is not None:
+        module, _, name = str(patch).partition(":")
+        getattr(importlib.import_module(module), name)()
 
     async def main() -> None:
         daemon = Daemon(load_config(**settings))

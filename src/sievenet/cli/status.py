@@ -109,4 +109,10 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
         )
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")
-    return [each for t in (top, categories, clients, switches) for each in (t, "")]
+    tables = [top, categories, clients, switches]
+    if found.get("set_aside"):
+        aside = table("set aside at the start: these records of the journal are not in effect", "record", "why")
+        for each in found["set_aside"]:
+            aside.add_row(each["what"], each["error"])
+        tables.insert(1, aside)
+    return [each for t in tables for each in (t, "")]

@@ -18,12 +18,13 @@ is the business of `fleet`; a switch that does not answer stalls the lanes that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from sievenet.content import Subscription
 from sievenet.control import signals
+from sievenet.control.aside import Aside
 from sievenet.control.commands import (
     Advertise,
     Command,
@@ -33,16 +34,16 @@ from sievenet.control.commands import (
     Trees,
     Unadvertise,
     Unsubscribe,
-    decode_command,
 )
 from sievenet.control.config import ControlConfig
-from sievenet.control.covering import Coverer
+from sievenet.control.dispatcher import Dispatcher, Found
 from sievenet.control.fleet import Fleet
-from sievenet.control.lane import Job, Part
+from sievenet.control.lane import Job
 from sievenet.control.leases import Leases
 from sievenet.control.ledger import Entered, Ledger, Then
+from sievenet.control.recovery import replay
 from sievenet.control.space import Space
-from sievenet.control.state import Category, Client, Entry, State
+from sievenet.control.state import Client, Entry, State
 from sievenet.control.status import mistake
 from sievenet.control.transition import Transition, TransitionReport, usable
 from sievenet.control.trees import Links, TreeKeeper
@@ -67,11 +68,8 @@ class Controller:
     ) -> None:
         self.config = config
         self.state = State()
-        for record in records:
-            try:
-                self.state.execute(decode_command(record), record)
-            except SievenetError:  # refused then, refused now
-                continue
+        #: Records of the journal that could not be carried out.
+        self.aside = replay(self.state, records)
         self.spaces: dict[int, Space] = {}
         self.transitions: dict[int, Transition] = {}
         trees = TreeKeeper(topology, config.trees, self.state.trees)
@@ -82,8 +80,8 @@ class Controller:
         self.board = self.fleet.board
         self._leases = Leases(self.state, self.board, config, self._lease_ended)
         self._ledger = Ledger(self.state, config.snapshot)
+        self.dispatcher = Dispatcher(self.state, self.spaces, self.transitions, self.board)
         self._jobs: dict[Entry, Job] = {}
-        self._coverers: dict[int, Coverer] = {}
         self._started = False
         #: Requests begun and not answered.
         self.open_requests = 0
@@ -102,6 +100,7 @@ class Controller:
             signals.SwitchChanged: lambda s: self.fleet.switch_changed(s.switch, s.up),
             signals.LinkChanged: lambda s: self.fleet.link_changed(s.a, s.b, s.up),
             signals.Adopted: self._on_adopted,
+            signals.Covered: lambda s: self.dispatcher.covered(s.serial, s.found),
             signals.Tick: lambda s: self.board.turn(),
         }
 
@@ -114,17 +113,24 @@ class Controller:
         self.board.ring()
         return self._flush(gather=isinstance(stimulus, signals.Request))
 
-    def start(self, now: float) -> list[signals.Instruction]:
-        """Begin, once the clients that the journal knows are placed: read all switches and put them right."""
+    def start(self, now: float, covered: Mapping[Entry, Found] | None = None) -> list[signals.Instruction]:
+        """Begin, once the clients that the journal knows are placed: read all switches and put them right.
+
+        What is registered is covered already, or is set aside.
+        """
         self.board.now = now
         self._started = True
         for number in self.state.categories:
             self._open_space(number)
         for client in self.state.clients.values():
             self._leases.begin(client)
-            if client.wire is not None:
-                for entry in client.entries():
-                    self._register_now(entry, client.wire)
+            for entry in list(client.entries()):
+                keys = (covered or {}).get(entry)
+                if isinstance(keys, SievenetError):
+                    self.aside.append(Aside(entry.record, str(keys)))
+                    self.state.strike(client, entry)
+                elif client.wire is not None:
+                    self.dispatcher.register_now(entry, client.wire, keys)
         for number, space in self.spaces.items():
             for lane in space.lanes:
                 lane.registrations.changes()  # whole tables are compared instead
@@ -180,8 +186,8 @@ class Controller:
             for waiting in batch:
                 if waiting.said is not None and isinstance(waiting.command, Subscribe | Advertise):
                     said.setdefault(waiting.command.category, []).append(waiting.said)
-            for number in said.keys() & self.state.categories.keys():
-                self._coverer(self.state.categories[number]).ahead(said[number])
+            for number, contents in said.items():
+                self.dispatcher.ahead(number, contents)
         for waiting in batch:
             if error is None:
                 self._attempt(waiting)
@@ -241,61 +247,13 @@ class Controller:
         if effect.added:
             entry = next(iter(effect.added))
             job = self._jobs[entry] = Job(tickets, partial(self._added, client, entry, waiting.command))
-            self._dispatch(entry, client.wire, True, job, waiting.said)
+            self.dispatcher.dispatch(entry, client.wire, True, job, waiting.said)
         else:
             gone = client if isinstance(waiting.command, Leave) else None
             job = Job(tickets, partial(self._removed, gone, waiting.then))
             for entry in effect.removed:
-                self._dispatch(entry, client.wire, False, job)
+                self.dispatcher.dispatch(entry, client.wire, False, job)
         job.part_done()
-
-    def _dispatch(self, entry: Entry, wire: int | None, add: bool, job: Job, said: Subscription | None = None) -> None:
-        """Give each lane its part of a request."""
-        if wire is None:
-            return  # its client has no port yet: registered when it gets one
-        space = self.spaces[entry.category]
-        job.remaining += 1
-        if space.closed:
-            space.postponed.append(partial(self._dispatch_now, space, entry, wire, add, job, said))
-        else:
-            self._dispatch_now(space, entry, wire, add, job, said)
-
-    def _dispatch_now(
-        self, space: Space, entry: Entry, wire: int, add: bool, job: Job, said: Subscription | None
-    ) -> None:
-        transition = self.transitions.get(space.number)
-        if add:
-            category = self.state.categories[space.number]
-            try:
-                keys = self._coverer(category).keys(said or entry.subscription(category.schema), entry.wants)
-            except SievenetError as error:
-                job.part_done(error)
-                return
-            parts = space.split(keys)
-            if transition is not None:
-                transition.added(entry, wire)
-        else:
-            parts = [(i, ()) for i in range(len(space.lanes))]
-            if transition is not None:
-                transition.removed(entry)
-        job.remaining += len(parts)
-        for i, share in parts:
-            space.lanes[i].queue.append(Part(entry, wire, add, share, job))
-        job.part_done()
-
-    def _coverer(self, category: Category) -> Coverer:
-        coverer = self._coverers.get(category.number)
-        if coverer is None or coverer.plan is not category.plan:
-            coverer = self._coverers[category.number] = Coverer(category.plan, category.budget)
-        return coverer
-
-    def _register_now(self, entry: Entry, wire: int) -> None:
-        """Register without telling switches: at the start, when whole tables are compared."""
-        space = self.spaces[entry.category]
-        category = self.state.categories[entry.category]
-        keys = self._coverer(category).keys(entry.subscription(category.schema), entry.wants)
-        for i, share in space.split(keys):
-            space.lanes[i].register(Part(entry, wire, True, share, None))
 
     def _added(self, client: Client, entry: Entry, command: Command, job: Job) -> None:
         self._jobs.pop(entry, None)
@@ -337,12 +295,17 @@ class Controller:
             return
         if not self.fleet.whole:
             self.fleet.reroute()  # ways from clients list the clients they reach
-        job = Job([], lambda _: None)
+        job = Job([], self._placed)
         for entry in client.entries():
-            self._dispatch(entry, client.wire, True, job)
+            self.dispatcher.dispatch(entry, client.wire, True, job)
         job.part_done()
         for space in self.spaces.values():
             space.pump()
+
+    @staticmethod
+    def _placed(job: Job) -> None:
+        if job.error is not None:
+            logger.error("A registration of a client that came back does not stand: %s", job.error)
 
     def _on_renewed(self, renewed: signals.Renewed) -> None:
         client = self.state.clients.get(renewed.client)

@@ -7,6 +7,9 @@ where they lie; the search itself is the index's own kernel, and the result is t
 It serves the usual case (one region, constraints that are one interval each) and
 hands every other one to the plan.
 
+What is `cheap` is worked out where it is asked for.  Anything else may take long, and is
+searched in a thread (`worker`): `search` reads the plan and changes nothing here.
+
 Advertisements differ from subscriptions where regions of a plan overlap: an event has a code
 in *every* region that holds it, so a subscription needs one of them, but an advertisement
 announces them all.
@@ -32,6 +35,8 @@ __all__ = ["Coverer"]
 _NARROW: Final = 62
 #: Ends remembered per attribute.
 _MOST: Final = 1 << 16
+#: Ends of intervals, times regions of the plan, that are worked out at once: less than a millisecond.
+_CHEAP: Final = 64
 
 Span = tuple[int, int]
 
@@ -95,6 +100,11 @@ class Coverer:
 
     def keys(self, content: Subscription, wants: bool) -> list[int]:
         """What a subscription, or else an advertisement, becomes."""
+        found = self.at_once(content, wants)
+        return self.search(content, wants) if found is None else found
+
+    def at_once(self, content: Subscription, wants: bool) -> list[int] | None:
+        """The same if it takes less than a millisecond, else None."""
         ready = self._ready.pop(id(content), None)
         if ready is not None:
             return ready[1]
@@ -102,6 +112,19 @@ class Coverer:
             spans = self._spans(content.filters[0])
             if spans is not None:
                 return self._searched(spans)
+        return self.search(content, wants) if self.cheap(content) else None
+
+    def cheap(self, content: Subscription) -> bool:
+        """Whether there is little to work out."""
+        room = _CHEAP // len(self.plan.regions)
+        for each in content.filters:
+            room -= 1 + sum(len(values.cuts) for values in each.constraints.values())
+            if room < 0:
+                return False
+        return True
+
+    def search(self, content: Subscription, wants: bool) -> list[int]:
+        """The same however long it takes; may run in another thread."""
         if wants or not self._regions:
             return [key_of(dz) for dz in self.plan.cover_dz(content, self.budget)]
         found: list[Dz] = []

@@ -36,6 +36,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from sievenet.control.aside import Aside, keep_aside
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
 
 __all__ = ["Durability", "Journal", "MemoryJournal", "SqliteJournal", "read_records"]
@@ -57,6 +58,10 @@ class Journal(Protocol):
         """Keep records, instead of all others if `replace`; returns when they are safe, `Rejected` if they are not."""
         ...
 
+    def set_aside(self, records: Sequence[Aside]) -> None:
+        """Keep records that could not be carried out, whatever replaces the others; `Unavailable` if that fails."""
+        ...
+
     async def close(self) -> None:
         """Finish."""
         ...
@@ -67,6 +72,7 @@ class MemoryJournal:
 
     def __init__(self, records: Iterable[bytes] = ()) -> None:
         self.records = list(records)
+        self.aside: list[Aside] = []
         #: Raised by the next appends, to play a full disk.
         self.failing: SievenetError | None = None
 
@@ -82,6 +88,10 @@ class MemoryJournal:
             self.records = list(records)
         else:
             self.records += records
+
+    def set_aside(self, records: Sequence[Aside]) -> None:
+        """Keep records that could not be carried out."""
+        self.aside = [*self.aside, *(each for each in records if each not in self.aside)]
 
     async def close(self) -> None:
         """Nothing to do."""
@@ -155,6 +165,10 @@ class SqliteJournal:
         order = _Order(records, replace, loop, loop.create_future())
         self._orders.put(order)
         await order.done
+
+    def set_aside(self, records: Sequence[Aside]) -> None:
+        """Keep records that could not be carried out, in a file beside this one."""
+        keep_aside(self.path.with_name(f"{self.path.name}.aside"), records)
 
     async def close(self) -> None:
         """Write what waits, then close the file."""

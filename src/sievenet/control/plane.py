@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from sievenet.content import Schema, Subscription
@@ -26,28 +26,34 @@ from sievenet.control.commands import (
 )
 from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
+from sievenet.control.inspection import Inspection
 from sievenet.control.journal import Journal
+from sievenet.control.recovery import cover_all, cover_recovered
 from sievenet.control.state import Category
-from sievenet.control.status import Member, Session, Status, member_of, mistake, status_of
+from sievenet.control.status import Member, Session, Status, mistake
 from sievenet.control.transition import TransitionReport
+from sievenet.control.worker import Worker
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index import Plan
-from sievenet.network import FlowTable
 
 __all__ = ["ControlPlane", "Member", "Session", "Status"]
 
 logger = logging.getLogger(__name__)
 
 
-class ControlPlane:
+class ControlPlane(Inspection):
     """Advertise, subscribe, change plans; see `docs/topics/control-plane.md`."""
 
-    def __init__(self, dataplane: DataPlane, journal: Journal, config: ControlConfig, controller: Controller) -> None:
+    def __init__(
+        self, dataplane: DataPlane, journal: Journal, config: ControlConfig, controller: Controller, worker: Worker
+    ) -> None:
+        super().__init__(controller)
         self._dataplane = dataplane
         self._journal = journal
         self.config = config
-        self._controller = controller
+        #: Does what takes long, beside the event loop.
+        self.worker = worker
         self._loop = asyncio.get_running_loop()
         self._tickets: dict[int, asyncio.Future[Any]] = {}
         self._ticket = 0
@@ -58,23 +64,29 @@ class ControlPlane:
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
         self._closed = False
-        self._answered = 0
-        self._refused = 0
         self._listening: asyncio.Task[None] | None = None
 
     # -- starting and stopping -------------------------------------------------------------
 
     @classmethod
-    async def start(cls, dataplane: DataPlane, journal: Journal, config: ControlConfig | None = None) -> ControlPlane:
+    async def start(
+        cls, dataplane: DataPlane, journal: Journal, config: ControlConfig | None = None, worker: Worker | None = None
+    ) -> ControlPlane:
         """Recover what the journal knows, read the switches, and put them right."""
         config = config or ControlConfig()
+        worker = worker or Worker(config.covering)
         notices = dataplane.notices()  # from here on, so that nothing is missed
         switches, links = dataplane.down()
         controller = Controller(dataplane.topology, config, journal.load(), switches, links)
-        plane = cls(dataplane, journal, config, controller)
+        plane = cls(dataplane, journal, config, controller, worker)
         for client in list(controller.state.clients.values()):
             await plane._place(client.name, client.host)
-        plane._carry_out(controller.start(plane._loop.time()))
+        covered = await cover_recovered(controller, worker)
+        instructions = controller.start(plane._loop.time(), covered)
+        for each in controller.aside:
+            logger.error("set aside, since it cannot be carried out: %s (%s)", each.what, each.error)
+        journal.set_aside(controller.aside)
+        plane._carry_out(instructions)
         plane._listening = asyncio.ensure_future(plane._listen(notices))
         deadline = plane._loop.time() + config.recovery
         while plane._loop.time() < deadline and any(not s.idle for s in controller.spaces.values()):
@@ -114,14 +126,6 @@ class ControlPlane:
         category = await self._ask(command)
         assert isinstance(category, Category)
         return self._controller.state.categories[category.number]
-
-    def category(self, name: str) -> Category:
-        """A known category, with its plan of now."""
-        return self._controller.state.named(name)
-
-    def categories(self) -> Iterable[Category]:
-        """All categories."""
-        return tuple(self._controller.state.categories.values())
 
     async def apply_plan(self, category: str, plan: Plan) -> TransitionReport:
         """Change a category's plan under traffic; returns when no trace of the old one is left."""
@@ -204,53 +208,6 @@ class ControlPlane:
             )
         return category
 
-    # -- asking ----------------------------------------------------------------------------
-
-    def registrations(self) -> Iterator[tuple[str, str, int, str, Subscription]]:
-        """Everything registered: client, "advertisement" or "subscription", id, category, content."""
-        state = self._controller.state
-        for client in list(state.clients.values()):
-            for kind, entries in (("advertisement", client.advertisements), ("subscription", client.subscriptions)):
-                for number, entry in list(entries.items()):
-                    schema = state.categories[entry.category].schema
-                    yield client.name, kind, number, schema.name, entry.subscription(schema)
-
-    def registrations_of(self, client: str) -> tuple[dict[int, Subscription], dict[int, Subscription]]:
-        """A client's advertisements and subscriptions by id."""
-        state = self._controller.state
-        known = state.clients.get(client)
-        if known is None:
-            return {}, {}
-        schema = {number: category.schema for number, category in state.categories.items()}
-        return (
-            {i: e.subscription(schema[e.category]) for i, e in known.advertisements.items()},
-            {i: e.subscription(schema[e.category]) for i, e in known.subscriptions.items()},
-        )
-
-    def members(self) -> Iterator[Member]:
-        """Every client and how much is registered for it, without looking at what that says."""
-        names = self._names()
-        for client in list(self._controller.state.clients.values()):
-            yield member_of(client, names)
-
-    def member(self, client: str) -> Member | None:
-        """One client, or None if nobody is known by that name."""
-        known = self._controller.state.clients.get(client)
-        return None if known is None else member_of(known, self._names())
-
-    def _names(self) -> dict[int, str]:
-        return {number: category.name for number, category in self._controller.state.categories.items()}
-
-    def table(self, switch: str) -> FlowTable:
-        """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""
-        if switch not in self._controller.fleet.wires.out:
-            raise InvalidInput(expected="a switch", got=switch)
-        return FlowTable(f for space in self._controller.spaces.values() for f in space.table(switch))
-
-    def status(self) -> Status:
-        """The state of things."""
-        return status_of(self._controller, self._answered, self._refused)
-
     # -- the shell -------------------------------------------------------------------------
 
     def _future(self) -> asyncio.Future[Any]:
@@ -291,6 +248,8 @@ class ControlPlane:
                     self._spawn(self._write(each))
                 case signals.Read():
                     self._spawn(self._read(each))
+                case signals.Cover():
+                    self._spawn(self._cover(each))
                 case signals.Tell(number, epoch):
                     self._spawn(self._tell(number, epoch))
                 case signals.Detach(client):
@@ -364,6 +323,13 @@ class ControlPlane:
             self._handle(signals.NotWritten(order.serial, error))
         else:
             self._handle(signals.Written(order.serial))
+
+    async def _cover(self, order: signals.Cover) -> None:
+        try:
+            found = await self.worker.run(cover_all, order.coverer, order.contents)
+        except SievenetError as error:
+            found = [error] * len(order.contents)
+        self._handle(signals.Covered(order.serial, found))
 
     async def _tell(self, number: int, epoch: int) -> None:
         category = self._controller.state.categories[number]

@@ -17,12 +17,15 @@ from sievenet.network import FlowChange, FlowTable
 
 if TYPE_CHECKING:
     from sievenet.content import Subscription
+    from sievenet.control.covering import Coverer
     from sievenet.index import Plan
 
 __all__ = [
     "Acknowledged",
     "Adopted",
     "Apply",
+    "Cover",
+    "Covered",
     "Detach",
     "Expired",
     "Instruction",
@@ -149,6 +152,13 @@ class Adopted(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Covered(msgspec.Struct, frozen=True):
+    """What was to be covered, each as keys or as the reason why not."""
+
+    serial: int
+    found: Sequence[list[int] | SievenetError]
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time has passed, or the controller asked to be called again."""
 
@@ -168,6 +178,7 @@ Stimulus: TypeAlias = (
     | SwitchChanged
     | LinkChanged
     | Adopted
+    | Covered
     | Tick
 )
 
@@ -197,6 +208,15 @@ class Read(msgspec.Struct, frozen=True):
 
     serial: int
     switch: str
+
+
+class Cover(msgspec.Struct, frozen=True):
+    """Work out keys, away from the event loop; answered by `Covered`."""
+
+    serial: int
+    coverer: Coverer
+    #: What to cover, decoded or as the journal's bytes, and whether it is wanted or else offered.
+    contents: Sequence[tuple[Subscription | bytes, bool]]
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -230,4 +250,4 @@ class Soon(msgspec.Struct, frozen=True):
     """Call again with `Tick` once others had their turn."""
 
 
-Instruction: TypeAlias = Write | Apply | Read | Reply | Tell | Detach | Expired | Soon
+Instruction: TypeAlias = Write | Apply | Read | Cover | Reply | Tell | Detach | Expired | Soon

@@ -202,6 +202,13 @@ class State:
         client.count(entry, 1)
         return Effect(client, added=(entry,))
 
+    def strike(self, client: Client, entry: Entry) -> None:
+        """Forget an entry, whatever its id."""
+        held = client.subscriptions if entry.wants else client.advertisements
+        for number in [number for number, each in held.items() if each is entry]:
+            del held[number]
+            client.count(entry, -1)
+
     @staticmethod
     def _remove(client: Client, entry: Entry | None) -> Effect:
         if entry is None:

@@ -24,7 +24,7 @@ the next start); after it, the start goes through the steps again from `catching
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final, Literal
@@ -34,6 +34,7 @@ import msgspec
 from sievenet.content import Schema
 from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
+from sievenet.control.dispatcher import Found
 from sievenet.control.lane import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
@@ -49,7 +50,7 @@ __all__ = ["Transition", "TransitionReport", "usable"]
 
 Stage = Literal["covering", "closing", "catching", "logging", "swapping", "telling", "draining", "ending", "aborting"]
 
-#: Registrations worked out before others get their turn.
+#: Registrations worked out in one go.
 _CHUNK: Final = 200
 
 
@@ -81,6 +82,9 @@ class Transition:
         self._seconds: dict[str, float] = {}
         #: What is still to be covered, with the wire of its client.
         self.work: list[tuple[Entry, int]] = []
+        #: What is being covered just now.
+        self._flying: dict[Entry, int] = {}
+        self._busy = False
         self._shadow: dict[Entry, tuple[Entry, int]] = {}
         self._lanes = space.new_lanes(controller.fleet.routes)
         self._old = space.lanes
@@ -98,46 +102,55 @@ class Transition:
 
     def begin(self) -> None:
         """Start with everything registered now."""
+        waiting = self._c.dispatcher.waiting  # they come by way of `added`
         for client in self._c.state.clients.values():
             if client.wire is not None:
-                self.work += [(e, client.wire) for e in client.entries() if e.category == self._space.number]
+                mine = (e for e in client.entries() if e.category == self._space.number and e not in waiting)
+                self.work += [(e, client.wire) for e in mine]
         self.step()
 
     def step(self) -> None:
         """Cover a few more."""
-        if self.stage != "covering":
+        if self.stage != "covering" or self._busy:
             return
-        error = self._cover(_CHUNK)
-        if error is not None:
-            self._end(error)
-        elif self.work:
-            self._c.board.soon(self.step)
+        if self.work:
+            self._cover()
         else:
             self._enter("closing")
             self._space.closed = True
             self.rested()
 
-    def _cover(self, limit: int) -> SievenetError | None:
-        schema, coverer = self.plan.schema, self._coverer
-        for _ in range(min(limit, len(self.work))):
-            entry, wire = self.work.pop()
-            try:
-                keys = coverer.keys(entry.subscription(schema), entry.wants)
-            except SievenetError as error:
-                return error
+    def _cover(self) -> None:
+        """Have a few registrations covered by the new plan, beside the event loop; `_covered` goes on."""
+        batch = [self.work.pop() for _ in range(min(_CHUNK, len(self.work)))]
+        self._busy, self._flying = True, dict(batch)
+        contents = [(entry.content, entry.wants) for entry, _ in batch]
+
+        def then(found: Sequence[Found]) -> None:
+            self._covered(list(zip(batch, found, strict=True)))
+
+        self._c.dispatcher.cover(self._coverer, contents, then)
+
+    def _covered(self, found: Sequence[tuple[tuple[Entry, int], Found]]) -> None:
+        still, self._busy, self._flying = self._flying, False, {}
+        for (entry, wire), keys in found:
+            if entry not in still:
+                continue  # taken back meanwhile
+            if isinstance(keys, SievenetError):
+                self._end(keys)
+                return
             # A stand-in that collects the dz of the new plan while the entry keeps the old ones.
             twin = Entry(entry.category, entry.wants, entry.record)
             for i, part in self._space.split(keys):
                 self._lanes[i].register(Part(twin, wire, True, part, None))
             self._shadow[entry] = twin, wire
-        return None
+        self.step()
 
     def added(self, entry: Entry, wire: int) -> None:
         """Something was registered meanwhile."""
         if self.stage == "covering":
             self.work.append((entry, wire))
-            if len(self.work) == 1:
-                self._c.board.soon(self.step)
+            self.step()
 
     def removed(self, entry: Entry) -> None:
         """Something was taken back meanwhile."""
@@ -146,7 +159,7 @@ class Transition:
             twin, wire = known
             for lane in self._lanes:
                 lane.register(Part(twin, wire, False, (), None))
-        else:
+        elif self._flying.pop(entry, None) is None:
             self.work = [w for w in self.work if w[0] is not entry]
 
     # -- the acknowledged steps ------------------------------------------------------------
@@ -156,10 +169,6 @@ class Transition:
         if self._space.held or not self._space.idle:
             return
         if self.stage == "closing":
-            error = self._cover(len(self.work))
-            if error is not None:
-                self._end(error)
-                return
             self._catch()
         elif self.stage == "ending":
             self._uncatch()

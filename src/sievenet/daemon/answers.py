@@ -35,6 +35,8 @@ _FIELD: Final = 128
 _TURN: Final = 100
 #: Subscriptions that a trace explains at most; there may be a hundred thousand.
 _EXPLAINED: Final = 200
+#: Records set aside that a status lists.
+_ASIDE: Final = 100
 
 
 class Answers:
@@ -122,6 +124,7 @@ class Answers:
                 }
                 for category in self._control.categories()
             ],
+            "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
             "clients": self._clients(),
             "switches": [await self._switch(switch) for switch in self._plane.topology.switches],
         }

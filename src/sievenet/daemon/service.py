@@ -25,7 +25,7 @@ from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
-from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError
+from sievenet.errors import InvalidInput, PlanError, Rejected
 from sievenet.index.plan import Plan
 
 __all__ = ["Service"]
@@ -35,6 +35,8 @@ log = logging.getLogger("sievenet.daemon")
 #: Names that the daemon gives to clients that bring none.
 _PREFIX: Final = "node-"
 _NAMES: Final = 1_000_000
+#: Bytes of a subscription that is decoded at once; what is longer may take long, and has a thread of its own.
+_SHORT: Final = 1024
 
 
 class Service:
@@ -171,11 +173,11 @@ class Service:
         client = self._client(peer)
         match message:
             case p.Advertise(request, id, number, content):
-                await control.advertise(client, id, self._decoded(number, content))
+                await control.advertise(client, id, await self._decoded(number, content))
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
-                await control.subscribe(client, id, self._decoded(number, content))
+                await control.subscribe(client, id, await self._decoded(number, content))
             case p.Unsubscribe(request, id):
                 await control.unsubscribe(client, id)
             case p.Renew(request, report):
@@ -196,11 +198,11 @@ class Service:
             raise Rejected(f"{peer.client} has connected again elsewhere")
         return peer.client
 
-    def _decoded(self, number: int, content: bytes) -> Subscription:
-        for category in self._control.categories():
-            if category.number == number:
-                return decode_subscription(category.schema, content)
-        raise SchemaError(expected="the number of a known category", got=number)
+    async def _decoded(self, number: int, content: bytes) -> Subscription:
+        schema = self._control.numbered(number).schema
+        if len(content) <= _SHORT:
+            return decode_subscription(schema, content)
+        return await self._control.worker.run(decode_subscription, schema, content)
 
     # -- plans ----------------------------------------------------------------------------
 

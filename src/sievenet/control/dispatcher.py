@@ -1,0 +1,178 @@
+"""The dispatcher: registrations become parts for the lanes of their category.
+
+What a registration says is covered by dz first (`covering`).  That is done at once where it is cheap; else the shell
+is told to work it out beside the event loop (`signals.Cover`), and the registration goes on when the keys come:
+
+    dispatch ── cheap ─────────────────────────────▶ split ──▶ lanes
+        │                                              ▲
+        └── Cover ⋯ Covered ── same plan, still wanted ┘
+                          ├── another plan by now: cover again
+                          ├── space closed: wait until it opens, then all of this again
+                          └── taken back meanwhile: nothing to do
+
+So requests overtake one that takes long.  Both orders lead to the same tables, and neither client has an answer yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sievenet.content import Subscription
+from sievenet.control import signals
+from sievenet.control.covering import Coverer
+from sievenet.control.lane import Job, Part
+from sievenet.control.space import Space
+from sievenet.control.state import Category, Entry, State
+from sievenet.control.status import mistake
+from sievenet.control.switchboard import Switchboard
+from sievenet.errors import SievenetError
+
+if TYPE_CHECKING:
+    from sievenet.control.transition import Transition
+
+__all__ = ["Dispatcher", "Found"]
+
+logger = logging.getLogger(__name__)
+
+#: Keys, or why there are none.
+Found = list[int] | SievenetError
+
+
+class Dispatcher:
+    """Covers, splits, and hands out."""
+
+    def __init__(
+        self, state: State, spaces: Mapping[int, Space], transitions: Mapping[int, Transition], board: Switchboard
+    ) -> None:
+        self._state = state
+        self._spaces = spaces
+        self._transitions = transitions
+        self._board = board
+        self._coverers: dict[int, Coverer] = {}
+        self._covering: dict[int, Callable[[Sequence[Found]], None]] = {}
+        #: Entries that have been accepted, but are in no lane yet.
+        self.waiting: set[Entry] = set()
+
+    def coverer(self, category: Category) -> Coverer:
+        """What covers by the category's plan of now."""
+        coverer = self._coverers.get(category.number)
+        if coverer is None or coverer.plan is not category.plan:
+            coverer = self._coverers[category.number] = Coverer(category.plan, category.budget)
+        return coverer
+
+    def ahead(self, number: int, said: Iterable[Subscription]) -> None:
+        """Cover many in one go, which is much quicker than one by one."""
+        if number in self._state.categories:
+            self.coverer(self._state.categories[number]).ahead(said)
+
+    def cover(
+        self,
+        coverer: Coverer,
+        contents: Sequence[tuple[Subscription | bytes, bool]],
+        then: Callable[[Sequence[Found]], None],
+    ) -> None:
+        """Have contents covered beside the event loop."""
+        serial = self._board.serial()
+        self._covering[serial] = then
+        self._board.out.append(signals.Cover(serial, coverer, contents))
+
+    def covered(self, serial: int, found: Sequence[Found]) -> None:
+        """Somebody's keys have come."""
+        then = self._covering.pop(serial, None)
+        if then is not None:
+            then(found)
+
+    # -- what goes to lanes ----------------------------------------------------------------
+
+    def dispatch(self, entry: Entry, wire: int | None, add: bool, job: Job, said: Subscription | None = None) -> None:
+        """Give each lane its part of a request."""
+        if wire is None:
+            return  # its client has no port yet: registered when it gets one
+        job.remaining += 1
+        if add:
+            self.waiting.add(entry)
+        self._enter(
+            entry, partial(self._add, entry, wire, job, said) if add else partial(self._remove, entry, wire, job)
+        )
+
+    def _enter(self, entry: Entry, act: Callable[[Space], None]) -> None:
+        space = self._spaces[entry.category]
+        if space.closed:
+            space.postponed.append(partial(self._enter, entry, act))
+        else:
+            act(space)
+
+    def _remove(self, entry: Entry, wire: int, job: Job, space: Space) -> None:
+        self.waiting.discard(entry)
+        if (transition := self._transitions.get(space.number)) is not None:
+            transition.removed(entry)
+        self._hand_out(space, [(i, ()) for i in range(len(space.lanes))], entry, wire, False, job)
+
+    def _add(self, entry: Entry, wire: int, job: Job, said: Subscription | None, space: Space) -> None:
+        if entry not in self.waiting:
+            job.part_done()  # taken back before it was anywhere
+            return
+        category = self._state.categories[space.number]
+        coverer = self.coverer(category)
+        keys: list[int] | None = None
+        try:
+            if said is None:
+                said = entry.subscription(category.schema)
+            keys = coverer.at_once(said, entry.wants)
+        except SievenetError as error:
+            self._refuse(entry, job, error)
+            return
+        except Exception as error:
+            logger.exception("A registration could not be covered")
+            self._refuse(entry, job, mistake(error))
+            return
+        if keys is not None:
+            self._register(entry, wire, job, keys, space)
+            return
+
+        def then(found: Sequence[Found]) -> None:
+            self._enter(entry, partial(self._found, entry, wire, job, said, coverer, found[0]))
+            space.pump()
+
+        self.cover(coverer, [(said, entry.wants)], then)
+
+    def _found(
+        self, entry: Entry, wire: int, job: Job, said: Subscription, coverer: Coverer, found: Found, space: Space
+    ) -> None:
+        if isinstance(found, SievenetError):
+            self._refuse(entry, job, found)
+        elif entry in self.waiting and coverer.plan is self._state.categories[space.number].plan:
+            self._register(entry, wire, job, found, space)
+        else:
+            self._add(entry, wire, job, said, space)
+
+    def _refuse(self, entry: Entry, job: Job, error: SievenetError) -> None:
+        self.waiting.discard(entry)
+        job.part_done(error)
+
+    def _register(self, entry: Entry, wire: int, job: Job, keys: list[int], space: Space) -> None:
+        self.waiting.discard(entry)
+        if (transition := self._transitions.get(space.number)) is not None:
+            transition.added(entry, wire)
+        self._hand_out(space, space.split(keys), entry, wire, True, job)
+
+    def _hand_out(self, space: Space, parts: Sequence[tuple[int, Sequence[int]]], *what: Any) -> None:
+        entry, wire, add, job = what
+        job.remaining += len(parts)
+        for i, share in parts:
+            space.lanes[i].queue.append(Part(entry, wire, add, share, job))
+        job.part_done()
+
+    # -- at the start ----------------------------------------------------------------------
+
+    def register_now(self, entry: Entry, wire: int, keys: list[int] | None = None) -> None:
+        """Register without telling switches: at the start, when whole tables are compared."""
+        space = self._spaces[entry.category]
+        category = self._state.categories[entry.category]
+        if keys is None:
+            keys = self.coverer(category).keys(entry.subscription(category.schema), entry.wants)
+        for i, share in space.split(keys):
+            space.lanes[i].register(Part(entry, wire, True, share, None))

@@ -1,0 +1,87 @@
+"""What can be asked of a control plane: it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sievenet.content import Subscription
+from sievenet.control.aside import Aside
+from sievenet.control.controller import Controller
+from sievenet.control.state import Category
+from sievenet.control.status import Member, Status, member_of, status_of
+from sievenet.errors import InvalidInput
+from sievenet.network import FlowTable
+
+__all__ = ["Inspection"]
+
+
+class Inspection:
+    """Reads what a controller believes."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        #: Requests answered since the start, and those of them that were refused.
+        self._answered = 0
+        self._refused = 0
+
+    def category(self, name: str) -> Category:
+        """A known category, with its plan of now."""
+        return self._controller.state.named(name)
+
+    def numbered(self, number: int) -> Category:
+        """The category with a number."""
+        return self._controller.state.category(number)
+
+    def categories(self) -> Iterable[Category]:
+        """All categories."""
+        return tuple(self._controller.state.categories.values())
+
+    def registrations(self) -> Iterator[tuple[str, str, int, str, Subscription]]:
+        """Everything registered: client, "advertisement" or "subscription", id, category, content."""
+        state = self._controller.state
+        for client in list(state.clients.values()):
+            for kind, entries in (("advertisement", client.advertisements), ("subscription", client.subscriptions)):
+                for number, entry in list(entries.items()):
+                    schema = state.categories[entry.category].schema
+                    yield client.name, kind, number, schema.name, entry.subscription(schema)
+
+    def registrations_of(self, client: str) -> tuple[dict[int, Subscription], dict[int, Subscription]]:
+        """A client's advertisements and subscriptions by id."""
+        state = self._controller.state
+        known = state.clients.get(client)
+        if known is None:
+            return {}, {}
+        schema = {number: category.schema for number, category in state.categories.items()}
+        return (
+            {i: e.subscription(schema[e.category]) for i, e in known.advertisements.items()},
+            {i: e.subscription(schema[e.category]) for i, e in known.subscriptions.items()},
+        )
+
+    def members(self) -> Iterator[Member]:
+        """Every client and how much is registered for it, without looking at what that says."""
+        names = self._names()
+        for client in list(self._controller.state.clients.values()):
+            yield member_of(client, names)
+
+    def member(self, client: str) -> Member | None:
+        """One client, or None if nobody is known by that name."""
+        known = self._controller.state.clients.get(client)
+        return None if known is None else member_of(known, self._names())
+
+    def _names(self) -> dict[int, str]:
+        return {number: category.name for number, category in self._controller.state.categories.items()}
+
+    def table(self, switch: str) -> FlowTable:
+        """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""
+        if switch not in self._controller.fleet.wires.out:
+            raise InvalidInput(expected="a switch", got=switch)
+        return FlowTable(f for space in self._controller.spaces.values() for f in space.table(switch))
+
+    def status(self) -> Status:
+        """The state of things."""
+        return status_of(self._controller, self._answered, self._refused)
+
+    @property
+    def aside(self) -> Sequence[Aside]:
+        """Records that could not be carried out at the start."""
+        return self._controller.aside
