@@ -1,4 +1,4 @@
-"""A filter that takes long, or cannot be carried out, in a real daemon: nobody else notices, and it starts again."""
+"""What could hold a daemon up: a filter that takes long, a broken record, a client that never confirms a plan."""
 
 import asyncio
 import json
@@ -8,8 +8,13 @@ import time
 import pytest
 
 import sievenet
+from sievenet.content import Filter, Subscription
+from sievenet.content.codec import encode_subscription
+from sievenet.control import protocol as p
 from sievenet.control.covering import Coverer
-from tests.fabric.harness import SCHEMA, eventually, reading, run
+from sievenet.control.framing import client_framer, frame
+from sievenet.index import Plan
+from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.fabric.test_kill import Lives, free_port
 
 #: Seconds of pure calculation.
@@ -93,3 +98,35 @@ def test_nobody_waits_for_a_hard_filter_and_a_broken_one_is_set_aside(tmp_path):
             await other.close()
 
     run(main(), timeout=120)
+
+
+def test_a_client_that_never_confirms_a_plan_is_cut_off_over_the_wire():
+    async def main():
+        async with fabric(control__adoption=0.5, control__forwarding_delay=0.05) as daemon:
+            reader, writer = await asyncio.open_connection("127.0.0.1", daemon.server.port)
+            framer, heard = client_framer(), []
+
+            async def listen():
+                while data := await reader.read(65536):
+                    heard.extend(framer.feed(data))
+
+            listening = asyncio.create_task(listen())
+            writer.write(frame(p.Hello(p.PROTOCOL, "stubborn")))
+            async with sievenet.connect(daemon.url) as node:
+                await node.schema(SCHEMA)
+                everything = encode_subscription(Subscription([Filter(SCHEMA, {})]))
+                writer.write(frame(p.Advertise(1, 1, daemon.control.category("reading").number, everything)))
+                await eventually(lambda: p.Done(1) in heard)
+                change = asyncio.create_task(node.apply_plan("reading", Plan.regular(SCHEMA, 12).to_json()))
+                number = 2
+                while not change.done():
+                    writer.write(frame(p.Renew(number)))
+                    number += 1
+                    await asyncio.sleep(0.05)
+                assert (await change)["epoch"] == 2
+                await listening
+                assert heard[-1] == p.Goodbye("the new plan of reading was not confirmed within 0.5 s")
+                assert "stubborn" not in daemon.plane.clients()
+                writer.close()
+
+    run(main(), timeout=30)

@@ -35,6 +35,8 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     forwarding_delay: float = 1.0
     #: Bytes of journal written since the last snapshot before there is another one.
     snapshot: int = 16 << 20
+    #: Seconds that clients have to confirm a new plan; whoever has not by then is cut off.
+    adoption: float = 30.0
     #: Seconds that covering one registration may take (beside everything else); it is refused if it takes longer.
     covering: float = 10.0
     #: Seconds that a start waits for switches to be repaired before it goes on without them.
@@ -57,6 +59,6 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if not lo <= getattr(self, name) <= hi:
                 raise InvalidInput(expected=f"{lo}..{hi}", got=getattr(self, name), where=f"control.{name}")
-        for name in ("lease", "retry", "forwarding_delay", "covering", "recovery"):
+        for name in ("lease", "retry", "forwarding_delay", "adoption", "covering", "recovery"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidInput(expected="seconds in (0, 86400]", got=getattr(self, name), where=f"control.{name}")

@@ -32,6 +32,11 @@ class Inspection:
         """The category with a number."""
         return self._controller.state.category(number)
 
+    def epoch(self, number: int) -> int:
+        """The epoch of a category's plan; -1 if there is no such category."""
+        category = self._controller.state.categories.get(number)
+        return -1 if category is None else category.epoch
+
     def categories(self) -> Iterable[Category]:
         """All categories."""
         return tuple(self._controller.state.categories.values())

@@ -60,6 +60,10 @@ class ControlPlane(Inspection):
         self._tasks: set[asyncio.Task[None]] = set()
         self._attached: dict[str, Attached] = {}
         self._on_plan: list[Callable[[Category], Awaitable[None]]] = []
+        #: Done as soon as somebody listens to changes of plans.
+        self._heard: asyncio.Future[None] = self._loop.create_future()
+        #: Categories whose plan was being changed when an earlier control plane died.
+        self._resumed: frozenset[int] = frozenset()
         self._on_expired: list[Callable[[str], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
@@ -81,6 +85,7 @@ class ControlPlane(Inspection):
         plane = cls(dataplane, journal, config, controller, worker)
         for client in list(controller.state.clients.values()):
             await plane._place(client.name, client.host)
+        plane._resumed = frozenset(controller.state.moving)
         covered = await cover_recovered(controller, worker)
         instructions = controller.start(plane._loop.time(), covered)
         for each in controller.aside:
@@ -139,6 +144,8 @@ class ControlPlane(Inspection):
     def on_plan(self, callback: Callable[[Category], Awaitable[None]]) -> None:
         """Call when publishers must use a category's plan; it returns when all do, or are gone."""
         self._on_plan.append(callback)
+        if not self._heard.done():
+            self._heard.set_result(None)
 
     def on_expired(self, callback: Callable[[str], None]) -> None:
         """Call when a client's lease has ended."""
@@ -332,8 +339,13 @@ class ControlPlane(Inspection):
         self._handle(signals.Covered(order.serial, found))
 
     async def _tell(self, number: int, epoch: int) -> None:
+        if number in self._resumed and not self._on_plan:
+            # Begun by an earlier life: its publishers come back within their leases, or are gone.
+            await asyncio.wait((self._heard,), timeout=self.config.lease)
         category = self._controller.state.categories[number]
-        await asyncio.gather(*(callback(category) for callback in self._on_plan))
+        for failure in await asyncio.gather(*(tell(category) for tell in self._on_plan), return_exceptions=True):
+            if isinstance(failure, Exception):
+                logger.error("Telling the clients of a plan failed", exc_info=failure)
         self._handle(signals.Adopted(number, epoch))
 
     async def _listen(self, notices: Any) -> None:

@@ -25,7 +25,7 @@ from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
-from sievenet.errors import InvalidInput, PlanError, Rejected
+from sievenet.errors import InvalidInput, PlanError, Rejected, SievenetError
 from sievenet.index.plan import Plan
 
 __all__ = ["Service"]
@@ -140,12 +140,13 @@ class Service:
 
     def _expired(self, client: str) -> None:
         log.info("lease of %s has ended", client)
-        self._gone(client)
-        peer = self._peers.pop(client, None)
-        if peer is not None:
-            peer.goodbye("the lease has ended")
+        self._left(client, "the lease has ended")
 
-    def _gone(self, client: str) -> None:
+    def _left(self, client: str, reason: str | None = None) -> None:
+        """A client is gone, by its own wish or for a reason that it is told; nothing waits for it any more."""
+        peer = self._peers.pop(client, None)
+        if peer is not None and reason is not None:
+            peer.goodbye(reason)
         self._adoption.gone(client)
         self._reports.forget(client)
 
@@ -184,10 +185,11 @@ class Service:
                 await control.renew(client)
                 self._reports.add(client, report)
             case p.Leave(request):
-                self._gone(client)
                 await control.leave(client)
+                self._left(client)
             case p.PlanAdopted(number, epoch):
-                self._adoption.adopted(client, number, epoch)
+                if epoch <= control.epoch(number):
+                    self._adoption.adopted(client, number, epoch)
                 return None
         return p.Done(request)
 
@@ -195,7 +197,7 @@ class Service:
         if peer.client is None:
             raise Rejected("Expected a question, got a registration: an observer only looks")
         if self._peers.get(peer.client) is not peer:
-            raise Rejected(f"{peer.client} has connected again elsewhere")
+            raise Rejected(f"{peer.client} has left, or has connected again elsewhere")
         return peer.client
 
     async def _decoded(self, number: int, content: bytes) -> Subscription:
@@ -214,17 +216,36 @@ class Service:
         return msgspec.to_builtins(await self._control.apply_plan(name, plan))
 
     async def _plan_changed(self, category: Category) -> None:
-        """Tell every client of the new plan; returns when all that may publish have adopted it or are gone."""
+        """Tell every client of the new plan; returns when all that may publish have adopted it or are gone.
+
+        Until then catch-all flows deliver everything to everybody, so whoever does not confirm in time is cut off.
+        """
         done = asyncio.Event()
         publishers = set(self._peers) | set(self._absent_publishers())
         change = self._adoption.begin(category.number, category.epoch, publishers, done.set)
         news = p.PlanChanged(_info(category))
         for peer in list(self._peers.values()):
             peer.send(news)
+        limit = self._control.config.adoption
         try:
-            await done.wait()
+            while not done.is_set():
+                await asyncio.wait((waiting := asyncio.ensure_future(done.wait()),), timeout=limit)
+                waiting.cancel()
+                for client in sorted(change.missing):
+                    await self._cut_off(client, f"the new plan of {category.name} was not confirmed within {limit:g} s")
         finally:
             self._adoption.abandon(change)
+
+    async def _cut_off(self, client: str, reason: str) -> None:
+        log.warning("%s is cut off: %s", client, reason)
+        try:
+            await self._control.leave(client)
+        except Rejected:
+            pass  # gone already
+        except SievenetError as error:
+            log.error("%s cannot be cut off yet: %s", client, error)
+            return
+        self._left(client, reason)
 
     def _absent_publishers(self) -> Iterable[str]:
         """Clients that may still publish with an older plan though their control connection is gone."""
