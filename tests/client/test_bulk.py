@@ -24,7 +24,7 @@ from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subsc
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.valueset import ValueSet
 from sievenet.control.protocol import CategoryInfo
-from sievenet.dataplane.packet import Packet, encode_packet
+from sievenet.dataplane.packet import PACKET_HEADER, Packet, encode_packet
 from sievenet.errors import CodecError
 from sievenet.index import Plan
 
@@ -123,7 +123,7 @@ def burst_of(values, first=0, publisher=7, category=3):
     batch = batch_of(POINT, values)
     hi = np.arange(len(batch), dtype=np.uint64) << np.uint64(40)
     burst = Burst(category, hi, np.zeros(len(batch), np.uint64), layout_of(POINT).encode(batch))
-    burst.stamp(publisher, np.arange(first, first + len(batch), dtype=np.uint64), 1_000)
+    burst.stamp(publisher, 9, np.arange(first, first + len(batch), dtype=np.uint64), 1_000)
     return burst
 
 
@@ -131,12 +131,12 @@ def test_a_burst_is_its_packets():
     burst = burst_of([(5, 6), (7, 8)], first=40)
     packets = list(Arrivals(burst.matrix))
     bodies = [encode_event(POINT.event(x=x, y=y)) for x, y in ((5, 6), (7, 8))]
-    assert packets == [Packet(3, i << 104, 7, 40 + i, 1_000, 0, body) for i, body in enumerate(bodies)]
+    assert packets == [Packet(3, i << 104, 7, 40 + i, 1_000, 0, body, 9) for i, body in enumerate(bodies)]
     assert burst.packets() == [encode_packet(packet) for packet in packets]
     arrivals = uniform(burst.matrix)
     assert (len(arrivals), arrivals.category) == (2, 3)
-    assert arrivals.without(8) is arrivals
-    assert len(arrivals.without(7)) == 0
+    assert arrivals.only(np.array([True, True])) is arrivals
+    assert [packet.sequence for packet in arrivals.only(np.array([False, True]))] == [41]
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 5])
@@ -149,7 +149,10 @@ def test_matrices_that_are_no_packets(at):
 
 
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), min_size=1, max_size=12), max_size=8),
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 40)), min_size=1, max_size=12),
+        max_size=8,
+    ),
     st.sampled_from((4, 16)),
 )
 def test_duplicates_together_are_duplicates_one_by_one(batches, span):
@@ -159,10 +162,10 @@ def test_duplicates_together_are_duplicates_one_by_one(batches, span):
 
 
 def check_duplicates(batches, span):
-    together, singly = Window(span, publishers=2), Window(span, publishers=2)
+    together, singly = Window(span, sources=3), Window(span, sources=3)
     for batch in batches:
-        publishers, sequences = (np.array(column, np.uint64) for column in zip(*batch, strict=True))
-        assert together.fresh_many(publishers, sequences).tolist() == [singly.fresh(*each) for each in batch]
+        columns = [np.array(column, np.uint64) for column in zip(*batch, strict=True)]
+        assert together.fresh_many(*columns).tolist() == [singly.fresh(*each) for each in batch]
     assert (together.duplicates, together.late) == (singly.duplicates, singly.late)
     assert together.forgotten == singly.forgotten
 
@@ -211,7 +214,7 @@ def test_together_as_one_by_one(count, values, data):
     (together, left), (singly, right) = receiver_of(filters), receiver_of(filters)
     matrix = burst_of(values).matrix
     matrix = np.concatenate([matrix, matrix[: len(matrix) // 2]])
-    matrix[data.draw(st.integers(0, len(matrix) - 1)), 46] = data.draw(st.integers(0, 255))
+    matrix[data.draw(st.integers(0, len(matrix) - 1)), PACKET_HEADER] = data.draw(st.integers(0, 255))
     together.take(uniform(matrix), 2_000)
     singly.take(list(Arrivals(matrix)), 2_000)
     assert [sink.got for sink in left] == [sink.got for sink in right]
@@ -245,7 +248,7 @@ def outbox_of(plan):
     catalog = Catalog()
     catalog.update(CategoryInfo(3, POINT, plan.to_json(), 1, 16))
     outbox = Outbox(catalog)
-    outbox.publisher = 7
+    outbox.publisher, outbox.incarnation = 7, 8
     wanted = Subscription([Filter(POINT)])
     outbox.offers.allow(Registration("advertisement", 1, "point", wanted, b""))
     return outbox
@@ -309,8 +312,9 @@ def test_many_datagrams_with_one_call(pair):
     inlet = mmsg.Inlet(32, 100)
     first = inlet.read(b)
     assert len(first) == 1
-    assert (first[0] == matrix[:32]).all()
-    second, short = inlet.read(b)
+    assert (first[0][0] == matrix[:32]).all()
+    assert set(first[0][1]["port"].tolist()) == {a.getsockname()[1]}
+    (second, _), (short, _) = inlet.read(b)
     assert (second == matrix[32:]).all()
     assert short.tobytes() == b"short"
     assert inlet.read(b) == []

@@ -10,7 +10,7 @@ from sievenet.client.ports import content as content_port
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.content import ContentPort, Pacer, gathering
-from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_of
+from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_at
 from sievenet.errors import Unavailable
 
 
@@ -21,8 +21,9 @@ def bound():
     return sock
 
 
-def datagram(sequence, body=b"body", publisher=5):
-    return encode_datagram(0, (encode_packet(Packet(1, 7 << 96, publisher, sequence, 9, 0, body)),))
+def number_of(sock):
+    address, port, *_ = sock.getsockname()
+    return publisher_at(socket.inet_pton(socket.AF_INET6, address), port)
 
 
 class Harness:
@@ -31,12 +32,16 @@ class Harness:
     def __init__(self):
         self.sock, self.peer = bound(), bound()
         self.sequences, self.matrices = [], 0
-        self.port = ContentPort(self.sock, 77, self._deliver)
+        self.port = ContentPort(self.sock, number_of(self.sock), self._deliver)
         self.port.resume()
 
     def _deliver(self, packets):
         self.matrices += isinstance(packets, Arrivals)
         self.sequences += [packet.sequence for packet in packets]
+
+    def datagram(self, sequence, body=b"body", publisher=None):
+        publisher = number_of(self.peer) if publisher is None else publisher
+        return encode_datagram(0, (encode_packet(Packet(1, 7 << 96, publisher, sequence, 9, 0, body)),))
 
     def send(self, *datagrams):
         for each in datagrams:
@@ -69,21 +74,22 @@ def test_floods_arrive_in_order_and_whole(together, monkeypatch):
         monkeypatch.setattr(mmsg, "available", False)
 
     async def check(harness):
-        harness.send(datagram(0))
+        harness.send(harness.datagram(0))
         await harness.until(1)
         for start in range(1, 300, 60):
-            harness.send(*(datagram(i) for i in range(start, min(start + 60, 300))))
+            harness.send(*(harness.datagram(i) for i in range(start, min(start + 60, 300))))
             await harness.until(min(start + 60, 300))
         # Others in between: longer ones, our own, and what is no packet at all.
-        harness.send(datagram(300, b"a longer body"), datagram(0, publisher=publisher_of(77)), b"nonsense")
-        harness.send(*(datagram(i) for i in range(301, 320)))
+        harness.send(harness.datagram(300, b"a longer body"), b"nonsense")
+        harness.sock.sendto(harness.datagram(0, publisher=number_of(harness.sock)), harness.sock.getsockname())
+        harness.send(*(harness.datagram(i) for i in range(301, 320)))
         await harness.until(320)
         assert harness.sequences == list(range(320))
         assert harness.port.malformed == 1
         assert (harness.matrices > 0) == (together and mmsg.available)
         # Then single ones again.
         for i in range(320, 325):
-            harness.send(datagram(i))
+            harness.send(harness.datagram(i))
             await harness.until(i + 1)
 
     with_harness(check)
@@ -100,11 +106,11 @@ def test_packets_are_gathered_only_while_they_come_fast():
 
 def test_nothing_is_read_while_paused():
     async def check(harness):
-        harness.send(*(datagram(i) for i in range(50)))
+        harness.send(*(harness.datagram(i) for i in range(50)))
         await harness.until(10)
         harness.port.pause()
         seen = len(harness.sequences)
-        harness.send(*(datagram(i) for i in range(50, 120)))
+        harness.send(*(harness.datagram(i) for i in range(50, 120)))
         await asyncio.sleep(0.01)
         assert len(harness.sequences) == seen
         harness.port.resume()
@@ -114,10 +120,10 @@ def test_nothing_is_read_while_paused():
     with_harness(check)
 
 
-def burst_of(count, lo=1 << 32):
+def burst_of(count, lo=1 << 32, publisher=5):
     """Packets whose address, without the prefix of content, is that of loopback."""
     burst = Burst(0, np.zeros(count, np.uint64), np.full(count, lo, np.uint64), np.zeros((count, 4), np.uint8))
-    burst.stamp(5, np.arange(count, dtype=np.uint64), 9)
+    burst.stamp(publisher, 0, np.arange(count, dtype=np.uint64), 9)
     return burst
 
 
@@ -132,10 +138,10 @@ def test_bursts_are_paced_and_whole(to_loopback):
     async def check(harness):
         to_loopback(harness.sock)
         count = 130
-        sender = ContentPort(bound(), 78, lambda packets: None)
+        sender = ContentPort(out := bound(), number_of(out), lambda packets: None)
         sender._pacer = Pacer(rate=20_000.0, burst=50)
         try:
-            assert sender.send(burst_of(count))
+            assert sender.send(burst_of(count, publisher=number_of(out)))
             # More than may go at once: the rest waits for its time.
             await sender.flushed(0)
             await harness.until(count)

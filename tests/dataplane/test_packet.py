@@ -11,6 +11,7 @@ from sievenet.dataplane.packet import (
     FULL_DATAGRAM,
     MAX_BODY,
     MAX_DATAGRAM,
+    MAX_NUMBER,
     PACKET_HEADER,
     Kind,
     Packet,
@@ -28,10 +29,11 @@ packets = st.builds(
     st.integers(0, 0xFFFF),
     st.integers(0, (1 << 128) - 1),
     u64,
-    u64,
-    u64,
+    st.integers(0, MAX_NUMBER),
+    st.integers(0, MAX_NUMBER),
     st.integers(0, 255),
     st.binary(max_size=300),
+    u64,
 )
 
 
@@ -115,7 +117,7 @@ def test_errors_name_what_is_wrong(at, value, says):
     data[at] = value
     with pytest.raises(CodecError, match=says):
         decode(bytes(data))
-    assert PACKET_HEADER == 46
+    assert PACKET_HEADER == 54
 
 
 def test_publishers_follow_from_tokens_and_do_not_show_them():

@@ -191,7 +191,7 @@ def test_trace_agrees_with_the_switches_own(folder):
                         network.control,
                         "ofproto/trace",
                         network.bridges[hop["switch"]],
-                        f"in_port={port},udp6,ipv6_dst={address},udp_src={source},udp_dst=32768",
+                        f"in_port={port},udp6,ipv6_src={attached.endpoint[0]},ipv6_dst={address},udp_src={source},udp_dst=32768",
                     )
                     for out in hop["out"]:
                         said = "group:" if out["port"] >= 1000 else "output:"

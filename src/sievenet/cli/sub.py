@@ -135,6 +135,7 @@ def _json(feed: Feed, delivery: Delivery) -> str:
             "payload": len(delivery.event.payload),
             "subscription": str(feed),
             "publisher": f"{delivery.publisher:016x}",
+            "incarnation": f"{delivery.incarnation:016x}",
             "sequence": delivery.sequence,
             "latency": round(delivery.latency, 6),
             **marks,

@@ -14,7 +14,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """One event as it arrived."""
 
     event: Event
-    #: Number of the publishing node; with ``sequence`` it names the event in the whole fabric.
+    #: Number of the publishing node; with ``incarnation`` and ``sequence`` it names the event in the whole fabric.
     publisher: int
     sequence: int
     #: Nanoseconds since the epoch, by the clocks of the publisher and of this machine.
@@ -25,6 +25,9 @@ class Delivery(msgspec.Struct, frozen=True):
     #: It was lost and came as a repair; it came after a later one of its publisher (only told with a transport).
     recovered: bool = False
     late: bool = False
+    #: Which life of the publisher counts with ``sequence``: a publisher that comes back has another, and counts from 0.
+    #: In an overlay of routers, where a node that comes back has another number, always 0.
+    incarnation: int = 0
 
     @property
     def latency(self) -> float:

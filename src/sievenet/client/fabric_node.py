@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sievenet.client.catalog import Catalog, Category
@@ -13,6 +14,7 @@ from sievenet.client.ledger import Registration
 from sievenet.client.node import Node
 from sievenet.client.outbox import Outbox
 from sievenet.client.ports.burst import Arrivals, Burst
+from sievenet.client.ports.identity import publisher_number
 from sievenet.client.receiver import Receiver, Sink
 from sievenet.client.reporting import Reporter
 from sievenet.client.session import Hooks, Session
@@ -24,7 +26,7 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event, Record
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
-from sievenet.dataplane.packet import Packet, publisher_of
+from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError, Unavailable
 from sievenet.index.cover import loading
 from sievenet.transport.options import Publishing
@@ -222,7 +224,7 @@ class FabricNode(Node):
     def _renewed(self, welcome: p.Welcome) -> None:
         self._outbox.max_event = welcome.max_event
         if welcome.data is not None:
-            self._outbox.publisher = publisher_of(welcome.data.token)
+            self._outbox.publisher = publisher_number(welcome.data)
         self._receiver.forget()
         for category in self._catalog:
             if (edge := self._edges.adopt(category)) is not None:
@@ -254,10 +256,13 @@ class FabricNode(Node):
 
     def statistics(self) -> NodeStatistics:
         """Counts since the node began."""
+        received, port = self._receiver.statistics(), self._session.port
+        if port is not None:
+            received = replace(received, malformed=received.malformed + port.malformed, forged=port.forged)
         return NodeStatistics(
             published=self._outbox.published - (0 if self._transport is None else self._transport.spoken),
             unwanted=self._outbox.unwanted,
-            received=self._receiver.statistics(),
+            received=received,
             delivered=self.tally.delivered,
             dropped=self.tally.dropped,
             losses=self._session.losses,

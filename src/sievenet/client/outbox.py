@@ -1,11 +1,13 @@
 """From events to packets: check, number, encode. No I/O.
 
-An event travels once per code that the category's plan gives it (usually one), every copy with the same publisher and
-sequence number. Only what is advertised may be published: the control plane has made paths for that and nothing else.
+An event travels once per code that the category's plan gives it (usually one), every copy with the same publisher,
+incarnation and sequence number. Only what is advertised may be published: the control plane has made paths for that
+and nothing else.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -44,6 +46,8 @@ class Outbox:
     def __init__(self, catalog: Catalog) -> None:
         #: Given by the data plane when the node attaches.
         self.publisher = 0
+        #: Which life of that publisher this is: unique without anybody's help, so that nothing has to be remembered.
+        self.incarnation = secrets.randbits(64)
         self._catalog = catalog
         #: The next event's.
         self._sequence = 0
@@ -77,7 +81,10 @@ class Outbox:
         if not codes:
             self.unwanted += 1
         number = category.number
-        return [Packet(number, dz.bits << (_FIELD - dz.length), self.publisher, sequence, now, 0, body) for dz in codes]
+        return [
+            Packet(number, dz.bits << (_FIELD - dz.length), self.publisher, sequence, now, 0, body, self.incarnation)
+            for dz in codes
+        ]
 
     def batch_packets(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> Iterable[list[Packet]]:
         """The packets of many events of one schema, encoded together; all are checked before the first is sent."""
@@ -123,7 +130,7 @@ class Outbox:
         self._sequence += len(batch)
         self.published += len(batch)
         self.unwanted += len(batch) - len(np.unique(row))
-        burst.stamp(self.publisher, row.astype(np.uint64) + np.uint64(start), now)
+        burst.stamp(self.publisher, self.incarnation, row.astype(np.uint64) + np.uint64(start), now)
         return burst
 
     def _code_columns(self, category: Category, batch: EventBatch) -> _Columns:
@@ -163,13 +170,13 @@ class Outbox:
     def _stamped(
         self, number: int, bodies: list[bytes], codes: list[list[int]], clock: Callable[[], int]
     ) -> Iterable[list[Packet]]:
-        publisher = self.publisher
+        publisher, incarnation = self.publisher, self.incarnation
         for body, own in zip(bodies, codes, strict=True):
             sequence = self._next()
             if not own:
                 self.unwanted += 1
             now = clock()
-            yield [Packet(number, code, publisher, sequence, now, 0, body) for code in own]
+            yield [Packet(number, code, publisher, sequence, now, 0, body, incarnation) for code in own]
 
     def _next(self) -> int:
         """The number of the event that is published now."""

@@ -51,8 +51,12 @@ class Arrival(Protocol):
         """Number of the publishing node."""
 
     @property
+    def incarnation(self) -> int:
+        """Which life of that node it is."""
+
+    @property
     def sequence(self) -> int:
-        """The publisher's count of its events."""
+        """The publisher's count of its events in this life."""
 
     @property
     def departure(self) -> int:
@@ -94,6 +98,8 @@ class ReceiverStatistics:
     malformed: int
     #: Packets of categories that this node does not subscribe to.
     strangers: int
+    #: Packets that claim to be of another publisher than the one whose address they come from.
+    forged: int = 0
 
 
 class Receiver:
@@ -169,8 +175,8 @@ class Receiver:
         if layout is None or layout.size != arrivals.bodies.shape[1]:
             return False
         self.received += len(arrivals)
-        fresh = self._window.fresh_many(arrivals.heads["publisher"], arrivals.heads["sequence"])
         heads, bodies = arrivals.heads, arrivals.bodies
+        fresh = self._window.fresh_many(heads["publisher"], heads["incarnation"], heads["sequence"])
         if not fresh.all():
             heads, bodies = heads[fresh], bodies[fresh]
         batch, good = layout.decode(bodies)
@@ -178,14 +184,14 @@ class Receiver:
             self.malformed += len(good) - len(batch)
             heads = heads[good]
         keys = edge.match_batch(batch)
-        columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure"))
+        columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure", "incarnation"))
         rows = zip(batch, keys, *columns, strict=True)
         sinks, latencies = self._sinks, []
-        for event, own, publisher, sequence, departure in rows:
+        for event, own, publisher, sequence, departure, life in rows:
             if not own:
                 continue
             latencies.append((now - departure) / 1e9)
-            delivery = Delivery(event, publisher, sequence, departure, now)
+            delivery = Delivery(event, publisher, sequence, departure, now, incarnation=life)
             if len(own) == 1:
                 # As `_offer` does, for the common case.
                 sink = sinks.get(own[0])
@@ -194,7 +200,9 @@ class Receiver:
                 self._stuck = (delivery, own)
             elif self._offer(delivery, own):
                 continue
-            self._ready_ones.extend((Delivery(e, p, s, d, now), some) for e, some, p, s, d in rows if some)
+            self._ready_ones.extend(
+                (Delivery(e, p, s, d, now, incarnation=i), some) for e, some, p, s, d, i in rows if some
+            )
             latencies += ((now - each.sent) / 1e9 for each, _ in self._ready_ones)
             break
         self.matched += len(latencies)
@@ -227,7 +235,7 @@ class Receiver:
 
     def _deliver(self, packet: Arrival, now: int) -> bool:
         self.received += 1
-        if not self._window.fresh(packet.publisher, packet.sequence):
+        if not self._window.fresh(packet.publisher, packet.incarnation, packet.sequence):
             return True
         edge = self._edges.get(packet.category)
         if edge is None or not len(edge):
@@ -253,7 +261,10 @@ class Receiver:
                 return True
         self.matched += 1
         self.recent.add((now - packet.departure) / 1e9)
-        return self._offer(Delivery(event, packet.publisher, packet.sequence, packet.departure, now, stamp), keys)
+        delivery = Delivery(
+            event, packet.publisher, packet.sequence, packet.departure, now, stamp, incarnation=packet.incarnation
+        )
+        return self._offer(delivery, keys)
 
     def _offer(self, delivery: Delivery, keys: Iterable[int]) -> bool:
         sinks = self._sinks

@@ -1,9 +1,10 @@
 """Duplicate removal: has this packet of this publisher been here before?
 
 An event whose point lies in several regions of an index plan travels once per region, and a plan change or a repaired
-tree can send it twice: all copies carry the same (publisher, sequence). Per publisher there is a ring of the last
-`span` sequence numbers; number n lives in slot n mod span, so that asking and noting are one look each, in any order
-of arrival, with nothing to clear as the window moves:
+tree can send it twice: all copies carry the same (publisher, incarnation, sequence). A *source* is one incarnation of a
+publisher: a publisher that comes back counts from 0 again, and is another source. Per source there is a ring of the
+last `span` sequence numbers; number n lives in slot n mod span, so that asking and noting are one look each, in any
+order of arrival, with nothing to clear as the window moves:
 
     slot     0    1    2    3            span = 4
            ┌────┬────┬────┬────┐
@@ -11,7 +12,11 @@ of arrival, with nothing to clear as the window moves:
            └────┴────┴────┴────┘         3 would find 7 in its slot: too late to tell, not delivered
 
 What comes more than `span` behind is not delivered, since it could be a duplicate: *at most once* is kept without
-exception, and `late` counts what that cost. Publishers are bounded too: the one unheard for longest is forgotten.
+exception, and `late` counts what that cost.
+
+Sources are bounded: the one unheard for longest is forgotten. Of one publisher at most `lives` are kept: packets of its
+earlier lives that are still under way are told apart, and a publisher that draws new incarnations all the time makes
+the window forget itself and nobody else.
 """
 
 from __future__ import annotations
@@ -28,23 +33,30 @@ __all__ = ["Window"]
 #: From so many packets on, asking together is quicker than one by one.
 _MANY: Final = 24
 
+#: Publisher and incarnation.
+_Source = tuple[int, int]
+
 
 class Window:
-    """The last sequence numbers of the publishers heard last."""
+    """The last sequence numbers of the sources heard last."""
 
-    def __init__(self, span: int = 4096, publishers: int = 1024) -> None:
+    def __init__(self, span: int = 4096, sources: int = 1024, lives: int = 4) -> None:
         self._span = span
-        self._limit = publishers
-        self._rings: OrderedDict[int, array[int]] = OrderedDict()
-        self._last: int | None = None
+        self._limit = sources
+        self._lives = lives
+        self._rings: OrderedDict[_Source, array[int]] = OrderedDict()
+        #: The incarnations of each publisher that have a ring, oldest first.
+        self._known: dict[int, list[int]] = {}
+        self._last: _Source | None = None
         self.duplicates = 0
         self.late = 0
-        #: Publishers that were forgotten to make room; a copy of theirs from before would pass.
+        #: Sources that were forgotten to make room; a copy of theirs from before would pass.
         self.forgotten = 0
 
-    def fresh(self, publisher: int, sequence: int) -> bool:
+    def fresh(self, publisher: int, incarnation: int, sequence: int) -> bool:
         """Whether this packet is new; if so it is noted."""
-        ring = self._rings[publisher] if publisher == self._last else self._ring(publisher)
+        source = (publisher, incarnation)
+        ring = self._rings[source] if source == self._last else self._ring(source)
         slot = sequence % self._span
         # Slots hold the number plus one, so that zero is an empty slot.
         found = ring[slot]
@@ -58,22 +70,25 @@ class Window:
         return False
 
     def fresh_many(
-        self, publishers: npt.NDArray[np.uint64], sequences: npt.NDArray[np.uint64]
+        self,
+        publishers: npt.NDArray[np.uint64],
+        incarnations: npt.NDArray[np.uint64],
+        sequences: npt.NDArray[np.uint64],
     ) -> npt.NDArray[np.bool_]:
         """Which of these packets are new, one after the other; those are noted."""
         count = len(sequences)
-        # Different numbers of one publisher within one turn of the ring have a slot each, and can be asked together.
-        if count >= _MANY and np.count_nonzero(publishers == publishers[0]) == count:
+        # Different numbers of one source within one turn of the ring have a slot each, and can be asked together.
+        if count >= _MANY and _alike(publishers) and _alike(incarnations):
             sequences = sequences.astype(np.uint64)  # in this machine's own order of bytes, and side by side
             # Usually they come in order.
             rising = sequences if _rise(sequences) else np.sort(sequences)
             if int(rising[-1]) - int(rising[0]) < self._span and _rise(rising):
-                return self._fresh_apart(int(publishers[0]), sequences)
-        pairs = zip(publishers.tolist(), sequences.tolist(), strict=True)
-        return np.fromiter((self.fresh(*pair) for pair in pairs), np.bool_, count)
+                return self._fresh_apart((int(publishers[0]), int(incarnations[0])), sequences)
+        packets = zip(publishers.tolist(), incarnations.tolist(), sequences.tolist(), strict=True)
+        return np.fromiter((self.fresh(*packet) for packet in packets), np.bool_, count)
 
-    def _fresh_apart(self, publisher: int, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        numbers = np.frombuffer(self._ring(publisher), np.uint64)
+    def _fresh_apart(self, source: _Source, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        numbers = np.frombuffer(self._ring(source), np.uint64)
         slots = sequences % np.uint64(self._span)
         found = numbers[slots]
         new: npt.NDArray[np.bool_] = found <= sequences
@@ -87,21 +102,37 @@ class Window:
             self.late += old - again
         return new
 
-    def _ring(self, publisher: int) -> array[int]:
-        ring = self._rings.get(publisher)
+    def _ring(self, source: _Source) -> array[int]:
+        ring = self._rings.get(source)
         if ring is None:
-            ring = self._new(publisher)
-        elif publisher != self._last:
-            self._rings.move_to_end(publisher)
-        self._last = publisher
+            ring = self._new(source)
+        elif source != self._last:
+            self._rings.move_to_end(source)
+        self._last = source
         return ring
 
-    def _new(self, publisher: int) -> array[int]:
-        if len(self._rings) >= self._limit:
-            self._rings.popitem(last=False)
-            self.forgotten += 1
-        ring = self._rings[publisher] = array("Q", bytes(8 * self._span))
+    def _new(self, source: _Source) -> array[int]:
+        publisher, incarnation = source
+        lives = self._known.get(publisher, [])
+        if len(lives) >= self._lives:
+            self._forget((publisher, lives[0]))
+        elif len(self._rings) >= self._limit:
+            self._forget(next(iter(self._rings)))
+        self._known.setdefault(publisher, []).append(incarnation)
+        ring = self._rings[source] = array("Q", bytes(8 * self._span))
         return ring
+
+    def _forget(self, source: _Source) -> None:
+        publisher, incarnation = source
+        del self._rings[source]
+        self._known[publisher].remove(incarnation)
+        if not self._known[publisher]:
+            del self._known[publisher]
+        self.forgotten += 1
+
+
+def _alike(numbers: npt.NDArray[np.uint64]) -> bool:
+    return bool(np.count_nonzero(numbers == numbers[0]) == len(numbers))
 
 
 def _rise(numbers: npt.NDArray[np.uint64]) -> bool:

@@ -198,6 +198,7 @@ class EmbeddedDataPlane(Fabric):
             self._unknown += 1
             return 0
         found = split(data, count)
+        self._malformed += count - len(found)
         link = client.link
         if address != client.address:
             client.address = address

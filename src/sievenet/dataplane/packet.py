@@ -5,19 +5,24 @@ sent it, its number and time of departure, and the encoded event.  On the loopba
 network several packets share a datagram:
 
     datagram   magic "SV" | version | kind | packets u16 | window KiB u16 | sequence u32 | acknowledged u32 | token u64
-    packet     body length u16 | category u16 | flags u8 | 0 u8 | code u128 | publisher u64 | sequence u64 |
-               departure ns u64 | body
+    packet     body length u16 | category u16 | flags u8 | 0 u8 | code u128 | publisher u64 | incarnation u64 |
+               sequence u64 | departure ns u64 | body
 
 All numbers are big-endian.  `token` is the secret a client was given when it attached;
 the datagram's `sequence` counts datagrams one way (0: carries no packets), `acknowledged`
 is the highest that came the other way, and `window` says how many bytes may be under way to
 the sender: flow control for socket buffers, see `hostlink`.
 
-A client's publisher number follows from its token (`publisher_of`), so that a client
-cannot use up the sequence numbers of another: the plane knows the only number it may use.
+An event is named by (publisher, incarnation, sequence).  The publisher number says who sent it and
+can be checked, so that a client cannot use up the sequence numbers of another: it follows from
+the client's token where there are tokens (`publisher_of`), and otherwise from the address and
+UDP port that the network lets nobody else send from (`publisher_at`).  The incarnation is drawn at
+random when a client starts to publish: a name that comes back counts from 0 again, and nobody takes
+its events for those of an earlier life, whatever happened to clocks, journals and processes.
 
 Bytes from outside are checked before anything is believed: total length, magic, version,
-kind, the number of packets, and that the packets fill the datagram exactly.
+kind, the number of packets, and that the packets fill the datagram exactly.  A packet whose numbers
+are absurd costs itself, not those that share its datagram.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -37,6 +43,7 @@ __all__ = [
     "DATAGRAM_HEADER",
     "MAX_BODY",
     "MAX_DATAGRAM",
+    "MAX_NUMBER",
     "PACKET_HEADER",
     "VERSION",
     "Datagram",
@@ -47,15 +54,16 @@ __all__ = [
     "encode_datagram",
     "encode_packet",
     "packets_of",
+    "publisher_at",
     "publisher_of",
     "split",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 _MAGIC: Final = 0x5356
 
 _DATAGRAM: Final = struct.Struct(">HBBHHIIQ")
-_PACKET: Final = struct.Struct(">HHBBQQQQQ")
+_PACKET: Final = struct.Struct(">HHBBQQQQQQ")
 
 #: Bytes before the first packet.
 DATAGRAM_HEADER: Final = _DATAGRAM.size
@@ -65,6 +73,8 @@ PACKET_HEADER: Final = _PACKET.size
 MAX_DATAGRAM: Final = 65_507
 #: The longest encoded event.
 MAX_BODY: Final = MAX_DATAGRAM - DATAGRAM_HEADER - PACKET_HEADER
+#: The largest sequence number and time of departure: others are absurd.
+MAX_NUMBER: Final = (1 << 63) - 1
 
 #: Several packets share a datagram up to this size: enough to make system calls cheap, little enough for a buffer
 #: to hold many.
@@ -98,6 +108,8 @@ class Packet(msgspec.Struct, frozen=True):
     flags: int = 0
     #: The encoded event.
     body: bytes = b""
+    #: Which life of the publisher counts with `sequence`.
+    incarnation: int = 0
 
     @property
     def size(self) -> int:
@@ -122,6 +134,13 @@ def publisher_of(token: int) -> int:
     return int.from_bytes(blake2b(token.to_bytes(8, "big"), digest_size=8, person=b"sievenet").digest(), "big")
 
 
+@lru_cache(maxsize=4096)
+def publisher_at(address: bytes, port: int) -> int:
+    """The publisher number of a client that sends from this IPv6 address (16 bytes) and UDP port."""
+    place = address + port.to_bytes(2, "big")
+    return int.from_bytes(blake2b(place, digest_size=8, person=b"sievenet-place").digest(), "big")
+
+
 def encode_packet(packet: Packet) -> bytes:
     """The bytes of one packet."""
     body = packet.body
@@ -139,6 +158,7 @@ def encode_packet(packet: Packet) -> bytes:
             code >> 64,
             code & _LOW,
             packet.publisher,
+            packet.incarnation,
             packet.sequence,
             packet.departure,
         )
@@ -204,7 +224,10 @@ def header(data: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
 
 
 def split(data: bytes | memoryview, count: int) -> list[tuple[int, int, int, int, int]]:
-    """Where the packets of a datagram are: ``(start, end, category, code, publisher)`` each, or `CodecError`."""
+    """Where the packets of a datagram are: ``(start, end, category, code, publisher)`` each, or `CodecError`.
+
+    Packets with absurd numbers are left out.
+    """
     found = []
     unpack = _PACKET.unpack_from
     at, end = DATAGRAM_HEADER, len(data)
@@ -212,11 +235,12 @@ def split(data: bytes | memoryview, count: int) -> list[tuple[int, int, int, int
     for _ in range(count):
         if at > last:
             raise CodecError(expected="a packet header", got=f"{end - at} bytes", where=f"datagram byte {at}")
-        length, category, _flags, zero, hi, lo, publisher, _sequence, _departure = unpack(data, at)
+        length, category, _flags, zero, hi, lo, publisher, _incarnation, sequence, departure = unpack(data, at)
         after = at + PACKET_HEADER + length
         if after > end or zero:
             raise CodecError(expected=f"a body of {length} bytes", got=end - at, where=f"datagram byte {at}")
-        found.append((at, after, category, (hi << 64) | lo, publisher))
+        if (sequence | departure) <= MAX_NUMBER:
+            found.append((at, after, category, (hi << 64) | lo, publisher))
         at = after
     if at != end:
         raise CodecError(expected="nothing after the last packet", got=f"{end - at} bytes", where="datagram")
@@ -230,10 +254,13 @@ def decode(data: bytes | memoryview) -> Datagram:
 
 
 def packets_of(data: bytes | memoryview, count: int) -> list[Packet]:
-    """The packets of a datagram whose header says that it has so many, or `CodecError`."""
+    """The packets of a datagram whose header says that it has so many, or `CodecError`.
+
+    Packets with absurd numbers are left out.
+    """
     found = []
     for start, end, category, code, publisher in split(data, count):
-        _, _, flags, _, _, _, _, number, departure = _PACKET.unpack_from(data, start)
+        _, _, flags, _, _, _, _, incarnation, number, departure = _PACKET.unpack_from(data, start)
         body = bytes(data[start + PACKET_HEADER : end])
-        found.append(Packet(category, code, publisher, number, departure, flags, body))
+        found.append(Packet(category, code, publisher, number, departure, flags, body, incarnation))
     return found

@@ -7,10 +7,12 @@ one contract suite, `sievenet.testing.dataplane_contract`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from socket import AF_INET6, inet_pton
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from sievenet.dataplane.packet import publisher_at, publisher_of
 from sievenet.network.flow import FlowChange, FlowKey
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import Attachment, Topology
@@ -74,6 +76,13 @@ class Attached(msgspec.Struct, frozen=True):
     kind: str = "udp"
     #: The network namespace to open sockets in, for hosts on this machine that have their own.
     namespace: str = ""
+
+    @property
+    def publisher(self) -> int:
+        """The publisher number that its packets must have."""
+        if self.kind == "ipv6" and self.endpoint is not None:
+            return publisher_at(inet_pton(AF_INET6, self.endpoint[0]), self.endpoint[1])
+        return publisher_of(self.token)
 
     @property
     def attachment(self) -> Attachment:

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
-from sievenet.dataplane.packet import Packet, publisher_of
+from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.plane import (
     Attached,
     DataPlane,
@@ -103,7 +103,7 @@ def _code(bits: str) -> int:
 
 
 def _packet(sender: Attached, number: int, bits: str, category: int = 1) -> Packet:
-    return Packet(category, _code(bits), publisher_of(sender.token), number, 17, 0, f"body {number}".encode())
+    return Packet(category, _code(bits), sender.publisher, number, 17, 0, f"body {number}".encode())
 
 
 def _flow(bits: str, *ports: int, category: int = 1) -> Flow:

@@ -246,10 +246,11 @@ class Gateway:
 
     async def _leave_fabric(self, category: int, schema: Schema, delivery: Delivery) -> None:
         router = self._server.router
-        # The fabric's own numbers name the event: a copy by another subscription is recognised in the router.
+        # The fabric's own numbers name the event: a copy by another subscription is recognised in the router. Publisher
+        # and incarnation become one number there; the incarnation is random, so is what comes of both.
         shipment = Shipment(
             router.name,
-            delivery.publisher >> 1,
+            (delivery.publisher ^ delivery.incarnation) >> 1,
             category,
             np.array([delivery.sequence], np.int64),
             np.array([delivery.sent], np.int64),

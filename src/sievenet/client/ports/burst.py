@@ -1,7 +1,7 @@
 """Many packets of one category at once, as a matrix of bytes: on their way out (`Burst`) and coming in (`Arrivals`).
 
-    packet    length │ category │ flags │ 0 │ code │ publisher │ sequence │ departure │ event (`layout`)
-    packet    length │ category │ flags │ 0 │ code │ publisher │ sequence │ departure │ event
+    packet    length │ category │ flags │ 0 │ code │ publisher │ incarnation │ sequence │ departure │ event (`layout`)
+    packet    length │ category │ flags │ 0 │ code │ publisher │ incarnation │ sequence │ departure │ event
 
 Packets of equally long events are equally long, so that heads are columns as events are. Ports that know how send and
 read such matrices with one system call for many packets; whoever does not care iterates `Arrivals` and gets packets.
@@ -31,6 +31,7 @@ HEAD: Final = np.dtype(
         ("hi", ">u8"),
         ("lo", ">u8"),
         ("publisher", ">u8"),
+        ("incarnation", ">u8"),
         ("sequence", ">u8"),
         ("departure", ">u8"),
     ]
@@ -40,6 +41,9 @@ assert HEAD.itemsize == PACKET_HEADER
 #: What a head begins with: length, category, flags, zero.
 _KIND: Final = struct.Struct(">HHBB")
 _ALIKE: Final = _KIND.size
+assert HEAD.fields is not None
+#: The first bytes of numbers that are absurd when their highest bit is set (`packet.MAX_NUMBER`).
+_HIGHEST: Final = [HEAD.fields[name][1] for name in ("sequence", "departure")]
 
 
 class Burst:
@@ -55,10 +59,11 @@ class Burst:
         self._heads["hi"], self._heads["lo"] = hi, lo
         self.matrix[:, PACKET_HEADER:] = bodies
 
-    def stamp(self, publisher: int, sequences: npt.NDArray[np.uint64], now: int) -> None:
-        """Say who sent them, with which numbers, and when."""
+    def stamp(self, publisher: int, incarnation: int, sequences: npt.NDArray[np.uint64], now: int) -> None:
+        """Say who sent them, in which life and with which numbers, and when."""
         heads = self._heads
-        heads["publisher"], heads["sequence"], heads["departure"] = publisher, sequences, now
+        heads["publisher"], heads["incarnation"] = publisher, incarnation
+        heads["sequence"], heads["departure"] = sequences, now
         self.matrix[:, :PACKET_HEADER] = heads.view(np.uint8).reshape(len(self), PACKET_HEADER)
 
     def __len__(self) -> int:
@@ -95,15 +100,14 @@ class Arrivals:
         """The encoded events, one in each row."""
         return self._matrix[:, PACKET_HEADER:]
 
-    def without(self, publisher: int) -> Arrivals:
-        """Those that somebody else has sent."""
-        mine = self.heads["publisher"] == publisher
-        return Arrivals(self._matrix[~mine]) if mine.any() else self
+    def only(self, which: npt.NDArray[np.bool_]) -> Arrivals:
+        """Some of them."""
+        return self if which.all() else Arrivals(self._matrix[which])
 
     def __iter__(self) -> Iterator[Packet]:
         for head, body in zip(self.heads.tolist(), self.bodies, strict=True):
-            _, category, flags, _, hi, lo, publisher, sequence, departure = head
-            yield Packet(category, hi << 64 | lo, publisher, sequence, departure, flags, body.tobytes())
+            _, category, flags, _, hi, lo, publisher, incarnation, sequence, departure = head
+            yield Packet(category, hi << 64 | lo, publisher, sequence, departure, flags, body.tobytes(), incarnation)
 
 
 def uniform(matrix: Bytes) -> Arrivals | None:
@@ -114,5 +118,7 @@ def uniform(matrix: Bytes) -> Arrivals | None:
     alike = matrix[:, :_ALIKE]
     length, *_, zero = _KIND.unpack(alike[0].tobytes())
     if zero or length != matrix.shape[1] - PACKET_HEADER or not (alike == alike[0]).all():
+        return None
+    if (matrix[:, _HIGHEST] >= 0x80).any():
         return None
     return Arrivals(matrix)

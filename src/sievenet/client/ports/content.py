@@ -4,8 +4,12 @@
     from  the host's own address, and the client's own UDP port, which is also where its packets arrive
 
 Nothing between client and network could keep a secret or a window: the switch knows the client by the port and
-host that it sends from, and what is too fast is lost.  So the port paces itself: bursts are spread over time at a
-rate that software switches keep up with.  Where the system can, many packets are sent and read with one call (`mmsg`).
+host that it sends from, and lets nobody else send from there.  So that is what a publisher's number follows from
+(`publisher_at`), and whoever receives a packet checks it against where the packet comes from: what claims to be of
+somebody else is dropped and counted.
+
+What is too fast is lost.  So the port paces itself: bursts are spread over time at a rate that software switches keep
+up with.  Where the system can, many packets are sent and read with one call (`mmsg`).
 
 The socket has to be in the host's network.  A client that was started there (`sievenet host`) opens it; one that was
 started elsewhere on the same machine, and may, enters the host's namespace for that moment.
@@ -19,12 +23,14 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.layout import Bytes
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
@@ -37,7 +43,7 @@ from sievenet.dataplane.packet import (
     encode_packet,
     header,
     packets_of,
-    publisher_of,
+    publisher_at,
 )
 from sievenet.errors import CodecError, Unavailable
 
@@ -78,6 +84,17 @@ _Target = tuple[str, int, int, int]
 #: What is in front of a single packet in its datagram; nothing in it differs from packet to packet.
 _ALONE: Final = np.frombuffer(encode_datagram(0, (b"",)), np.uint8)
 assert len(_ALONE) == DATAGRAM_HEADER
+
+
+@lru_cache(maxsize=4096)
+def _owner(host: str, port: int) -> int:
+    """The publisher that sends from there; `host` as the system writes it."""
+    return publisher_at(socket.inet_pton(socket.AF_INET6, host.partition("%")[0]), port)
+
+
+def _sender(name: Any) -> int:
+    """The publisher that sends from an address as `mmsg` has it."""
+    return publisher_at(name["address"].tobytes(), int(name["port"]))
 
 
 @lru_cache(maxsize=65536)
@@ -137,9 +154,9 @@ def gathering(count: int, seconds: float | None) -> float | None:
 class ContentPort(DataPort):
     """A client's socket in its host's network."""
 
-    def __init__(self, sock: socket.socket, token: int, deliver: Deliver) -> None:
+    def __init__(self, sock: socket.socket, publisher: int, deliver: Deliver) -> None:
         super().__init__(sock, deliver)
-        self._publisher = publisher_of(token)
+        self._publisher = publisher
         self._pacer = Pacer()
         #: Single packets and bursts, in order, and how many packets that is.
         self._queue: deque[tuple[bytes, _Target, int] | mmsg.Outlet] = deque()
@@ -169,7 +186,7 @@ class ContentPort(DataPort):
             sock = make() if not where or namespaces.current(where) else namespaces.inside(where, make)
         except OSError as error:
             raise Unavailable(f"UDP port {endpoint.port} of {endpoint.address}: {error.strerror or error}") from None
-        port = cls(sock, endpoint.token, deliver)
+        port = cls(sock, publisher_number(endpoint), deliver)
         port.resume()
         return port
 
@@ -287,13 +304,24 @@ class ContentPort(DataPort):
             found = inlet.read(self._socket)
         except OSError:
             return 0  # an ICMP error about an earlier packet
-        for matrix in found:
+        for matrix, names in found:
             arrivals = self._uniform(matrix) if len(matrix) >= _MANY else None
             if arrivals is None:
-                self._take([row.tobytes() for row in matrix])
-            elif len(others := arrivals.without(self._publisher)):
+                self._take([(row.tobytes(), _sender(name)) for row, name in zip(matrix, names, strict=True)])
+            elif len(others := self._of_others(arrivals, names)):
                 self._deliver(others)
-        return sum(map(len, found))
+        return sum(len(matrix) for matrix, _ in found)
+
+    def _of_others(self, arrivals: Arrivals, names: npt.NDArray[Any]) -> Arrivals:
+        """Those that are of whom they claim to be, and not of ourselves."""
+        claimed = arrivals.heads["publisher"]
+        if (names == names[0]).all():
+            owners: Any = _sender(names[0])  # usually one publisher sends many
+        else:
+            owners = np.fromiter(map(_sender, names), np.uint64, len(names))
+        genuine = claimed == owners
+        self.forged += len(names) - int(np.count_nonzero(genuine))
+        return arrivals.only(genuine & (claimed != self._publisher))
 
     @staticmethod
     def _uniform(matrix: Bytes) -> Arrivals | None:
@@ -302,27 +330,34 @@ class ContentPort(DataPort):
             return None
         return uniform(matrix[:, DATAGRAM_HEADER:].copy())
 
-    def _read_singly(self, most: int) -> list[bytes]:
-        found: list[bytes] = []
+    def _read_singly(self, most: int) -> list[tuple[bytes, int]]:
+        found: list[tuple[bytes, int]] = []
         for _ in range(most):
             try:
-                found.append(self._socket.recv(_LARGEST))
+                data, (host, port, *_rest) = self._socket.recvfrom(_LARGEST)
+                found.append((data, _owner(host, port)))
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
                 continue  # an ICMP error about an earlier packet
         return found
 
-    def _take(self, datagrams: list[bytes]) -> None:
+    def _take(self, datagrams: list[tuple[bytes, int]]) -> None:
+        """Datagrams, each with the only publisher number that its packets may have."""
         came: list[Packet] = []
-        for data in datagrams:
+        for data, owner in datagrams:
             try:
-                found = packets_of(data, header(data)[-1])
+                count = header(data)[-1]
+                found = packets_of(data, count)
             except CodecError:
                 self.malformed += 1
                 continue
+            self.malformed += count - len(found)
+            genuine = [packet for packet in found if packet.publisher == owner]
+            self.forged += len(found) - len(genuine)
             # A switch that sends to several clients of a host does not leave out the one that sent.
-            came += [packet for packet in found if packet.publisher != self._publisher]
+            if owner != self._publisher:
+                came += genuine
         if came:
             self._deliver(came)
 

@@ -97,12 +97,16 @@ class Inlet:
         self._matrix = np.empty((rows, width), np.uint8)
         self._vectors = np.empty(rows, _VECTOR)
         self._vectors["base"], self._vectors["length"] = _rows(self._matrix), width
+        self._names = np.zeros(rows, NAME)
         self._headers = np.zeros(rows, _HEADER)
+        self._headers["name"], self._headers["name_length"] = _rows(self._names), NAME.itemsize
         self._headers["vectors"], self._headers["vector_count"] = _rows(self._vectors), 1
         self._start = ctypes.c_void_p(_address(self._headers))
 
-    def read(self, sock: socket.socket) -> list[Bytes]:
+    def read(self, sock: socket.socket) -> list[tuple[Bytes, npt.NDArray[Any]]]:
         """What waits, as much as there is room for: datagrams in a row that are equally long share a matrix.
+
+        With each matrix come the addresses (`NAME`) that its rows were sent from.
 
         Valid until the next call. Nothing if nothing waits; `OSError` if something else is wrong.
         """
@@ -117,7 +121,7 @@ class Inlet:
         lengths = self._headers["length"][:count]
         ends = np.flatnonzero(np.diff(lengths)) + 1
         return [
-            self._matrix[start:end, : int(lengths[start])]
+            (self._matrix[start:end, : int(lengths[start])], self._names[start:end])
             for start, end in zip([0, *ends.tolist()], [*ends.tolist(), count], strict=True)
             if end > start
         ]

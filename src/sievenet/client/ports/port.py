@@ -35,8 +35,10 @@ class DataPort(ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._paused = True
         self._closed = False
-        #: Datagrams that were no packets for this client.
+        #: Datagrams that were no packets for this client, and packets with absurd numbers.
         self.malformed = 0
+        #: Packets that claim to be of another publisher than the one whose address they come from.
+        self.forged = 0
         #: Datagrams that the system did not take, or that nobody listens to.
         self.refused = 0
 

@@ -171,7 +171,9 @@ class UdpPort(DataPort):
         if matrix is not None and uniform(matrix) is not None:
             found.append(matrix)
         else:
-            found += packets_of(datagram, count)
+            packets = packets_of(datagram, count)
+            self.malformed += count - len(packets)
+            found += packets
         self._link.heard(sequence, acknowledged, window, now, len(datagram))
         if kind == Kind.HELLO and not self._greeted.done():
             self._greeted.set_result(None)

@@ -159,7 +159,7 @@ class TransportSink:
         matched: Sequence[int] = (0,)
         if len(self._filters) > 1:
             matched = [i for i, each in enumerate(self._filters) if each.matches(event)]
-        numbered = Delivery(event, delivery.publisher, header.sequence, delivery.sent, delivery.received)
+        numbered = msgspec.structs.replace(delivery, sequence=header.sequence, stamp=None)
         self._do(self.receiver.message(header, numbered, self._lane.now(), data, matched))
         self._alarm.set(self.receiver.timer())
         return True

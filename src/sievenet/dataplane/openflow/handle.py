@@ -40,8 +40,8 @@ class SwitchHandle:
         self.down_ports: set[int] = set()
         #: Entries of the content table that fit.
         self.limit: int | None = None
-        #: Port number of each attached client → the port of its host.
-        self.clients: dict[int, int] = {}
+        #: Port number of each attached client → the port of its host, and the host's address if it is known.
+        self.clients: dict[int, tuple[int, int | None]] = {}
         self._translator = pipeline.Translator(0)
         self._groups: set[int] = set()
         #: Entries in our two tables after our last change; None if a change is under way.
@@ -72,34 +72,35 @@ class SwitchHandle:
         encoders: list[Encode] = [partial(pipeline.punt, version, number=number) for number in (0, 1)]
         encoders.append(partial(pipeline.unwanted, version))
         encoders += [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links)]
-        for number, home in self.clients.items():
-            encoders += self._attaching(version, number, home)
+        for number, (home, source) in self.clients.items():
+            encoders += self._attaching(version, number, home, source)
         await channel.change(encoders, atomic=False)
         self._groups |= self.clients.keys()
 
-    def _attaching(self, version: int, number: int, home: int) -> list[Encode]:
+    def _attaching(self, version: int, number: int, home: int, source: int | None) -> list[Encode]:
         known = number in self._groups
         return [
             partial(pipeline.group_mod, version, number=number, home=home, known=known),
-            partial(pipeline.admit_client, version, home=home, port=number),
+            partial(pipeline.admit_client, version, home=home, port=number, source=source),
         ]
 
-    async def attach(self, number: int, home: int) -> None:
-        """A client is behind this port number from now on."""
+    async def attach(self, number: int, home: int, source: int | None = None) -> None:
+        """A client is behind this port number from now on; it sends from its host's address, if that is known."""
         channel = self.connected()
         self._translator.home[number] = home
-        await self._changing(channel, self._attaching(channel.version, number, home), atomic=False)
+        await self._changing(channel, self._attaching(channel.version, number, home, source), atomic=False)
         self._groups.add(number)
-        self.clients[number] = home
+        self.clients[number] = home, source
 
     async def detach(self, number: int) -> None:
         """Nobody is behind this port number any more."""
-        home = self.clients.pop(number, None)
-        if home is None or self.channel is None:
+        known = self.clients.pop(number, None)
+        if known is None or self.channel is None:
             return
+        home, source = known
         version = self.channel.version
         leave: list[Encode] = [
-            partial(pipeline.admit_client, version, home=home, port=number, leave=True),
+            partial(pipeline.admit_client, version, home=home, port=number, source=source, leave=True),
             partial(pipeline.group_mod, version, number=number, home=None, known=number in self._groups),
         ]
         await self._changing(self.channel, leave, atomic=False)

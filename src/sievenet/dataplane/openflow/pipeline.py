@@ -2,7 +2,7 @@
 
                  table 0: admission                         table 1: content
     packet ──▶ from a link, or from an attached ──▶ fd0e:<category>:<code>/<mask> ──▶ output: a link's port
-               client's own UDP port?                longest dz first                 group: a client's port
+               client's address and UDP port?        longest dz first                 group: a client's port
                  │ no: dropped                         │ none: dropped, counted
 
 Content is the destination address (`index.address`), so that one flow of ours is one entry of the switch, and one
@@ -205,8 +205,10 @@ def admit_link(version: int, xid: int, port: int) -> bytes:
     return _entry(version, xid, ADMISSION, 10, fields, oxm.goto(CONTENT), Command.ADD)
 
 
-def admit_client(version: int, xid: int, home: int, port: int, *, leave: bool = False) -> bytes:
-    """Let content in from a client's own UDP port, or no more."""
+def admit_client(
+    version: int, xid: int, home: int, port: int, *, source: int | None = None, leave: bool = False
+) -> bytes:
+    """Let content in from a client's own UDP port (and its host's address, where that is known), or no more."""
     fields: oxm.Fields = {
         Oxm.IN_PORT: (home, None),
         Oxm.ETH_TYPE: (_IPV6, None),
@@ -214,6 +216,8 @@ def admit_client(version: int, xid: int, home: int, port: int, *, leave: bool = 
         Oxm.IPV6_DST: _CONTENT_FIELD,
         Oxm.UDP_SRC: (port, None),
     }
+    if source is not None:
+        fields = {**fields, Oxm.IPV6_SRC: (source, None)}
     if leave:
         return _entry(version, xid, ADMISSION, 20, fields, b"", Command.DELETE_STRICT)
     return _entry(version, xid, ADMISSION, 20, fields, oxm.goto(CONTENT), Command.ADD)

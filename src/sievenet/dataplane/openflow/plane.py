@@ -26,6 +26,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from hashlib import blake2b
+from ipaddress import IPv6Address
 from typing import Final, TypeAlias
 
 from sievenet.dataplane.notices import Notices
@@ -350,7 +351,7 @@ class OpenFlowDataPlane:
         )
         self._clients[client] = attached
         try:
-            await switch.attach(number, place.port)
+            await switch.attach(number, place.port, int(IPv6Address(address)) or None)
         except BaseException:
             del self._clients[client]
             raise
