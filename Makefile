@@ -2,10 +2,10 @@
 #
 # Two words to add when a part comes to need more:
 #   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline)
-#   SYSTEM  rows of scripts/system-packages that the tests need (java, openvswitch)
+#   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls)
 
 EXTRAS := dev pipeline
-SYSTEM := java openvswitch
+SYSTEM := java openvswitch tls
 
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 
+from sievenet import programs
 from sievenet.transport.actions import Deliver, Publish, Send
 from sievenet.transport.options import Publishing, RateControl
 from sievenet.transport.receiver import Receiver
@@ -103,7 +104,7 @@ def main() -> int:
     one, middle, two = (f"svt{os.getpid()}{letter}" for letter in "abc")
 
     def call(*words: str) -> None:
-        subprocess.run(words, check=True)
+        subprocess.run(programs.command(*words), check=True)
 
     try:
         for name in (one, middle, two):
@@ -120,7 +121,8 @@ def main() -> int:
         call(*tc, "root", "handle", "1:", "tbf", "rate", "1mbit", "burst", "4kb", "limit", "100kb")
         call(*tc, "parent", "1:1", "handle", "10:", "pfifo", "limit", "60")
         this = [sys.executable, os.path.abspath(__file__)]
-        with subprocess.Popen(["ip", "netns", "exec", two, *this, "subscriber"], stdout=subprocess.PIPE) as receiving:
+        inner = ("ip", "netns", "exec", two, *this, "subscriber")
+        with subprocess.Popen(programs.command(*inner), stdout=subprocess.PIPE) as receiving:
             time.sleep(1.0)
             call("ip", "netns", "exec", one, *this, "publisher")
             out, _ = receiving.communicate(timeout=20)
@@ -128,7 +130,7 @@ def main() -> int:
         return receiving.returncode
     finally:
         for name in (one, middle, two):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+            subprocess.run(programs.command("ip", "netns", "del", name), check=False, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from bisect import bisect
@@ -29,6 +28,7 @@ import numpy as np
 from benchmarks._cost import cpu, messages, per_message, per_session
 from benchmarks._maxmin import Offered, max_min
 from benchmarks.harness import Bench, Report
+from sievenet import programs
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.transport.actions import Deliver
 from sievenet.transport.bloom import Bits, Tagger
@@ -572,7 +572,7 @@ def cost(bench: Bench, report: Report) -> None:
 
 def kernel_tcp(bench: Bench, report: Report) -> None:
     """One flow and the kernel's TCP through a veth pair limited by tbf, in namespaces of their own."""
-    if bench.quick or os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+    if bench.quick or os.geteuid() != 0 or not programs.find("ip") or not programs.find("tc"):
         report.note("kernel TCP through tbf: not run (a quick run, or no root, ip or tc)")
         return
     script = Path(__file__).with_name("_tbf.py")

@@ -28,6 +28,7 @@ from typing import Any
 
 from benchmarks.fabric import HOSTS, Worker
 from benchmarks.harness import Bench, Report, quantiles
+from sievenet import programs
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.index import Dz
@@ -38,7 +39,7 @@ def available() -> str | None:
     """Why this cannot run here, or None."""
     if os.geteuid() != 0:
         return "not measured: needs root"
-    if shutil.which("ovs-vswitchd") is None or shutil.which("ip") is None:
+    if programs.missing("openvswitch"):
         return "not measured: needs Open vSwitch and iproute2"
     return None
 

@@ -10,7 +10,6 @@ without persistence, and delivers an event once for each that it matches. Broker
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from benchmarks._brokers import CLIENTS, SCHEMA, RouterClient, events, matches_of, starts_of, wanted_by
 from benchmarks.harness import Bench, Report, quantiles
+from sievenet import programs
 from sievenet.content import Filter, ValueSet
 from sievenet.content.valueset import NUMBER
 
@@ -30,7 +30,8 @@ _ACTIVEMQ = Path("/usr/share/activemq/bin/activemq.jar")
 
 @contextmanager
 def process(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
-    started = subprocess.Popen(command, text=True, env=dict(os.environ), **options)  # type: ignore[call-overload]
+    words = programs.command(*command)
+    started = subprocess.Popen(words, text=True, env=dict(os.environ), **options)  # type: ignore[call-overload]
     try:
         yield started
     finally:
@@ -77,11 +78,6 @@ def known(address: tuple[str, int], count: int) -> None:
                 await asyncio.sleep(0.05)
 
     asyncio.run(wait())
-
-
-def installed(name: str) -> str | None:
-    """Where a server is; users' paths may lack the folder of servers."""
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
 
 
 def traffic(
@@ -133,7 +129,7 @@ def free_port() -> int:
 def broker(kind: str) -> Iterator[tuple[str, int] | None]:
     """A broker if it is installed."""
     name = {"nats": "nats-server", "mqtt": "mosquitto", "activemq": "java"}[kind]
-    path = installed(name)
+    path = programs.find(name)
     if path is None or (kind == "activemq" and not _ACTIVEMQ.exists()):
         yield None
         return

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +35,7 @@ from benchmarks.fabric import HOSTS, Worker
 from benchmarks.harness import Bench, Report, quantiles
 from benchmarks.openflow import available, folder
 from benchmarks.openflow import start as start_ovs
+from sievenet import programs
 from sievenet.dataplane.openflow import namespaces
 from sievenet.errors import Unavailable
 
@@ -63,14 +63,15 @@ class BrokerWorker(Worker):
     """A client process next to its broker, in the broker's namespace."""
 
     def __init__(self, stack: ExitStack, namespace: str, *arguments: str) -> None:
-        command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "benchmarks._broker_worker", *arguments]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        inner = [sys.executable, "-m", "benchmarks._broker_worker", *arguments]
+        words = programs.command("ip", "netns", "exec", namespace, *inner)
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         stack.callback(self._end)
 
 
 def activemq(path: Path) -> list[str] | None:
     """How to start ActiveMQ, or None."""
-    if shutil.which("java") is None or not _ACTIVEMQ.exists():
+    if programs.find("java") is None or not _ACTIVEMQ.exists():
         return None
     where = [f"-Dactivemq.{name}={path}" for name in ("base", "conf", "data")]
     uri = f"broker:(stomp+nio://127.0.0.1:{_PORT})?persistent=false&useJmx=false&brokerName=bench"
@@ -119,7 +120,8 @@ def broker(kind: str, path: Path) -> Iterator[str | None]:
     # With a process namespace of its own too, so that nothing that it starts outlives it.
     outer = ["ip", "netns", "exec", namespace, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     with (path / "output").open("w") as output:
-        process = subprocess.Popen([*outer, *command], stdout=output, stderr=subprocess.STDOUT, cwd=path)
+        words = programs.command(*outer, *command)
+        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, cwd=path)
     try:
         wait_for(namespace, process)
         yield namespace

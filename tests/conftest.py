@@ -3,13 +3,15 @@
 import functools
 import importlib.util
 import os
-import shutil
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from coverage import Coverage
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from sievenet import programs
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -65,6 +67,22 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
             coverage.start()
 
 
+def _watch_programs(event: str, details: tuple[Any, ...]) -> None:
+    """Every start of a process, whoever starts it, is of a program that the table has (see sievenet.programs)."""
+    if event == "os.system":
+        raise AssertionError("expected a program of programs.txt, got a line for the shell (os.system)")
+    if event in _STARTS:
+        words = details[_STARTS[event]]
+        words = [words] if isinstance(words, str | bytes | os.PathLike) else words
+        for name in programs.unlisted([os.fsdecode(word) for word in words]):
+            raise AssertionError(f"expected a program of programs.txt, got {name}: add a row for it")
+
+
+#: Events of the interpreter, and where each has the words of the command.
+_STARTS = {"subprocess.Popen": 1, "os.exec": 1, "os.posix_spawn": 1, "os.spawn": 2}
+sys.addaudithook(_watch_programs)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """`SIEVENET_SEED` is for hypothesis too, unless it is told otherwise."""
@@ -107,12 +125,11 @@ def _lacking(mark: str) -> str | None:
     """What this machine lacks for tests of a mark, or None."""
     if mark == "root" and os.geteuid() != 0:
         return "needs root"
-    if mark == "ovs" and shutil.which("ovs-vswitchd") is None:
-        return "needs Open vSwitch (scripts/system-packages openvswitch)"
+    part = {"ovs": "openvswitch", "spark": "java"}.get(mark, "")
+    for program in programs.missing(part):
+        return f"needs {program.name} (scripts/system-packages {part})"
     if mark == "spark" and importlib.util.find_spec("pyspark") is None:
         return "needs the pipeline extra (pip install -e .[pipeline])"
-    if mark == "spark" and shutil.which("java") is None:
-        return "needs Java 17 or newer (scripts/system-packages java)"
     return None
 
 

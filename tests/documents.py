@@ -28,6 +28,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from sievenet import programs
+
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -198,7 +200,7 @@ def _in_shell(text: str, folder: Path) -> tuple[int, str]:
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     environment = {**os.environ, "PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     done = subprocess.run(
-        ["sh", "-c", text], cwd=folder, env=environment, text=True, timeout=120,
+        programs.command("sh", "-c", text), cwd=folder, env=environment, text=True, timeout=120,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout

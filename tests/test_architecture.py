@@ -16,6 +16,7 @@ PACKAGE = ROOT / "src" / "sievenet"
 #: other. docs/topics/architecture.md shows the same list, and a test below compares the two.
 LAYERS = (
     ("errors",),
+    ("programs",),
     ("content",),
     ("index",),
     ("matcher",),

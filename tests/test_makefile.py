@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sievenet import programs
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -21,7 +23,7 @@ def clone(tmp_path):
 def make(folder, *arguments, **environment):
     # What a surrounding make says to its children is not meant for this one.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    start = ["make", "-C", str(folder), "--no-print-directory", *arguments]
+    start = programs.command("make", "-C", str(folder), "--no-print-directory", *arguments)
     return subprocess.run(start, env={**kept, **environment}, capture_output=True, text=True, check=False)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sievenet import programs
+
 SCRIPT = Path(__file__).parent.parent / "scripts" / "system-packages"
-TOOLS = ("sh", "cat", "sed", "grep", "cut", "tr", "touch", "chmod", "cp")
+TOOLS = ("sh", "cat", "sed", "grep", "cut", "tr", "touch", "chmod", "cp", "dirname", "sort")
 
 
 @pytest.fixture
@@ -16,30 +18,30 @@ def machine(tmp_path):
     """A PATH that holds ordinary tools only, a user who is not root, and no apt-get."""
     for tool in TOOLS:
         (tmp_path / tool).symlink_to(shutil.which(tool))
-    command(tmp_path, "id", "echo 1000")
+    stand_in(tmp_path, "id", "echo 1000")
     return tmp_path
 
 
-def command(folder, name, body):
+def stand_in(folder, name, body):
     path = folder / name
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
 
 
 def give_root(folder, installs=""):
-    command(folder, "id", "echo 0")
-    command(folder, "apt-get", f'echo "$@" >> {folder}/apt.log\ncase "$*" in *install*) {installs or ":"} ;; esac')
+    stand_in(folder, "id", "echo 0")
+    stand_in(folder, "apt-get", f'echo "$@" >> {folder}/apt.log\ncase "$*" in *install*) {installs or ":"} ;; esac')
 
 
 def java(folder, version):
-    command(folder, "java", f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
+    stand_in(folder, "java", f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
 
 
 def run(folder, *names):
     # The shell is named in full: PATH is the stand-in's.
     return subprocess.run(
-        [shutil.which("sh"), str(SCRIPT), *names],
-        env={"PATH": str(folder)},
+        programs.command("sh", str(SCRIPT), *names),
+        env={"PATH": str(folder), "SBIN": str(folder)},
         capture_output=True,
         text=True,
         check=False,
@@ -78,16 +80,19 @@ def test_each_missing_thing_is_one_line(machine):
 
 
 def test_root_installs_what_is_missing(machine):
-    for name in ("ovs-vswitchd", "ovs-vsctl", "ip"):
-        command(machine, f"new-{name}", ":")
-    installs = "; ".join(f"cp {machine}/new-{name} {machine}/{name}" for name in ("ovs-vswitchd", "ovs-vsctl", "ip"))
+    names = [each.name for each in programs.table().values() if each.part == "openvswitch"]
+    for name in names:
+        stand_in(machine, f"new-{name}", ":")
+    installs = "; ".join(f"cp {machine}/new-{name} {machine}/{name}" for name in names)
     give_root(machine, installs)
     result = run(machine, "openvswitch")
     assert result.returncode == 0
-    assert result.stderr.splitlines() == ["installing Open vSwitch (Debian package openvswitch-switch iproute2)"]
+    assert result.stderr.splitlines() == [
+        "installing Debian packages for openvswitch: iproute2 openvswitch-common openvswitch-switch"
+    ]
     update, install = (machine / "apt.log").read_text().splitlines()
     assert update.startswith("update")
-    assert install.endswith("openvswitch-switch iproute2")
+    assert install.endswith(" iproute2 openvswitch-common openvswitch-switch")
     # The second time it is there.
     assert run(machine, "openvswitch").stderr == ""
 
@@ -103,7 +108,7 @@ def test_install_that_fails_is_told_and_forgiven(machine):
 def test_unknown_name_is_an_error(machine):
     result = run(machine, "jaba")
     assert result.returncode == 2
-    assert "expected one of: java openvswitch" in result.stderr
+    assert "expected one of: brokers debian java openvswitch tls , got: jaba" in result.stderr
 
 
 def test_script_may_be_run():

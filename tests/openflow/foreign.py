@@ -15,7 +15,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from sievenet import programs
 from sievenet.cli.host import host
+from sievenet.dataplane.openflow import namespaces
 from tests.openflow.harness import unique_name
 
 #: bridge → (datapath number, {port: device})
@@ -29,7 +31,7 @@ HOSTS = {"left-host": "fd0f:2::a1", "right-host": "fd0f:2::9c"}
 
 
 def sh(*words, text=None):
-    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(programs.command(*words), input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
 
@@ -66,7 +68,7 @@ class Foreign:
                 while Path(f"/proc/{pid}").exists():
                     time.sleep(0.01)
         for name in (self.switches, *map(self.host, HOSTS)):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            subprocess.run(programs.command("ip", "netns", "del", name), capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def inside(self, namespace, *words, text=None):
@@ -90,7 +92,7 @@ class Foreign:
         for device, address in HOSTS.items():
             said = CliRunner().invoke(host, ["--prepare", "eth0", "--address", address])
             self.inside(self.host(device), "ip", "-6", "-batch", "-", text=said.output)
-            self.inside(self.host(device), "ethtool", "-K", "eth0", "tx", "off")
+            namespaces.no_checksum_offload(self.host(device), ["eth0"])
         self._start_switches()
 
     def _start_switches(self):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from sievenet import programs
 from tests.openflow.foreign import BRIDGES, HOSTS, Foreign, certificates
 
 pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs")]
@@ -22,7 +23,7 @@ class Process:
 
     def __init__(self, namespace, *words, **environment):
         self._process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace, *words],
+            programs.command("ip", "netns", "exec", namespace, *words),
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
         )

@@ -51,12 +51,15 @@ def test_commands_run_in_a_hosts_network(monkeypatch):
         namespaces.delete(namespaces.listing(f"{name}-"))
 
 
-def test_what_is_not_there():
+def test_what_is_not_there(monkeypatch):
     with pytest.raises(Unavailable, match="Network namespace nowhere-at-all"):
         namespaces.inside("nowhere-at-all", lambda: 1)
     assert not namespaces.current("nowhere-at-all")
-    with pytest.raises(Unavailable, match="no-such-command-here"):
-        namespaces.run("no-such-command-here")
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", "/nowhere")
+        bare.setattr("sievenet.programs._SYSTEM", "/nowhere")
+        with pytest.raises(Unavailable, match="Expected the program ip, got none: install Debian package iproute2"):
+            namespaces.run("ip", "link")
     with pytest.raises(Unavailable):
         namespaces.run("false")
     with pytest.raises(InvalidInput):

@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from sievenet import programs
 from sievenet.client.ports.content import Pacer
 from sievenet.config import load_config
 from sievenet.daemon import planes
@@ -290,7 +291,9 @@ def test_tls(tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"),
+            *programs.command(
+                "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"
+            ),
             *("-keyout", str(key), "-out", str(certificate)),
         ],
         check=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sievenet import programs
 from sievenet.index import Plan
 from sievenet.index.evaluate import Evaluation
 from sievenet.workload import Hotspots, grid
@@ -96,8 +97,8 @@ def spark_class(folder, *arguments):
         "SPARK_DAEMON_JAVA_OPTS": f"{JAVA} -XX:+UseSerialGC",
     }
     log = (folder / f"{arguments[0].rsplit('.', 1)[-1]}-{time.monotonic_ns()}.log").open("w")
-    command = [str(home / "bin" / "spark-class"), *arguments]
-    return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT), Path(log.name)
+    words = programs.command(str(home / "bin" / "spark-class"), *arguments)
+    return subprocess.Popen(words, env=environment, stdout=log, stderr=subprocess.STDOUT), Path(log.name)
 
 
 def wait_for(log, pattern, process, seconds=120.0):

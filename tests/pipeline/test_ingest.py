@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sievenet import programs
 from sievenet.content import Attribute, EventBatch, Schema
 from sievenet.errors import EventError, InvalidInput, SchemaError, Unavailable
 from sievenet.pipeline.ingest import ingest
@@ -203,12 +204,14 @@ def small_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+        programs.command("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)),
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip(f"mounting a small disk needs root: {mounted.stderr.decode().strip()}")
-    yield folder, lambda: subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    yield folder, lambda: subprocess.run(programs.command("mount", "-o", "remount,size=64m", str(folder)), check=True)
+    subprocess.run(programs.command("umount", "-l", str(folder)), check=True)
 
 
 def test_a_full_disk(spark, small_disk, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sievenet
+from sievenet import programs
 from sievenet.cli import main as command
 from sievenet.client.overlay.link import parse_router_url
 from sievenet.client.overlay.node import OverlayNode
@@ -342,12 +343,11 @@ def test_commands_refuse_bad_addresses():
 def test_tls(tmp_path):
     """Routers and clients speak TLS with a certificate of their own."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    making = programs.command(
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"
+    )
     making += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    try:
-        subprocess.run(making, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("needs openssl")
+    subprocess.run(making, check=True, capture_output=True)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(cert, key)
     client = ssl.create_default_context(cafile=str(cert))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sievenet import programs
 from sievenet.cli.output import json_option, show_json
 
 __all__ = ["host"]
@@ -66,7 +67,9 @@ def host(
         return
     if os.geteuid() != 0:
         raise click.ClickException("Expected root, which entering a network namespace needs, got another user")
-    os.execvpe("ip", ["ip", "netns", "exec", known[name], *command], _environment(network))  # noqa: S606
+    enter = programs.command("ip", "netns", "exec", known[name])
+    # What is run there is the user's choice.
+    os.execve(enter[0], [*enter, *command], _environment(network))  # noqa: S606
 
 
 def _environment(network: str) -> dict[str, str]:

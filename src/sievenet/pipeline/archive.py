@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sievenet import programs
+
 __all__ = ["VARIABLE", "Archive", "archive_for", "java_binary"]
 
 #: The folder for archives, or `off`.
@@ -59,7 +61,7 @@ class Archive:
 def java_binary() -> Path | None:
     """The Java that Spark is going to run."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    found = str(Path(home) / "bin" / "java") if home else programs.find("java")
     return Path(found).resolve() if found and Path(found).exists() else None
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from sievenet import programs
 from sievenet.errors import Unavailable
 
 __all__ = [
@@ -46,9 +47,9 @@ _ETHTOOL_STXCSUM: Final = 0x17
 def run(*command: str, text: str | None = None) -> str:
     """Run a command of the system; `Unavailable` with what it said if it fails."""
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
-    except FileNotFoundError:
-        raise Unavailable(f"Expected the command {command[0]}, got none: is its package installed?") from None
+        done = subprocess.run(
+            programs.command(*command), input=text, capture_output=True, text=True, timeout=60, check=False
+        )
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{' '.join(command[:4])} … did not end within 60 s") from None
     if done.returncode:
