@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import Attribute, Filter, Schema
-from sievenet.content.valueset import NUMBER, ValueSet
+from sievenet.content.valueset import ValueSet
 from sievenet.routers.forest import Forest
 from sievenet.routers.offload.tables import ForestTable, PosetTable
 from sievenet.routers.poset import Poset
@@ -37,8 +37,7 @@ def filters_of(ends: Floats) -> list[Filter]:
     dimensions = ends.shape[1]
     schema = SCHEMAS[dimensions]
     return [
-        Filter(schema, {f"x{i}": ValueSet(((NUMBER, lo, 0), (NUMBER, hi, 1))) for i, (lo, hi) in enumerate(row)})
-        for row in ends.tolist()
+        Filter(schema, {f"x{i}": ValueSet.interval(lo, hi) for i, (lo, hi) in enumerate(row)}) for row in ends.tolist()
     ]
 
 

@@ -89,7 +89,7 @@ def traffic(
     begin = time.perf_counter()
     filters: list[Filter] = []
     if kind in ("router", "activemq"):
-        filters = [Filter(SCHEMA, {"x": ValueSet(((NUMBER, s, 0), (NUMBER, s + width, 0)))}) for s in starts.tolist()]
+        filters = [Filter(SCHEMA, {"x": ValueSet(((NUMBER, s), (NUMBER, s + width)))}) for s in starts.tolist()]
     # Equal filters are one subscription of a router; selectors are counted one by one.
     subscriber.subscribe(dict.fromkeys(filters) if isinstance(subscriber, RouterClient) else filters)
     subscribing = time.perf_counter() - begin

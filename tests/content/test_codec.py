@@ -264,10 +264,10 @@ NAN = struct.pack("<d", float("nan"))
         (
             lambda d: decode_filter(None, d),
             b"\x13\x00\x01\x01x\x02\x02\x07" + struct.pack("<d", 5.0),
-            "a whole number as such, got 5.0",
+            "one spelling of a cut, got `before 5.0`",
         ),
         (lambda d: decode_filter(None, d), b"\x13\x00\x01\x01x\x02\x00\x04", "canonical form"),
-        (lambda d: decode_filter(None, d), b"\x13\x00\x01\x01x\x02\x02\x05" + zigzag(1 << 60), "this large as a float"),
+        (lambda d: decode_filter(None, d), b"\x13\x00\x01\x01x\x02\x02\x05" + zigzag(1 << 60), "one spelling of a cut"),
         (lambda d: decode_filter(STOCK, d), b"\x13\xac\x02\x01\x00\x02\x03\x00", "an ordinal below 3"),
         (
             lambda d: decode_subscription(TINY, d),

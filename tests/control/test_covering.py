@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, parse_subscription
+from sievenet.control.commands import decode_content, encode_content
 from sievenet.control.covering import Coverer
 from sievenet.control.keys import dz_of
 from sievenet.index import DzSet, Plan
@@ -78,3 +80,14 @@ def test_an_advertisement_announces_every_code_of_its_events(content, n, f, s, b
 
 def test_nothing_wanted_is_nothing():
     assert Coverer(PLANS[0], 4).keys(Subscription([], SCHEMA), wants=True) == []
+
+
+def test_numbers_that_version_0_1_stored_are_read():
+    """There a number's cut had a side: 1 for right behind the number."""
+    schema = Schema("s", (Attribute("x", "float", lo=0, hi=1000), Attribute("n", "int", lo=0, hi=9)))
+    old = [[("x", ((2, 420.5, 1), (2, 1000.0, 1))), ("n", ((2, 3, 0), (2, 6, 0)))]]
+    found = decode_content(schema, msgspec.msgpack.encode(old))
+    assert found == parse_subscription("x > 420.5 and n in [3, 5]", schema)
+    assert decode_content(schema, encode_content(found)) == found
+    nothing = [[("x", ((2, 499.99999999999994, 1), (2, 500.0, 0)))]]
+    assert len(decode_content(schema, msgspec.msgpack.encode(nothing))) == 0

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.index import Plan
 from sievenet.index.axis import line_range
+from sievenet.testing.strategies import near_floats
 
 HUGE = (1 << 63) - 1
 
@@ -46,7 +47,7 @@ def values(attribute):
         return texts if attribute.values is None else st.sampled_from(attribute.values)
     if attribute.type == "int":
         return st.integers(attribute.lo, attribute.hi)
-    return st.floats(attribute.lo, attribute.hi)
+    return near_floats(attribute.lo, attribute.hi)
 
 
 @st.composite

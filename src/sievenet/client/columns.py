@@ -1,10 +1,10 @@
 """A subscription against many events, by NumPy alone: for a handful of subscriptions, which need no matcher.
 
-A constraint is a sorted tuple of cuts (`content.valueset`), and a value is inside if an odd number of cuts lies below
-it. Counting them is a binary search, for a whole column at once:
+A constraint is a few intervals of keys (`content.line`), and a value is inside if more of them have begun than have
+ended before it. Counting them is two binary searches, for a whole column at once:
 
-    cuts     before 2        after 5               below 3: one, inside;  below 7: two, outside
-    values        2  3  5         7
+    intervals    [2    5]        [9 …              at 3: one begun, none ended, inside;  at 7: one begun, one ended
+    keys          2  3  5    7
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from sievenet.content.batch import Column, EventBatch, StringColumn
 from sievenet.content.filter import Filter, Subscription
-from sievenet.content.valueset import NUMBER, ValueSet
+from sievenet.content.line import Line
+from sievenet.content.valueset import ValueSet
 
 __all__ = ["Mask", "matching"]
 
@@ -32,23 +33,17 @@ def matching(wanted: Subscription, batch: EventBatch) -> Mask:
 def _matching(each: Filter, batch: EventBatch) -> Mask:
     found = np.full(len(batch), not each.empty)
     for name, values in each.constraints.items():
-        found &= _inside(values, batch.column(name))
+        found &= _inside(values, batch.schema[name].line, batch.column(name))
     return found
 
 
-def _inside(values: ValueSet, column: Column) -> Mask:
-    if isinstance(column, StringColumn):
+def _inside(values: ValueSet, line: Line | None, column: Column) -> Mask:
+    if line is None:
+        assert isinstance(column, StringColumn)
         table = np.fromiter((text in values for text in column.categories), np.bool_, len(column.categories))
         return table[column.codes]
-    if column.dtype == np.bool_:
-        return np.array([False in values, True in values])[column.view(np.uint8)]
-    # A column of int64 must not be compared as floats, nor floats as whole numbers: then one by one is right.
-    kind = int if column.dtype == np.int64 else float
-    cuts = [cut for cut in values.cuts if cut[0] == NUMBER and len(cut) > 1]
-    if any(kind(cut[1]) != cut[1] or abs(cut[1]) >= 1 << 63 for cut in cuts):
-        return np.fromiter((value in values for value in column.tolist()), np.bool_, len(column))
-    before, after = (np.array([cut[1] for cut in cuts if cut[2] == side], column.dtype) for side in (0, 1))
-    below = sum(cut <= (NUMBER,) for cut in values.cuts)
-    count = below + np.searchsorted(before, column, "right") + np.searchsorted(after, column, "left")
-    found: Mask = count & 1 == 1
+    keys, ends = line.keys(column), line.pairs(values)
+    # Inside: as many stretches begin at or before a key as end before it, and one.
+    begun = np.searchsorted(np.array(ends[::2], np.int64), keys, "right")
+    found: Mask = begun > np.searchsorted(np.array(ends[1::2], np.int64), keys, "left")
     return found

@@ -141,7 +141,7 @@ class Filter:
             value = event.get(name)
             kind = type(value)
             if kind is float or kind is int:
-                there: tuple[object, ...] = (NUMBER, value, 0)
+                there: tuple[object, ...] = (NUMBER, value)
             else:
                 there = (STRING, value) if kind is str else point(value)
             cuts = values.cuts

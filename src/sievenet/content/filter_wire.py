@@ -4,8 +4,11 @@ A constraint's cuts travel as steps where the domain is countable, as tagged val
 
     volume in [100, 500)      int, lo = 0          steps 100, 400
     symbol in {"AAPL", "IBM"} enumeration          ordinals between which membership changes
-    price > 420.5             float                after 420.5, after 1000
+    price > 420.5             float                before 420.50000000000006, after 1000
     x exists                  schemaless           bool kind, end
+
+A cut of a number is spelt "before the next number" or "after the number before": whichever is a whole number up to
+2**53, which takes few bytes, else whichever is a float.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from bisect import bisect_left
 from typing import Final
 
 from sievenet.content.filter import Filter
+from sievenet.content.number import EXACT, next_number, previous_number
 from sievenet.content.schema import MAX_ATTRIBUTES, MAX_STRING, Attribute, Schema
 from sievenet.content.valueset import BOOL, NUMBER, STRING, Cut, ValueSet, after, before
 from sievenet.content.wire import Reader, text_bytes, varint, zigzag
@@ -31,7 +35,6 @@ _NOTHING: Final = 4 * MAX_ATTRIBUTES - 1
 # Tags 0 to 4 are the bare kinds' cuts.
 _INT_BEFORE, _INT_AFTER, _FLOAT_BEFORE, _FLOAT_AFTER, _TEXT, _TRUE = range(5, 11)
 _LARGEST: Final = (1 << 1024) - 1
-_EXACT: Final = 1 << 53
 _FLOAT: Final = struct.Struct("<d")
 
 
@@ -108,7 +111,7 @@ def _read_steps(reader: Reader, count: int, attribute: Attribute) -> ValueSet:
             reader.fail("ascending cuts", step)
         place += step
         if members is None:
-            cuts.append((NUMBER, base + place, 0))
+            cuts.append((NUMBER, base + place))
         elif i & 1:
             cuts.append(after(members[place - 1]))
         elif place < most:
@@ -128,15 +131,29 @@ def _write_cut(cut: Cut) -> bytes:
         return varint(_TEXT) + text_bytes(cut[1])
     if cut[0] == BOOL:
         return varint(_TRUE)
-    _, value, side = cut
-    if _spelt_whole(value):
-        return varint(_INT_BEFORE + side) + zigzag(int(value))
-    return varint(_FLOAT_BEFORE + side) + _FLOAT.pack(value)
+    tag, value = _spelling(cut[1])
+    return varint(tag) + (zigzag(int(value)) if tag < _FLOAT_BEFORE else _FLOAT.pack(value))
 
 
-def _spelt_whole(value: float) -> bool:
-    """The spelling depends on the number alone, not on its type: 5 and 5.0 are one cut."""
-    return (-_EXACT <= value <= _EXACT and value == int(value)) or float(value) != value
+def _spelling(value: float) -> tuple[int, float]:
+    """The one tag and number that say a cut before a number; whether 5 or 5.0 does not matter."""
+    if _small_whole(value):
+        return _INT_BEFORE, value
+    last = _LAST_FLOAT if value == math.inf else previous_number(value)
+    if _small_whole(last):
+        return _INT_AFTER, last
+    if value != math.inf and float(value) == value:
+        return _FLOAT_BEFORE, float(value)
+    if float(last) == last:
+        return _FLOAT_AFTER, float(last)
+    return _INT_BEFORE, value
+
+
+def _small_whole(value: float) -> bool:
+    return -EXACT <= value <= EXACT and value == int(value)
+
+
+_LAST_FLOAT: Final = math.nextafter(math.inf, 0)
 
 
 def _read_attribute_cuts(reader: Reader, count: int, attribute: Attribute) -> ValueSet:
@@ -167,17 +184,17 @@ def _read_cut(reader: Reader) -> Cut:
         if not text:
             reader.fail("a cut behind the empty string", text)
         return (STRING, text)
-    if tag in (_INT_BEFORE, _INT_AFTER):
-        whole = reader.zigzag(_LARGEST)
-        if not _spelt_whole(whole):
-            reader.fail("a number this large as a float", whole)
-        return (NUMBER, whole, tag - _INT_BEFORE)
-    value = reader.float()
-    if not math.isfinite(value):
-        reader.fail("a finite number", value)
-    if _spelt_whole(value):
-        reader.fail("a whole number as such", value)
-    return (NUMBER, value, tag - _FLOAT_BEFORE)
+    value: float
+    if tag < _FLOAT_BEFORE:
+        value = reader.zigzag(_LARGEST)
+    else:
+        value = reader.float()
+        if not math.isfinite(value):
+            reader.fail("a finite number", value)
+    cut: Cut = (NUMBER, next_number(value) if tag in (_INT_AFTER, _FLOAT_AFTER) else value)
+    if _spelling(cut[1]) != (tag, value):
+        reader.fail("the one spelling of a cut", f"`{'after' if cut[1] != value else 'before'} {value}`")
+    return cut
 
 
 def _even(reader: Reader, count: int) -> int:

@@ -273,7 +273,7 @@ class _Parser:
         found = ValueSet.interval(lo, hi, open_lo=start.text == "(", open_hi=closing.text == ")")
         if not found:
             whole = self.text[start.column : closing.column + 1]
-            self.fail("an interval from low to high", shown(whole), token=start)
+            self.fail("an interval from low to high that holds a value", shown(whole), token=start)
         return found
 
     def range(self, attribute: Attribute | None, expected: str) -> ValueSet:

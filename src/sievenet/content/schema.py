@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from sievenet.content.line import Line, line_of
 from sievenet.content.valueset import BOOLS, MAX_STRING, STRINGS, Value, ValueSet
 from sievenet.errors import EventError, InvalidInput, SchemaError
 
@@ -106,6 +107,11 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
                 return ValueSet.interval(self.lo, self.hi).rounded()
             case _:
                 return ValueSet.interval(self.lo, self.hi).floated()
+
+    @cached_property
+    def line(self) -> Line | None:
+        """The values as whole numbers in the same order; ``None`` for free text."""
+        return line_of(self)
 
     def canonical(self, values: ValueSet) -> ValueSet:
         """The part of a set inside the domain, in the one form that equal sets share."""

@@ -9,14 +9,19 @@ shortest of a few natural ways to say a set of values *relative to its domain*:
     otherwise a union of pieces       price in [1, 5) | {7} | (9, 12]
 
 A set is first cut into *pieces* that lie within one kind (bools, numbers, strings), then each
-piece is recognised as a value, a prefix, a whole kind or an interval.
+piece is recognised as a value, a prefix, a whole kind or an interval.  An end between two
+neighbouring numbers can be said by either: the one with the shorter text is taken, so what
+begins at 420.00000000000006 is printed as ``> 420``.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sievenet.content.number import previous_number
 from sievenet.content.schema import NAME, RESERVED, Attribute
 from sievenet.content.valueset import (
     ABSENT,
@@ -88,15 +93,34 @@ def values_text(values: ValueSet, attribute: Attribute | None = None) -> str:
             return "any"
         if attribute.values is not None:
             return _enumerated(values, attribute.values)
-        return _sentence(values, attribute.domain)
+        return _sentence(values, _Space(attribute.domain, _PREVIOUS[attribute.type], attribute.type == "int"))
     if values in _WORDS:
         return _WORDS[values]
     if not ABSENT.overlaps(values):
-        return _sentence(values, PRESENT)
-    rest = _sentence(values & PRESENT, PRESENT)
+        return _sentence(values, _ANYTHING)
+    rest = _sentence(values & PRESENT, _ANYTHING)
     return f"absent | {rest}"
 
 
+class _Space(NamedTuple):
+    """What a set of values is said relative to."""
+
+    domain: ValueSet
+    #: The number before another; of whole numbers only closed ends are printed.
+    previous: Callable[[float], float]
+    whole: bool = False
+
+
+def _previous_whole(value: float) -> float:
+    return value - 1
+
+
+def _previous_float(value: float) -> float:
+    return math.nextafter(value, -math.inf)
+
+
+_PREVIOUS: Final = {"int": _previous_whole, "float": _previous_float, "str": previous_number, "bool": previous_number}
+_ANYTHING: Final = _Space(PRESENT, previous_number)
 _WORDS: Final = {EMPTY: "none", ALL: "any", PRESENT: "exists", ABSENT: "absent"}
 
 
@@ -136,27 +160,27 @@ def _pieces(values: ValueSet, domain: ValueSet) -> list[_Piece]:
     return found
 
 
-def _sentence(values: ValueSet, domain: ValueSet) -> str:
+def _sentence(values: ValueSet, space: _Space) -> str:
     """A non-empty set, not the whole domain, in the shortest way."""
-    pieces = _pieces(values, domain)
+    pieces = _pieces(values, space.domain)
     if len(pieces) == 1:
-        return _alone(pieces[0], values, domain)
-    outside = domain - values
-    exceptions = _pieces(outside, domain)
+        return _alone(pieces[0], values, space)
+    outside = space.domain - values
+    exceptions = _pieces(outside, space.domain)
     if len(exceptions) < len(pieces):
-        points = [_point(p, outside, domain) for p in exceptions]
+        points = [_point(p, outside, space) for p in exceptions]
         if len(points) == 1 and points[0] is not None:
             return f"!= {points[0]}"
         if all(p is not None for p in points):
             return f"not in {{{', '.join(filter(None, points))}}}"
         if len(exceptions) == 1 and (text := _prefix(exceptions[0])) is not None:
             return f"not prefix {text}"
-    return f"in {_union(pieces, values, domain)}"
+    return f"in {_union(pieces, values, space)}"
 
 
-def _alone(piece: _Piece, values: ValueSet, domain: ValueSet) -> str:
+def _alone(piece: _Piece, values: ValueSet, space: _Space) -> str:
     """A set of one piece."""
-    value, prefix = _point(piece, values, domain), _prefix(piece)
+    value, prefix = _point(piece, values, space), _prefix(piece)
     if value is not None:
         return f"= {value}"
     if prefix is not None:
@@ -164,20 +188,20 @@ def _alone(piece: _Piece, values: ValueSet, domain: ValueSet) -> str:
     if piece.start is None and piece.stop is None:
         return _KIND_WORDS[piece.kind]
     if piece.stop is None:
-        bracket, end = _entering(piece.start)
+        bracket, end = _entering(piece.start, space)
         return f"{'>' if bracket == '(' else '>='} {end}"
     if piece.start is None:
-        end, bracket = _leaving(piece.stop, domain)
+        end, bracket = _leaving(piece.stop, space)
         return f"{'<' if bracket == ')' else '<='} {end}"
-    return f"in {_interval(piece, domain)}"
+    return f"in {_interval(piece, space)}"
 
 
-def _union(pieces: list[_Piece], values: ValueSet, domain: ValueSet) -> str:
+def _union(pieces: list[_Piece], values: ValueSet, space: _Space) -> str:
     """Pieces joined by ``|``, neighbouring single values gathered in braces."""
     parts: list[str] = []
     points: list[str] = []
     for piece in pieces:
-        value = _point(piece, values, domain)
+        value = _point(piece, values, space)
         if value is not None:
             points.append(value)
             continue
@@ -190,13 +214,13 @@ def _union(pieces: list[_Piece], values: ValueSet, domain: ValueSet) -> str:
         elif piece.start is None and piece.stop is None:
             parts.append(_KIND_WORDS[piece.kind])
         else:
-            parts.append(_interval(piece, domain))
+            parts.append(_interval(piece, space))
     if points:
         parts.append(f"{{{', '.join(points)}}}")
     return " | ".join(parts)
 
 
-def _point(piece: _Piece, values: ValueSet, domain: ValueSet) -> str | None:
+def _point(piece: _Piece, values: ValueSet, space: _Space) -> str | None:
     """The text of the single value a piece consists of, if it does."""
     kind, start, stop = piece
     if kind == BOOL:
@@ -206,13 +230,11 @@ def _point(piece: _Piece, values: ValueSet, domain: ValueSet) -> str | None:
     if kind == STRING:
         lower = start[1] if start else ""
         return literal(lower) if stop == (STRING, lower + "\0") else None
-    lo = start or domain.cuts[0]
-    hi = stop or domain.cuts[-1]
+    lo = start or space.domain.cuts[0]
+    hi = stop or space.domain.cuts[-1]
     if len(lo) == 1 or len(hi) == 1:
         return None
-    single = lo[1:] == (hi[1], 0) and hi[2] == 1
-    single = single or (_whole(domain) and hi[1] == lo[1] + 1)
-    return _number(lo[1]) if single else None
+    return _number(lo[1]) if space.previous(hi[1]) == lo[1] else None
 
 
 def _prefix(piece: _Piece) -> str | None:
@@ -223,28 +245,32 @@ def _prefix(piece: _Piece) -> str | None:
     return literal(text) if (piece.stop or (STRING + 1,)) == behind_prefix(text) else None
 
 
-def _interval(piece: _Piece, domain: ValueSet) -> str:
-    opening, lo = _entering(piece.start)
-    hi, closing = _leaving(piece.stop, domain)
+def _interval(piece: _Piece, space: _Space) -> str:
+    opening, lo = _entering(piece.start, space)
+    hi, closing = _leaving(piece.stop, space)
     return f"{opening}{lo}, {hi}{closing}"
 
 
-def _entering(cut: Cut | None) -> tuple[str, str]:
+def _entering(cut: Cut | None, space: _Space) -> tuple[str, str]:
     if cut is None:
         return "(", "-inf"
     if cut[0] == NUMBER:
-        return "(" if cut[2] else "[", _number(cut[1])
+        first = _number(cut[1])
+        if not space.whole and len(before := _number(space.previous(cut[1]))) < len(first):
+            return "(", before
+        return "[", first
     text = cut[1]
     return ("(", literal(text[:-1])) if text.endswith("\0") else ("[", literal(text))
 
 
-def _leaving(cut: Cut | None, domain: ValueSet) -> tuple[str, str]:
+def _leaving(cut: Cut | None, space: _Space) -> tuple[str, str]:
     if cut is None:
         return "inf", ")"
     if cut[0] == NUMBER:
-        if _whole(domain):
-            return _number(cut[1] - 1), "]"
-        return _number(cut[1]), "]" if cut[2] else ")"
+        last = _number(space.previous(cut[1]))
+        if not space.whole and len(behind := _number(cut[1])) < len(last):
+            return behind, ")"
+        return last, "]"
     text = cut[1]
     return (literal(text[:-1]), "]") if text.endswith("\0") else (literal(text), ")")
 
@@ -254,12 +280,6 @@ def _number(value: float) -> str:
     if type(value) is float and value.is_integer() and abs(value) < 1 << 53:
         value = int(value)
     return repr(value)
-
-
-def _whole(domain: ValueSet) -> bool:
-    """Whether a domain is that of an int attribute: its last cut is before a number."""
-    last = domain.cuts[-1]
-    return len(last) == 3 and last[2] == 0
 
 
 def _enumerated(values: ValueSet, members: tuple[str, ...]) -> str:
@@ -273,6 +293,5 @@ def _enumerated(values: ValueSet, members: tuple[str, ...]) -> str:
     if min(len(inside), len(outside)) <= _LONGEST_LIST:
         fewer, word = (inside, "in") if len(inside) <= max(2, len(outside)) else (outside, "not in")
         return f"{word} {{{', '.join(map(literal, fewer))}}}"
-    domain = ValueSet((values.cuts[0], values.cuts[-1]))
     runs = [_Piece(STRING, start, stop) for start, stop in values.stretches()]
-    return f"in {_union(runs, values, domain)}"
+    return f"in {_union(runs, values, _ANYTHING)}"

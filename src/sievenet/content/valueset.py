@@ -8,20 +8,23 @@ between values at which membership changes.
            │ false true │ … -1  0  1  1.5  2  …        │ ""  "A"  "A\\0" … "AA" … "B" …
           (1,)         (2,)                           (3,)                          (4,)
 
-    {2 <= x < 5}     cuts before 2, before 5            ((2, 2, 0), (2, 5, 0))
-    {2 < x <= 5}     cuts after 2, after 5              ((2, 2, 1), (2, 5, 1))
+    {2 <= x < 5}     from 2 up to 5                     ((2, 2), (2, 5))
+    {2 < x <= 5}     from behind 2 up to behind 5       ((2, 2.0000000000000004), (2, 5.000000000000001))
     {"AB"}           from "AB" up to its successor      ((3, "AB"), (3, "AB\\0"))
     prefix "AB"      up to the first string behind      ((3, "AB"), (3, "AC"))
     exists           everything but absent              ((1,), (4,))
 
-A cut is a tuple whose first item is the kind; the bare ``(kind,)`` sorts before
-everything of that kind.  Between two adjacent values there is exactly one cut,
-so equal sets have equal cuts: the form is canonical, equality and hash are the
-tuple's own.  (Reals have two cuts per number, before and after it, since between
-two reals there is always another.  An integer attribute's domain rounds them to
-the one cut between neighbours: `ValueSet.rounded`.)
+A cut is a tuple ``(kind, value)``, the position just before that value; the bare
+``(kind,)`` sorts before everything of that kind.  Every value has a next one: a string
+itself and a zero character, a number the next float or whole number (see `number`).
+So between two adjacent values there is exactly one cut, "greater than 2" is "from the
+next number on", and equal sets have equal cuts: the form is canonical, equality and
+hash are the tuple's own.  Numbers are sets of what computers can say, not of reals:
+``0 < x < 5e-324`` is empty, ``x <= 2`` or ``x > 2`` is every number.
 
-Floats are taken as reals: ``0 < x < 5e-324`` is not empty, though no float lies in it.
+A domain may have fewer values than the line: integers (`ValueSet.rounded`), floats
+(`ValueSet.floated`), an enumeration (`ValueSet.among`).  There a cut moves to the
+domain's next value, and cuts that meet vanish.
 
 Because intervals, string sets, complements, prefixes and booleans are all the same
 thing, union, intersection, complement, covering and overlap are each one sweep over
@@ -37,6 +40,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sievenet.content.number import next_float, next_number
 from sievenet.errors import FilterError
 
 __all__ = [
@@ -58,7 +62,7 @@ __all__ = [
 ]
 
 Value = bool | int | float | str
-#: ``(kind,)``, ``(NUMBER, value, side)``, ``(BOOL, 1)`` or ``(STRING, value)``.
+#: ``(kind,)``, ``(NUMBER, value)``, ``(BOOL, 1)`` or ``(STRING, value)``.
 Cut = tuple[Any, ...]
 
 _ABSENT: Final = 0
@@ -78,24 +82,24 @@ def before(value: Value) -> Cut:
     """The cut just before a value."""
     kind = type(value)
     if kind is float or kind is int:
-        return (NUMBER, _finite(value), 0)  # type: ignore[arg-type]
+        return (NUMBER, _finite(value))  # type: ignore[arg-type]
     if isinstance(value, bool):
         return (BOOL, 1) if value else (BOOL,)
     if isinstance(value, str):
         return (STRING, _encodable(value)) if value else (STRING,)
-    return (NUMBER, _finite(value), 0)
+    return (NUMBER, _finite(value))
 
 
 def after(value: Value) -> Cut:
     """The cut just after a value."""
     kind = type(value)
     if kind is float or kind is int:
-        return (NUMBER, _finite(value), 1)  # type: ignore[arg-type]
+        return (NUMBER, next_number(_finite(value)))  # type: ignore[arg-type]
     if isinstance(value, bool):
         return (NUMBER,) if value else (BOOL, 1)
     if isinstance(value, str):
         return (STRING, _encodable(value) + "\0")
-    return (NUMBER, _finite(value), 1)
+    return (NUMBER, next_number(_finite(value)))
 
 
 def point(value: Value | None) -> Cut:
@@ -106,7 +110,7 @@ def point(value: Value | None) -> Cut:
         return (BOOL, int(value))
     if isinstance(value, str):
         return (STRING, value)
-    return (NUMBER, value, 0)
+    return (NUMBER, value)
 
 
 def kind_of(value: Value) -> int:
@@ -118,7 +122,7 @@ def kind_of(value: Value) -> int:
 def _finite(value: float) -> float:
     try:
         if math.isfinite(value):
-            return value
+            return value or 0  # also for -0.0
     except OverflowError:  # a whole number beyond every float
         raise FilterError(expected="a number below 2**1024", got=f"`{value.bit_length()} bits`") from None  # type: ignore[attr-defined]
     except TypeError:
@@ -170,7 +174,7 @@ class ValueSet:
     @staticmethod
     def of(*values: Value) -> ValueSet:
         """Exactly these values."""
-        return ValueSet.union_of([ValueSet((before(v), after(v))) for v in values])
+        return _united([(before(v), after(v)) for v in values])
 
     @staticmethod
     def interval(
@@ -205,16 +209,12 @@ class ValueSet:
         stretches: list[tuple[Cut, Cut]] = []
         for pool in pools:
             stretches += zip(pool[::2], pool[1::2], strict=True)
-        stretches.sort()
-        cuts: list[Cut] = []
-        leaving: Cut = ()
-        for start, stop in stretches:
-            if start > leaving:
-                cuts += (start, stop)
-                leaving = stop
-            elif stop > leaving:
-                cuts[-1] = leaving = stop
-        return ValueSet(tuple(cuts))
+        return _united(stretches)
+
+    @staticmethod
+    def of_cuts(cuts: Iterable[Cut]) -> ValueSet:
+        """The set of cuts that were stored, also by version 0.1: there a number's cut had a side, 1 for behind it."""
+        return _moved(ValueSet(tuple(cuts)), _without_side)
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class ValueSet:
         return _moved(self, _integer_cut)
 
     def floated(self) -> ValueSet:
-        """The same floats: integers that no float can represent replaced by their neighbours."""
+        """The same floats: number cuts moved to the next float, infinity behind the last."""
         if len(self.cuts) == 2:
             start, stop = map(_float_cut, self.cuts)
             return ValueSet((start, stop)) if start < stop else EMPTY
@@ -320,6 +320,20 @@ class ValueSet:
         return ValueSet(tuple(cuts))
 
 
+def _united(stretches: list[tuple[Cut, Cut]]) -> ValueSet:
+    """The union of stretches that are not empty, in any order (which changes)."""
+    stretches.sort()
+    cuts: list[Cut] = []
+    leaving: Cut = ()
+    for start, stop in stretches:
+        if start > leaving:
+            cuts += (start, stop)
+            leaving = stop
+        elif stop > leaving:
+            cuts[-1] = leaving = stop
+    return ValueSet(tuple(cuts))
+
+
 def _moved(values: ValueSet, move: Callable[[Cut], Cut]) -> ValueSet:
     """Every cut mapped by a monotone function; stretches that become empty or adjacent vanish."""
     cuts: list[Cut] = []
@@ -333,22 +347,21 @@ def _moved(values: ValueSet, move: Callable[[Cut], Cut]) -> ValueSet:
 
 
 def _integer_cut(cut: Cut) -> Cut:
-    if len(cut) != 3:
+    if cut[0] != NUMBER or len(cut) == 1 or type(cut[1]) is int:
         return cut
-    _, value, side = cut
-    if type(value) is int:
-        return (NUMBER, value + 1, 0) if side else cut
-    return (NUMBER, math.floor(value) + 1 if side else math.ceil(value), 0)
+    return (NUMBER, math.ceil(cut[1]))
 
 
 def _float_cut(cut: Cut) -> Cut:
-    if len(cut) != 3 or type(cut[1]) is float:
+    if cut[0] != NUMBER or len(cut) == 1 or type(cut[1]) is float:
         return cut
-    _, value, side = cut
-    near = float(value)
-    if near == value:
-        return (NUMBER, near, side)
-    return (NUMBER, near, 0 if near > value else 1)
+    return (NUMBER, next_float(cut[1]))
+
+
+def _without_side(cut: Cut) -> Cut:
+    if len(cut) < 3:
+        return cut
+    return after(cut[1]) if cut[2] else before(cut[1])
 
 
 _set_cuts: Final = vars(ValueSet)["cuts"].__set__

@@ -136,7 +136,9 @@ def encode_content(subscription: Subscription) -> bytes:
 def decode_content(schema: Schema, data: bytes) -> Subscription:
     """A subscription of a schema from its bytes; `CodecError` if they are something else."""
     try:
-        filters = [Filter(schema, {name: ValueSet(cuts) for name, cuts in each}) for each in _contents.decode(data)]
+        filters = [
+            Filter(schema, {name: ValueSet.of_cuts(cuts) for name, cuts in each}) for each in _contents.decode(data)
+        ]
     except (msgspec.DecodeError, TypeError, InvalidInput) as error:
         raise CodecError(expected=f"a subscription of {schema.name}", got=str(error), where="journal") from None
     return Subscription(filters, schema)

@@ -36,7 +36,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import Attribute, ValueSet
-from sievenet.content.valueset import STRING, Cut
+from sievenet.content.line import Line
+from sievenet.content.number import float_at, float_key
+from sievenet.content.valueset import STRING
 from sievenet.errors import PlanError
 
 __all__ = ["MAX_AXIS_BITS", "MAX_SPLIT_BITS", "Axis", "Number", "Scale", "hashed", "line_range", "useful_bits"]
@@ -139,9 +141,12 @@ class Scale:
         """A value's place on its line."""
         if self.kind == "hash":
             return hashed(value)
-        if self.attribute.values is not None:
-            return self.attribute.ordinals[value]
-        return int(value) if self.kind == "int" else float(value)
+        return float(value) if self.kind == "float" else self._line.key(value)
+
+    @property
+    def _line(self) -> Line:
+        assert self.attribute.line is not None
+        return self.attribute.line
 
     def coordinate(self, place: Number) -> int:
         """The grid coordinate of a place in ``[lo, hi]``."""
@@ -188,15 +193,14 @@ class Scale:
             return low
         if self.coordinate(high) < coordinate:
             return math.nextafter(high, math.inf)
-        while math.nextafter(low, high) < high:
-            middle = low + (high - low) / 2
-            if not low < middle < high:
-                middle = math.nextafter(low, high)
-            if self.coordinate(middle) >= coordinate:
-                high = middle
+        first, last = float_key(low), float_key(high)
+        while last - first > 1:  # 64 steps at most: keys are whole numbers
+            middle = (first + last) // 2
+            if self.coordinate(float_at(middle)) >= coordinate:
+                last = middle
             else:
-                low = middle
-        return high
+                first = middle
+        return float_at(last)
 
     # -- sets of values -----------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class Scale:
                 else sorted((self.coordinate(p), self.coordinate(p)) for p in found)
             )
         else:
-            pairs = [self._span(start, stop) for start, stop in values.stretches()]
+            pairs = [self._span(first, last) for first, last in self.places(values)]
         merged: list[tuple[int, int]] = []
         for lo, hi in pairs:
             if merged and lo <= merged[-1][1] + 1:
@@ -224,12 +228,10 @@ class Scale:
         if self.kind == "hash":
             found = _hash_points(values)
             return (self.lo, self.hi) if found is None else (min(found), max(found))
-        if self.kind == "float":  # open ends too: between them and the next float the algebra sees more reals
-            return values.cuts[0][1], values.cuts[-1][1]
-        return self.places(values.cuts[0], values.cuts[1])[0], self.places(values.cuts[-2], values.cuts[-1])[1]
+        places = self.places(values)
+        return places[0][0], places[-1][1]
 
-    def _span(self, start: Cut, stop: Cut) -> tuple[int, int]:
-        first, last = self.places(start, stop)
+    def _span(self, first: Number, last: Number) -> tuple[int, int]:
         low = 0 if first <= self.lo else self.coordinate(first)
         if last >= self.hi:
             return low, (1 << self.bits) - 1
@@ -238,24 +240,12 @@ class Scale:
             return low, max(self.coordinate(last), self.coordinate(last + 1) - 1)
         return low, self.coordinate(last)
 
-    def places(self, start: Cut, stop: Cut) -> tuple[Number, Number]:
-        """The first and last place of a stretch in the attribute's canonical form."""
-        attribute = self.attribute
-        if attribute.values is not None:
-            first = attribute.ordinals[start[1] if len(start) > 1 else ""]
-            return first, attribute.ordinals[stop[1][:-1]]
-        if attribute.type == "bool":
-            return (1 if len(start) > 1 else 0), (0 if stop == _BEFORE_TRUE else 1)
-        if attribute.type == "int":
-            return start[1], stop[1] - 1
-        low, high = float(start[1]), float(stop[1])
-        return (
-            math.nextafter(low, math.inf) if start[2] else low,
-            high if stop[2] else math.nextafter(high, -math.inf),
-        )
-
-
-_BEFORE_TRUE: Final = ValueSet.of(True).cuts[0]
+    def places(self, values: ValueSet) -> list[tuple[Number, Number]]:
+        """The first and last place of every stretch of a set in the attribute's canonical form."""
+        ends: list[Any] = self._line.pairs(values)
+        if self.kind == "float":
+            ends = [float_at(key) for key in ends]
+        return list(zip(ends[::2], ends[1::2], strict=True))
 
 
 def _hash_points(values: ValueSet) -> list[int] | None:

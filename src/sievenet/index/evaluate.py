@@ -125,7 +125,7 @@ class _Group:
                 index = [bisect_left(self.cuts[column], cut) + 1 + _SHIFT for cut in values.cuts]
                 pairs = list(zip(index[::2], index[1::2], strict=True))
             else:
-                places = [scale.places(*stretch) for stretch in values.stretches()]
+                places = scale.places(values)
                 if real:
                     pairs = [(a, math.nextafter(b, math.inf)) for a, b in places]
                 else:

@@ -147,6 +147,6 @@ def _part(attribute: Attribute, values: ValueSet) -> float | None:
     covered = 0.0
     for start, stop in values.stretches():
         first = start[1] if len(start) > 1 and start[0] == NUMBER else lo
-        last = stop[1] if len(stop) > 1 and stop[0] == NUMBER else hi + step
+        last = min(stop[1], hi + step) if len(stop) > 1 and stop[0] == NUMBER else hi + step
         covered += max(0, last - first)
     return covered / size

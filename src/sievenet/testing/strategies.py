@@ -34,6 +34,7 @@ from sievenet.content import (
     Value,
     ValueSet,
 )
+from sievenet.content.number import float_at, float_key
 from sievenet.content.schema import RESERVED
 from sievenet.content.valueset import ABSENT, BOOLS, STRINGS, kind_of, point
 
@@ -43,6 +44,7 @@ __all__ = [
     "events",
     "filters",
     "names",
+    "near_floats",
     "payloads",
     "points",
     "record_points",
@@ -128,7 +130,15 @@ def values(attribute: Attribute | None = None, small: bool = False) -> SearchStr
         case "int":
             return st.integers(int(attribute.lo or 0), int(attribute.hi or 0))
         case _:
-            return st.floats(attribute.lo, attribute.hi)
+            return near_floats(float(attribute.lo or 0), float(attribute.hi or 0))
+
+
+def near_floats(lo: float, hi: float) -> SearchStrategy[float]:
+    """Floats in a range that lie close together, down to neighbours: where open and closed ends are told apart."""
+    anchors = [a for a in (lo, hi, 0.0, 1.0, 0.1, 500.0, float(1 << 53), -1.0) if lo <= a <= hi]
+    keys = st.sampled_from(anchors).flatmap(lambda a: st.integers(float_key(a) - 3, float_key(a) + 3))
+    close = keys.filter(lambda k: float_key(lo) <= k <= float_key(hi)).map(float_at)
+    return st.one_of(close, close, st.floats(lo, hi).map(lambda x: x + 0.0))
 
 
 @st.composite

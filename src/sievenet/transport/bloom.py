@@ -35,14 +35,14 @@ The scheme is that of Siena B-DRP (tags of a message ⊇ tags of a filter); the 
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from math import ceil
+from math import ceil, inf, nextafter
 from typing import Final
 
 from sievenet.content.filter import Filter, Matchable, Subscription
+from sievenet.content.number import float_key, previous_number
 from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ABSENT, NUMBER, STRING, Value, ValueSet, behind_prefix
 from sievenet.errors import InvalidInput
@@ -331,8 +331,7 @@ def _spelt(value: Value) -> str:
 
 def _ordered(value: float) -> int:
     """A number as a 64-bit whole number in the same order."""
-    (bits,) = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))
-    return int(_WORD - 1 - bits if bits >> 63 else bits | 1 << 63)
+    return float_key(float(min(max(value, -_LARGEST), _LARGEST))) + (1 << 63)
 
 
 def _place(attribute: Attribute | None, value: float) -> int | float:
@@ -381,18 +380,19 @@ def _hull(encoder: _Attribute, attribute: Attribute | None, values: ValueSet) ->
 
 def _number_hull(encoder: _Attribute, attribute: Attribute | None, values: ValueSet) -> Bits:
     entering, leaving = values.cuts[0], values.cuts[-1]
+    line = attribute.line if attribute is not None else None
     if attribute is None:
         bounds: tuple[float, float] = (-_LARGEST, _LARGEST)
     else:
         bounds = (attribute.lo or 0, attribute.hi or 0)
     lo = entering[1] if len(entering) > 1 else bounds[0]
-    hi = leaving[1] if len(leaving) > 1 else bounds[1]
-    if attribute is not None and attribute.type == "int" and len(leaving) > 1:
-        hi -= 1  # canonical whole-number sets end before the next number
+    hi = bounds[1]
+    if len(leaving) > 1:  # the last number before the cut, as the attribute counts
+        hi = line.value(line.hull(values)[1]) if line is not None else previous_number(leaving[1])  # type: ignore[assignment]
     bits = encoder.range(encoder.unit(_place(attribute, lo)), encoder.unit(_place(attribute, hi)))
     if lo == hi:
         bits |= encoder.exactly(lo)
     return bits
 
 
-_LARGEST: Final = struct.unpack(">d", b"\x7f\xef\xff\xff\xff\xff\xff\xff")[0]
+_LARGEST: Final = nextafter(inf, 0)

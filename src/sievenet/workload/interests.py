@@ -14,6 +14,7 @@ needs no special case.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -146,10 +147,9 @@ def _maker(attribute: Attribute, choices: Choices | None) -> Callable[[int, floa
         return _set_maker(attribute, choices)
     match attribute.type:
         case "float":
-            return lambda row, lo, hi: ValueSet(((NUMBER, lo, 0), (NUMBER, hi, 1)))
+            return lambda row, lo, hi: ValueSet(((NUMBER, lo), (NUMBER, math.nextafter(hi, math.inf))))
         case "int":
-            # Whole numbers have one cut between neighbours: the one before the upper.
-            return lambda row, lo, hi: ValueSet(((NUMBER, int(lo), 0), (NUMBER, int(hi) + 1, 0)))
+            return lambda row, lo, hi: ValueSet(((NUMBER, int(lo)), (NUMBER, int(hi) + 1)))
         case "bool":
             return lambda row, lo, hi: ValueSet((before(bool(lo)), after(bool(hi))))
         case _:

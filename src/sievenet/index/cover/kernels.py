@@ -72,13 +72,16 @@ def bounds(
     out_lo: _Ints,
     out_hi: _Ints,
 ) -> int:
-    """The bounding box of the boxes clipped to ``[lo, hi]``; how many of them are in it."""
+    """The bounding box of the boxes clipped to ``[lo, hi]``; how many of them are in it.
+
+    A box that ends before it begins is empty and in nothing.
+    """
     axes = lo.size
     found = 0
     for b in range(first, behind):
         inside = True
         for d in range(axes):
-            if boxes_lo[b, d] > hi[d] or boxes_hi[b, d] < lo[d]:
+            if boxes_lo[b, d] > hi[d] or boxes_hi[b, d] < lo[d] or boxes_lo[b, d] > boxes_hi[b, d]:
                 inside = False
                 break
         if not inside:

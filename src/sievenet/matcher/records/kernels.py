@@ -49,10 +49,8 @@ def bucket_of(edges: Array, attr: int, x: int) -> int:
 
 @compiled
 def float_key(bits: int) -> int:
-    """The bits of a double as a whole number of the same order; both zeros are one."""
-    if bits == MIN:
-        return 0
-    return bits if bits >= 0 else bits ^ MAX
+    """The key of a double given as its bits: `content.number.float_key`, compiled."""
+    return bits if bits >= 0 else -(bits & MAX)
 
 
 @inlined

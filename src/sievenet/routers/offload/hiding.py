@@ -8,11 +8,11 @@ would do; a client that sees many filters still learns their order and shape. It
 
 from __future__ import annotations
 
-import struct
 from fractions import Fraction
 from hashlib import blake2b
 
 from sievenet.content.filter import Filter
+from sievenet.content.number import float_key
 from sievenet.content.valueset import MAX_STRING, NUMBER, STRING, Cut, ValueSet
 from sievenet.errors import FilterError
 
@@ -48,8 +48,7 @@ class Disguise:
         if not rest:
             return f"{kind}"
         if kind == NUMBER:
-            value, side = rest
-            return f"{kind}{_place(value) * 2 + side + self._shift:0{_DIGITS}x}"
+            return f"{kind}{_place(rest[0]) + self._shift:0{_DIGITS}x}"
         if kind == STRING:
             text = f"{kind}" + "".join(f"{ord(c) + self._step:07x}" for c in rest[0])
             if len(text) > MAX_STRING:
@@ -69,5 +68,4 @@ def _place(value: float) -> int:
 
 
 def _ordinal(value: float) -> int:
-    (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
-    return int((1 << 64) - 1 - bits if bits >> 63 else bits | 1 << 63)
+    return float_key(value) + (1 << 63)

@@ -255,8 +255,10 @@ def cover_cells(
         if first == behind:
             continue
         scratch[0, :] = 0
-        scratch[1, :] = np.iinfo(np.int64).max
-        bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], lo[count], hi[count])
+        for d in range(axes):
+            scratch[1, d] = (1 << bits[r, d]) - 1
+        if not bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], lo[count], hi[count]):
+            continue  # nothing but empty boxes
         region[count] = r
         gain[count], axis[count], at[count] = _assess(
             boxes_lo,
@@ -284,6 +286,7 @@ def cover_cells(
         scratch[4, :] = lo[i]
         scratch[5, :] = hi[i]
         made = 0
+        parts = 0
         for side in range(2):
             scratch[0, :] = scratch[4]
             scratch[1, :] = scratch[5]
@@ -314,6 +317,9 @@ def cover_cells(
             )
             count += made
             made = 1
+            parts += 1
+        if parts < 2:
+            gain[i] = -1.0  # nothing was divided: no piece is tried twice, so there are at most 2 · budget rounds
     for i in range(count):
         for d in range(axes):
             size = hull(lo[i, d], hi[i, d], gray)

@@ -134,8 +134,10 @@ def cover_dz(
         if first == behind:
             continue
         scratch[0, :] = 0
-        scratch[1, :] = np.iinfo(np.int64).max
-        bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], lo[count], hi[count])
+        for d in range(axes):
+            scratch[1, d] = (1 << bits[r, d]) - 1
+        if not bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], lo[count], hi[count]):
+            continue  # nothing but empty boxes
         region[count] = r
         start[count, :] = 0
         size[count, :] = bits[r]
@@ -173,6 +175,7 @@ def cover_dz(
         old[3, :] = size[i]
         old_depth = depth[i]
         made = 0
+        parts = 0
         for side in range(2):
             scratch[0, :] = old[0]
             scratch[1, :] = old[1]
@@ -207,4 +210,7 @@ def cover_dz(
             )
             count += made
             made = 1
+            parts += 1
+        if parts < 2:
+            gain[i] = -1.0  # nothing was divided: no piece is tried twice, so there are at most 2 · budget rounds
     return region[:count], start[:count], size[:count]
