@@ -92,7 +92,7 @@ def _started(words: Sequence[str]) -> Iterator[str]:
     name, rest = Path(words[0]).name, list(words[1:])
     if name == "ip" and rest[:2] == ["netns", "exec"]:
         yield from _started(rest[3:])
-    elif name in ("env", "unshare"):
+    elif name in ("env", "nice", "unshare"):
         while rest and (rest[0].startswith("-") or (name == "env" and "=" in rest[0])):
             rest.pop(0)
         yield from _started(rest)
