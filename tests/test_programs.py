@@ -163,6 +163,8 @@ def test_a_command_is_of_the_table():
         with pytest.raises(InvalidInput, match=r"Expected a program of programs\.txt, got '.*telnet'"):
             programs.command(*words)
     assert programs.unlisted(["ip", "netns", "exec", "n", "env", "A=1", "ip", "link"]) == []
+    assert programs.unlisted(["nice", "-n", "5", "env", "A=1", "telnet"]) == ["telnet"]
+    assert programs.unlisted(["nice", "--adjustment=5", "sh"]) == []
     assert programs.unlisted(["unshare", "--pid", "--fork", "telnet"]) == ["telnet"]
     with pytest.raises(InvalidInput):
         programs.find("telnet")

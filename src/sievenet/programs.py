@@ -94,7 +94,8 @@ def _started(words: Sequence[str]) -> Iterator[str]:
         yield from _started(rest[3:])
     elif name in ("env", "nice", "unshare"):
         while rest and (rest[0].startswith("-") or (name == "env" and "=" in rest[0])):
-            rest.pop(0)
+            # `nice -n 5` has its number in a word of its own.
+            del rest[: 2 if name == "nice" and rest[0] == "-n" else 1]
         yield from _started(rest)
 
 
