@@ -145,7 +145,7 @@ def test_the_table_is_well_formed():
     for row in rows.values():
         assert re.fullmatch(r"[a-z0-9-]+", row.name), row
         assert re.fullmatch(r"[a-z0-9.+-]+", row.package), row
-        assert row.part in ("java", "openvswitch", "tls", "debian", "brokers"), row
+        assert row.part in ("java", "openvswitch", "tls", "compiler", "debian", "brokers"), row
         assert row.use, row
 
 

@@ -107,9 +107,10 @@ class Config(_Settings, frozen=True):
     #: Leases, plans of new categories, partitions, trees: see `sievenet.control.config`.
     control: ControlConfig = ControlConfig()
     listen: ListenConfig = ListenConfig()
-    #: What forwards: "embedded" (software switches in the daemon), "ovs" (Open vSwitch on this machine; needs root) or
-    #: "openflow" (switches that exist already; the network is found out, `topology` is not used).
-    dataplane: Literal["embedded", "ovs", "openflow"] = "embedded"
+    #: What forwards: "embedded" (software switches in the daemon), "ovs" (Open vSwitch on this machine; needs root),
+    #: "kernel" (the Linux kernel of this machine; needs root) or "openflow" (switches that exist already; the network
+    #: is found out, `topology` is not used).
+    dataplane: Literal["embedded", "ovs", "kernel", "openflow"] = "embedded"
     openflow: OpenFlowConfig = OpenFlowConfig()
     data: DataConfig = DataConfig()
     #: What every link between switches does to packets; default: a perfect wire.

@@ -39,13 +39,15 @@ _PATIENCE: Final = 3.0
 )
 @click.option(
     "--dataplane",
-    type=click.Choice(["embedded", "ovs", "openflow"]),
-    help="What forwards: software switches in this process, Open vSwitch on this machine (root), or OpenFlow switches "
-    "that connect to us. Default: embedded.",
+    type=click.Choice(["embedded", "ovs", "kernel", "openflow"]),
+    help="What forwards: software switches in this process, Open vSwitch or the Linux kernel on this machine (root), "
+    "or OpenFlow switches that connect to us. Default: embedded.",
 )
 @click.option("--listen", metavar="ADDRESS:PORT", help="With openflow, where switches connect. Default: 127.0.0.1:6653")
 @click.option("--switches", type=click.IntRange(min=1), help="With openflow, how many switches to wait for. Default: 1")
-@click.option("--name", "network", metavar="NAME", help="With ovs, what its namespaces are called. Default: sievenet.")
+@click.option(
+    "--name", "network", metavar="NAME", help="With ovs or kernel, what its namespaces are called. Default: sievenet."
+)
 @click.option("--schema", "schemas", metavar="NAME|FILE", multiple=True, help="Register this schema; may be repeated.")
 @click.option("--sample", "sample_name", metavar="NAME", help="Run a sample workload: stock.")
 @click.option(

@@ -2,6 +2,7 @@
 
 embedded   software switches in this process, clients over UDP
 ovs        a network of Open vSwitch that is built here, and taken down at the end; needs root
+kernel     a network of switches inside the Linux kernel, built here as well; needs root
 openflow   switches that exist already and connect to us
 """
 
@@ -16,6 +17,8 @@ from typing import TypeAlias
 from sievenet.config import Config, OpenFlowConfig
 from sievenet.daemon.server import Server
 from sievenet.dataplane.embedded import EmbeddedDataPlane
+from sievenet.dataplane.kernel.network import KernelNetwork
+from sievenet.dataplane.kernel.plane import KernelDataPlane
 from sievenet.dataplane.openflow.discovery import Scout
 from sievenet.dataplane.openflow.inband import InBand
 from sievenet.dataplane.openflow.namespaces import listening
@@ -30,7 +33,7 @@ __all__ = ["AnyPlane", "Planes"]
 
 log = logging.getLogger("sievenet.daemon")
 
-AnyPlane: TypeAlias = EmbeddedDataPlane | OpenFlowDataPlane
+AnyPlane: TypeAlias = EmbeddedDataPlane | OpenFlowDataPlane | KernelDataPlane
 
 
 class Planes:
@@ -40,7 +43,7 @@ class Planes:
         self._config = config
         self._topology = topology
         self._stack = stack
-        self._network: OvsNetwork | None = None
+        self._network: OvsNetwork | KernelNetwork | None = None
         #: How hosts reach us through their switches, where that is possible.
         self.in_band: InBand | None = None
 
@@ -54,6 +57,8 @@ class Planes:
     async def _opened(self, secret: bytes | None) -> AnyPlane:
         if self._config.dataplane == "ovs":
             return await self._ovs(secret)
+        if self._config.dataplane == "kernel":
+            return await self._kernel(secret)
         if self._config.dataplane == "openflow":
             return await self._openflow(secret)
         data = self._config.data
@@ -78,6 +83,19 @@ class Planes:
         await plane.start(sock=network.controller_socket())
         await asyncio.to_thread(network.connect)
         await plane.connected()
+        self._network = network
+        return plane
+
+    async def _kernel(self, secret: bytes | None) -> KernelDataPlane:
+        config = self._config.openflow
+        network = KernelNetwork(
+            self._topology, config.name, run_dir=config.run_dir, capacity=self._config.data.capacity
+        )
+        await asyncio.to_thread(network.up)
+        self._stack.push_async_callback(asyncio.to_thread, network.down)
+        plane = KernelDataPlane(network, secret=secret)
+        self._stack.push_async_callback(plane.close)
+        plane.start()
         self._network = network
         return plane
 

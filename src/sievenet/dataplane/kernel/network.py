@@ -1,0 +1,210 @@
+"""A network of kernel switches on this machine: a namespace for each switch and host, virtual links.  Needs root.
+
+    namespace NAME.s1                 namespace NAME.s2                 namespace NAME-h1
+    ┌───────────────────────┐         ┌───────────────────────┐         ┌──────────────────────┐
+    │ p1 ◀─ program ─▶ p2 ══╪═════════╪══ p1 ◀─ program ─▶ p2 ╪═════════╪══ eth0               │
+    └───────────────────────┘         └───────────────────────┘         └──────────────────────┘
+
+A packet crosses all switches in one go, on the processor of whoever sent it: each program hands it to the other end of
+a link (`bpf_redirect_peer`), where the next one sees it.  Links with a bandwidth keep their queue instead.
+
+Everything is pinned in a bpf file system of its own below `run_dir`, so that switches go on forwarding when the process
+that made them is gone, and the next one finds them again.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterable
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, TypeVar
+
+from sievenet.dataplane.kernel import bpf
+from sievenet.dataplane.kernel.image import shipped
+from sievenet.dataplane.kernel.switch import KernelSwitch
+from sievenet.dataplane.openflow import namespaces as ns
+from sievenet.dataplane.openflow.hosts import host_commands
+from sievenet.errors import InvalidInput, Unavailable
+from sievenet.network.topology import Topology
+
+__all__ = ["MTU", "KernelNetwork"]
+
+#: Bytes of the largest packet.
+MTU: Final = 9000
+_SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
+_T = TypeVar("_T")
+
+
+class KernelNetwork:
+    """A topology, built from namespaces."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str = "sievenet",
+        *,
+        run_dir: str | Path | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        if not _SAFE.fullmatch(name):
+            raise InvalidInput(expected="a name of 1 to 10 letters, digits, _ . -", got=name, where="network")
+        self.topology = topology
+        self.name = name
+        self.capacity = capacity
+        self.run_dir = Path(run_dir) if run_dir is not None else Path("/run/sievenet") / name
+        self.switches: dict[str, KernelSwitch] = {}
+        #: Where everything is pinned, and which network it is.
+        self._pins = self.run_dir / "bpf"
+        self._note = self.run_dir / "network"
+        #: Ports of a switch by the number of their device.
+        self.devices: dict[str, dict[int, int]] = {}
+
+    def switch_namespace(self, switch: str) -> str:
+        """Where a switch is."""
+        return f"{self.name}.{switch}"
+
+    def host_namespace(self, host: str) -> str:
+        """Where a host is."""
+        if host not in self.topology.hosts:
+            raise InvalidInput(expected="a host", got=host, where="network")
+        return f"{self.name}-{host}"
+
+    def host_address(self, host: str) -> str:
+        """A host's own address."""
+        return f"fd0f:1::{self.topology.hosts.index(host) + 1:x}"
+
+    def up(self) -> bool:
+        """See that the network is there; whether it was there already.  What is not the wanted one is removed."""
+        missing = bpf.supported()
+        if missing is not None:
+            raise Unavailable(
+                f"The kernel data plane needs {missing}. Use --dataplane embedded, which needs nothing, or ovs"
+            )
+        if self._adopt():
+            return True
+        self.down()
+        try:
+            self._pins.mkdir(parents=True, exist_ok=True)
+            bpf.mount(str(self._pins))
+            ns.add(
+                [*map(self.switch_namespace, self.topology.switches), *map(self.host_namespace, self.topology.hosts)]
+            )
+            self._wire()
+            for switch in self.topology.switches:
+                self._make(switch)
+            self._note.write_text(self._digest())
+        except BaseException:
+            self.down()
+            raise
+        return False
+
+    def _adopt(self) -> bool:
+        """Take over the very network that is wanted, if it is there and whole."""
+        try:
+            if self._note.read_text() != self._digest():
+                return False
+            for name in self.topology.switches:
+                self.switches[name] = KernelSwitch.adopt(name, self._pins / name, self.capacity)
+                self.devices[name] = self.inside(name, partial(_devices, self.topology.ports(name)))
+                self._add_ports(name)
+            return len(ns.listing(f"{self.name}-")) == len(self.topology.hosts)
+        except (OSError, Unavailable, ValueError):
+            return False
+
+    def _place(self, node: str, port: int) -> tuple[str, str]:
+        """Namespace and device of one end of a link."""
+        if node in self.topology.hosts:
+            return self.host_namespace(node), "eth0"
+        return self.switch_namespace(node), f"p{port}"
+
+    def _wire(self) -> None:
+        lines = []
+        for link in self.topology.links:
+            (a, near), (b, far) = self._place(link.a, link.a_port), self._place(link.b, link.b_port)
+            lines.append(f"link add name {near} mtu {MTU} netns {a} type veth peer name {far} mtu {MTU} netns {b}")
+        ns.ip(None, lines)
+        for switch in self.topology.switches:
+            ports = self.topology.ports(switch)
+            ns.ip(self.switch_namespace(switch), [f"link set p{port} addrgenmode none up" for port in ports])
+            for port, peer in ports.items():
+                bandwidth = self.topology.link(switch, peer).settings.bandwidth
+                if bandwidth is not None and self.topology.is_switch(peer):
+                    self._limit(switch, port, bandwidth)
+        for host in self.topology.hosts:
+            ns.ip(self.host_namespace(host), host_commands("eth0", self.host_address(host)))
+
+    def _limit(self, switch: str, port: int, bandwidth: float) -> None:
+        burst = str(max(2 * MTU, int(bandwidth / 8 / 100)))
+        ns.run(
+            *("tc", "-n", self.switch_namespace(switch), "qdisc", "add", "dev", f"p{port}", "root"),
+            *("tbf", "rate", f"{int(bandwidth)}bit", "burst", burst, "latency", "50ms"),
+        )
+
+    def _make(self, name: str) -> None:
+        switch = self.switches[name] = KernelSwitch.create(name, self.capacity)
+        ports = self.topology.ports(name)
+
+        folder = self._pins / name
+        switch.pin(folder)
+
+        def attach() -> dict[int, int]:
+            found = _devices(ports)
+            for device, port in found.items():
+                bpf.attach_pinned(switch.program, device, str(folder / f"p{port}"))
+            return found
+
+        self.devices[name] = self.inside(name, attach)
+        self._add_ports(name)
+
+    def _add_ports(self, name: str) -> None:
+        ports = self.topology.ports(name)
+        for device, port in self.devices[name].items():
+            peer = ports[port]
+            limited = self.topology.is_switch(peer) and self.topology.link(name, peer).settings.bandwidth is not None
+            self.switches[name].add_port(port, device, host=not self.topology.is_switch(peer), straight=not limited)
+
+    def inside(self, switch: str, work: Callable[[], _T]) -> _T:
+        """Do something inside a switch's namespace."""
+        return ns.inside(self.switch_namespace(switch), work)
+
+    # -- failing on purpose --------------------------------------------------------------------------
+
+    def set_link(self, a: str, b: str, up: bool) -> None:
+        """Pull the plug of a link, or put it in again."""
+        link = self.topology.link(a, b)
+        node, port = (link.a, link.a_port) if self.topology.is_switch(link.a) else (link.b, link.b_port)
+        ns.ip(self.switch_namespace(node), [f"link set p{port} {'up' if up else 'down'}"])
+
+    def set_switch(self, switch: str, up: bool) -> None:
+        """Let a switch fail, and forget its flows, or come back."""
+        state = "up" if up else "down"
+        ns.ip(self.switch_namespace(switch), [f"link set p{port} {state}" for port in self.topology.ports(switch)])
+        if not up:
+            self.switches[switch].clear()
+
+    # -- taking down -----------------------------------------------------------------------------------
+
+    def down(self) -> None:
+        """Remove everything of this name, whatever state it is in."""
+        for switch in self.switches.values():
+            switch.close()
+        self.switches.clear()
+        left = [*ns.listing(f"{self.name}-"), *ns.listing(f"{self.name}.")]
+        if left:
+            ns.delete(left)
+        bpf.unmount(str(self._pins))
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def _digest(self) -> str:
+        """What tells this network from another of the same name."""
+        parts = (self.topology.switches, self.topology.hosts, self.topology.links, self.capacity, shipped())
+        return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _devices(ports: Iterable[int]) -> dict[int, int]:
+    """Ports by the numbers of their devices, in the namespace that this is called in."""
+    return {socket.if_nametoindex(f"p{port}"): port for port in ports}

@@ -1,0 +1,246 @@
+/* One content switch: a program that the kernel runs on every packet that comes in by one of its ports.
+ *
+ *     packet ──▶ content? ──▶ admitted? ──▶ the flow that decides ──▶ its outputs, one after the other
+ *                 │ no          │ no            │ none
+ *                 the system's  dropped, counted (`reasons`)
+ *
+ * The 128 bits that flows match are category and code: 112 bits of the destination address, 15 of the UDP port, one of
+ * the traffic class (`sievenet.dataplane.openflow.pipeline` draws it).  Ordinary flows, whose priority is the length of
+ * their prefix, are a prefix trie (`prefixes`).  All others (catch-alls above everything, flows of one in-port, cells
+ * under a mask) are rows of equal precedence class, tried from the highest down, each with one look into `cells`.
+ *
+ * Only structures that the kernel promises to keep are used, so that one object serves all kernels.  Every table is a
+ * map that user space changes while packets pass; each change of one entry is atomic.
+ *
+ * Build: scripts/build-kernel-switch
+ */
+#include <linux/bpf.h>
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define ALWAYS static inline __attribute__((always_inline))
+#define swap16(x) __builtin_bswap16(x)
+
+#define OK 0    /* TC_ACT_OK: the system's own business */
+#define SHOT 2  /* TC_ACT_SHOT */
+
+#define CLIENTS 1000    /* port numbers from here on are clients, which share the port of their host */
+#define PORTS 32768
+#define ROWS 32
+#define STEPS 64        /* outputs served before the program calls itself again, at most 32 times */
+
+enum reason { MALFORMED, UNADMITTED, UNMATCHED, EXPIRED, UNSENT };
+
+struct key { u32 length; u8 bits[16]; };
+struct cell { u32 row; u32 in_port; u64 bits[2]; };
+/* What a flow does: outputs[first .. first + count), counted in counts[counter]; `length` bits of code it matches. */
+struct action { u32 first; u32 count; u32 counter; u32 length; };
+struct row { u64 mask[2]; u32 priority; u32 in_port; u32 number; u16 width; u16 ones; };
+struct count { u64 packets; u64 bytes; };
+/* `way`: 0 nobody is there, 1 to the device, 2 straight to the other end of a virtual link.
+ * `address`: where a client's packets come from, if that is known. */
+struct port { u32 device; u32 way; struct count received; struct count sent; u64 dropped; u64 unused; u64 address[2]; };
+struct device { u32 port; u32 host; };
+
+/* Where each map is, is filled in by the loader, by its name. */
+extern char prefixes, cells, rows, outputs, counts, ports, devices, reasons, self;
+
+static void *(*const lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*const store)(void *skb, u32 at, const void *from, u32 length, u64 flags) = (void *)BPF_FUNC_skb_store_bytes;
+static long (*const l4_replace)(void *skb, u32 at, u64 from, u64 to, u64 flags) = (void *)BPF_FUNC_l4_csum_replace;
+static long (*const pull)(void *skb, u32 length) = (void *)BPF_FUNC_skb_pull_data;
+static long (*const clone_redirect)(void *skb, u32 device, u64 flags) = (void *)BPF_FUNC_clone_redirect;
+static long (*const redirect)(u32 device, u64 flags) = (void *)BPF_FUNC_redirect;
+static long (*const redirect_peer)(u32 device, u64 flags) = (void *)BPF_FUNC_redirect_peer;
+static long (*const change_type)(void *skb, u32 type) = (void *)BPF_FUNC_skb_change_type;
+static long (*const again)(void *skb, void *programs, u32 index) = (void *)BPF_FUNC_tail_call;
+
+ALWAYS void add(struct count *count, u64 packets, u64 bytes)
+{
+	__sync_fetch_and_add(&count->packets, packets);
+	__sync_fetch_and_add(&count->bytes, bytes);
+}
+
+ALWAYS int tell(u32 reason, u64 packets)
+{
+	u64 *count = lookup(&reasons, &reason);
+	if (count)
+		__sync_fetch_and_add(count, packets);
+	return SHOT;
+}
+
+ALWAYS struct port *port_at(u32 number)
+{
+	return number ? lookup(&ports, &number) : 0;
+}
+
+/* Let the packet, or a copy of it, leave by a port; `last` ends the program's work with it. */
+ALWAYS int leave(struct __sk_buff *skb, u32 number, u64 packets, int last)
+{
+	struct port *port = port_at(number);
+	if (!port)
+		return SHOT;
+	u32 device = port->device, way = port->way;
+	if (number >= CLIENTS) {
+		u16 to = swap16((u16)number), from = 0;
+		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+		if (data + 62 > end)
+			return SHOT;
+		from = *(u16 *)(data + 56);
+		if (from != to) {
+			l4_replace(skb, 60, from, to, 2 | BPF_F_MARK_MANGLED_0);
+			store(skb, 56, &to, 2, 0);
+		}
+	}
+	add(&port->sent, packets, skb->len);
+	if (!last) {
+		if (clone_redirect(skb, device, 0))
+			__sync_fetch_and_add(&port->dropped, packets);
+		return OK;
+	}
+	if (way == 2) {
+		change_type(skb, 0);
+		return redirect_peer(device, 0);
+	}
+	return redirect(device, 0);
+}
+
+/* The rest of a packet's outputs.  cb: in-port, first, rest, pending. */
+ALWAYS int send(struct __sk_buff *skb)
+{
+	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2], pending = skb->cb[3];
+	u64 packets = skb->gso_segs ? skb->gso_segs : 1;
+	u32 step;
+#pragma clang loop unroll(disable)
+	for (step = 0; step < STEPS; step++) {
+		if (!rest)
+			break;
+		u32 at = first++;
+		rest--;
+		u16 *output = lookup(&outputs, &at);
+		if (!output)
+			break;
+		u32 number = *output;
+		if (number == in_port)
+			continue;
+		struct port *port = port_at(number);
+		if (!port)
+			continue;
+		if (!port->way) {
+			__sync_fetch_and_add(&port->dropped, packets);
+			continue;
+		}
+		if (pending)
+			leave(skb, pending, packets, 0);
+		pending = number;
+	}
+	if (rest) {
+		skb->cb[1] = first;
+		skb->cb[2] = rest;
+		skb->cb[3] = pending;
+		again(skb, &self, 0);
+		return tell(UNSENT, packets);
+	}
+	return pending ? leave(skb, pending, packets, 1) : SHOT;
+}
+
+SEC("tc/more") int more(struct __sk_buff *skb)
+{
+	return send(skb);
+}
+
+SEC("tc/sieve") int sieve(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (skb->protocol != swap16(0x86DD))
+		return OK;
+	if (data + 62 > end) {
+		if (pull(skb, 62))
+			return OK;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		if (data + 62 > end)
+			return OK;
+	}
+	u8 *p = data;
+	if (p[38] != 0xFD || p[39] != 0x0E)
+		return OK;
+	u32 index = skb->ifindex;
+	struct device *device = lookup(&devices, &index);
+	if (!device)
+		return OK;
+	u64 packets = skb->gso_segs ? skb->gso_segs : 1, bytes = skb->len;
+	if (p[20] != 17)
+		return tell(MALFORMED, packets);
+	u32 number = device->port, source = swap16(*(u16 *)(p + 54));
+	struct port *port = port_at(number);
+	if (port)
+		add(&port->received, packets, bytes);
+	if (device->host) {
+		port = source >= CLIENTS ? port_at(source) : 0;
+		if (!port || !port->way || port->device != index)
+			return tell(UNADMITTED, packets);
+		u64 from[2];
+		__builtin_memcpy(from, p + 22, 16);
+		if (port->address[1] && (from[0] != port->address[0] || from[1] != port->address[1]))
+			return tell(UNADMITTED, packets);
+		add(&port->received, packets, bytes);
+		number = source;
+	}
+	if (p[21] <= 1)
+		return tell(EXPIRED, packets);
+
+	u64 bits[2];
+	u8 *bytes_of = (u8 *)bits;
+	u16 tail = (swap16(*(u16 *)(p + 56)) & 0x7FFF) << 1 | (p[15] >> 6 & 1);
+	__builtin_memcpy(bits, p + 40, 14);
+	bytes_of[14] = tail >> 8;
+	bytes_of[15] = tail & 0xFF;
+	struct key key = { .length = 128 };
+	__builtin_memcpy(key.bits, bits, 16);
+	u8 hops = p[21] - 1;
+	struct action *action = lookup(&prefixes, &key);
+	u32 length = action ? action->length : 0;
+	int found = action != 0;
+
+	u32 i;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < ROWS; i++) {
+		u32 at = i;
+		struct row *row = lookup(&rows, &at);
+		if (!row || !row->number)
+			break;
+		/* An ordinary flow is beaten by a higher priority, and at the same one by an in-port or more bits. */
+		if (found && (row->priority < length || (row->priority == length && !row->in_port && row->ones <= length)))
+			break;
+		struct cell cell = { .row = row->number, .in_port = row->in_port ? number : 0 };
+		cell.bits[0] = bits[0] & row->mask[0];
+		cell.bits[1] = bits[1] & row->mask[1];
+		struct action *special = lookup(&cells, &cell);
+		if (special) {
+			action = special;
+			break;
+		}
+	}
+	if (!action)
+		return tell(UNMATCHED, packets);
+	u32 counter = action->counter;
+	skb->cb[0] = number;
+	skb->cb[1] = action->first;
+	skb->cb[2] = action->count;
+	skb->cb[3] = 0;
+	struct count *count = lookup(&counts, &counter);
+	if (count)
+		add(count, packets, bytes);
+	/* Should two switches ever disagree about the tree, a packet must not circle inside the kernel. */
+	store(skb, 21, &hops, 1, 0);
+	return send(skb);
+}
+
+char licence[] SEC("license") = "GPL";
+/* Which source this was made from: a test compares. */
+char made_from[] SEC("source") = SOURCE;

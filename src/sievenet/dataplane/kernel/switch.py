@@ -1,0 +1,375 @@
+"""One content switch in the kernel: its maps, and changing them while packets pass.
+
+A change of one entry is atomic in the kernel, and changes come in an order of which every step is safe
+(`network.table.make_before_break`).  So they are carried out one after the other, in batches, and are in effect when
+the call returns: there is no second copy of a table and no version to flip.  What a flow points at is written before
+it and used again long after it (`ranges`).
+
+Rows of special flows are kept in order of precedence without a gap.  A row enters by moving the lower ones down, the
+lowest first, and leaves by moving them up: in between one row is there twice, never missing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sievenet.dataplane.kernel import bpf
+from sievenet.dataplane.kernel.entry import (
+    Action,
+    Row,
+    cell_key,
+    is_ordinary,
+    prefix_key,
+    read_cell,
+    read_prefix,
+    row_number,
+)
+from sievenet.dataplane.kernel.image import linked, shipped
+from sievenet.dataplane.kernel.ranges import MOST, Ranges
+from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
+from sievenet.errors import Rejected
+from sievenet.network.flow import Add, Delete, Flow, FlowChange, FlowKey
+from sievenet.network.table import FlowTable
+
+__all__ = ["PORTS", "REASONS", "ROWS", "KernelSwitch", "map_shapes"]
+
+#: Flows that fit if nobody says otherwise.
+CAPACITY: Final = 1 << 18
+#: Rows of special flows.
+ROWS: Final = 32
+#: Port numbers, clients' among them.
+PORTS: Final = 1 << 15
+_OUTPUTS: Final = 1 << 16
+#: Why packets were dropped, as the program counts it.
+REASONS: Final = ("malformed", "unadmitted", "unmatched", "expired", "unsent")
+_PORT: Final = np.dtype(
+    [
+        *(("device", "u4"), ("way", "u4"), ("rp", "u8"), ("rb", "u8"), ("sp", "u8"), ("sb", "u8")),
+        *(("dropped", "u8"), ("unused", "u8"), ("address", "V16")),
+    ]
+)
+#: Fields of a port that count.
+_COUNTED: Final = ("rp", "rb", "sp", "sb", "dropped")
+
+
+def map_shapes(capacity: int) -> dict[str, tuple[int, int, int, int]]:
+    """The maps of a switch: kind, bytes of a key, bytes of a value, rows."""
+    return {
+        "prefixes": (bpf.PREFIXES, 20, 16, capacity),
+        "cells": (bpf.HASH, 24, 16, capacity),
+        "rows": (bpf.HASH, 4, 32, ROWS + 1),
+        "outputs": (bpf.ARRAY, 4, 8, _OUTPUTS),
+        "counts": (bpf.ARRAY, 4, 16, capacity),
+        "ports": (bpf.ARRAY, 4, _PORT.itemsize, PORTS),
+        "devices": (bpf.HASH, 4, 8, 4096),
+        "reasons": (bpf.ARRAY, 4, 8, 8),
+        "self": (bpf.PROGRAMS, 4, 4, 1),
+    }
+
+
+class _Batch:
+    """Changes of entries on their way to the kernel: as few calls as their order allows."""
+
+    def __init__(self, maps: Mapping[str, bpf.Map]) -> None:
+        self._maps = maps
+        self._what = ("", False)
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+
+    def put(self, where: str, key: bytes, value: bytes) -> None:
+        """Set an entry."""
+        if self._what != (where, True):
+            self.flush()
+            self._what = where, True
+        self._keys.append(key)
+        self._values.append(value)
+
+    def remove(self, where: str, key: bytes) -> None:
+        """Forget an entry."""
+        if self._what != (where, False):
+            self.flush()
+            self._what = where, False
+        self._keys.append(key)
+
+    def flush(self) -> None:
+        """Carry out what waits."""
+        where, puts = self._what
+        if self._keys and puts:
+            self._maps[where].put_all(self._keys, self._values)
+        elif self._keys:
+            self._maps[where].remove_all(self._keys)
+        self._keys, self._values = [], []
+
+
+class KernelSwitch:
+    """A switch of the topology."""
+
+    def __init__(
+        self, name: str, maps: Mapping[str, bpf.Map], program: int, capacity: int | None, now: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.maps = maps
+        #: What is attached to its devices.
+        self.program = program
+        self.capacity = capacity
+        self._now = now
+        self._ranges = Ranges(maps["outputs"].view(np.dtype("u8")))
+        self._counts: NDArray[Any] = maps["counts"].view(np.dtype("u8")).reshape(-1, 2)
+        self._ports: NDArray[Any] = maps["ports"].view(_PORT)
+        self._reasons: NDArray[Any] = maps["reasons"].view(np.dtype("u8"))
+        #: What it holds: flow, key in its map, counter.
+        self._flows: dict[FlowKey, tuple[Flow, bytes, int]] = {}
+        self._free_counters = list(range(maps["counts"].rows - 1, -1, -1))
+        #: Rows in the order in which they are tried; number and flows of each.
+        self._order: list[Row] = []
+        self._rows: dict[Row, list[int]] = {}
+        #: How packets leave by each port that has a device: see `struct port` of the program.
+        self._ways: dict[int, int] = {}
+        self._clients: set[int] = set()
+
+    @classmethod
+    def create(
+        cls, name: str, capacity: int | None = None, *, now: Callable[[], float] = time.monotonic
+    ) -> KernelSwitch:
+        """A new, empty switch, attached to nothing yet."""
+        maps = {key: bpf.Map.create(key, *shape) for key, shape in map_shapes(capacity or CAPACITY).items()}
+        descriptors = {key: entry.descriptor for key, entry in maps.items()}
+        more = bpf.load("more", linked(shipped()["tc/more"], descriptors))
+        maps["self"].put(bytes(4), more.to_bytes(4, "little"))
+        program = bpf.load("sieve", linked(shipped()["tc/sieve"], descriptors))
+        os.close(more)
+        return cls(name, maps, program, capacity, now)
+
+    # -- outliving its process -----------------------------------------------------------------------
+
+    def pin(self, folder: Path) -> None:
+        """Keep maps and program alive, in a folder of a bpf file system."""
+        folder.mkdir()
+        for key, entry in self.maps.items():
+            bpf.pin(entry.descriptor, str(folder / key))
+        bpf.pin(self.program, str(folder / "sieve"))
+
+    @classmethod
+    def adopt(
+        cls, name: str, folder: Path, capacity: int | None = None, *, now: Callable[[], float] = time.monotonic
+    ) -> KernelSwitch:
+        """The switch that was pinned there, with all that it holds."""
+        shapes = map_shapes(capacity or CAPACITY)
+        maps = {key: bpf.Map(bpf.pinned(str(folder / key)), *shape[1:]) for key, shape in shapes.items()}
+        switch = cls(name, maps, bpf.pinned(str(folder / "sieve")), capacity, now)
+        switch._remember()
+        return switch
+
+    def _remember(self) -> None:
+        """Learn what the maps hold."""
+        for _, data in sorted(self.maps["rows"].items()):
+            row, number = Row.decode(data)
+            self._rows[row] = [number, 0]
+        self._order = sorted(self._rows, key=_last_first)
+        for flow, key, action in self._read():
+            self._flows[flow.key] = flow, key, action.counter
+            self._ranges.adopt(action.first, action.outputs)
+            if not is_ordinary(flow):
+                self._rows[Row.of(flow)][1] += 1
+        used = {counter for _, _, counter in self._flows.values()}
+        self._free_counters = [counter for counter in self._free_counters if counter not in used]
+
+    # -- ports ---------------------------------------------------------------------------------------
+
+    def add_port(self, port: int, device: int, *, host: bool, straight: bool) -> None:
+        """A device of the switch's namespace is this port; a host's, or a link's.
+
+        `straight` skips the device and its queue, and hands packets to the other end of a virtual link.
+        """
+        self._ways[port] = 2 if straight else 1
+        self._set(port, device, self._ways[port])
+        self.maps["devices"].put(device.to_bytes(4, "little"), port.to_bytes(4, "little") + bytes([host, 0, 0, 0]))
+
+    def add_client(self, number: int, port: int, address: bytes = bytes(16)) -> None:
+        """A client is behind this number, at the host behind that port, and sends from that address."""
+        row = self._ports[number]
+        if number not in self._clients:
+            for field in _COUNTED:
+                row[field] = 0
+        row["address"] = address
+        self._set(number, int(self._ports[port]["device"]), int(self._ports[port]["way"]))
+        self._clients.add(number)
+
+    def remove_client(self, number: int) -> None:
+        """Nobody is behind this number any more."""
+        self._ports[number]["way"] = 0
+        self._clients.discard(number)
+
+    def set_carrier(self, port: int, carries: bool) -> None:
+        """A link is dead, or alive again: packets for it, and for the clients behind it, are dropped and counted."""
+        way = self._ways[port] if carries else 0
+        device = self._ports[port]["device"]
+        for number in (port, *(client for client in self._clients if self._ports[client]["device"] == device)):
+            self._ports[number]["way"] = way
+
+    def _set(self, port: int, device: int, way: int) -> None:
+        self._ports[port]["way"] = 0
+        self._ports[port]["device"] = device
+        self._ports[port]["way"] = way
+
+    # -- flows ---------------------------------------------------------------------------------------
+
+    def apply(self, changes: Sequence[FlowChange]) -> None:
+        """Carry out changes in order, in effect when this returns; `Rejected`, and none of them, if some do not fit."""
+        self._check(changes)
+        batch = _Batch(self.maps)
+        try:
+            for change in changes:
+                if isinstance(change, Delete):
+                    self._delete(change.flow, batch)
+                else:
+                    self._put(change.flow, isinstance(change, Add), batch)
+        finally:
+            batch.flush()
+
+    def _check(self, changes: Sequence[FlowChange]) -> None:
+        size, most = len(self._flows), self.capacity or CAPACITY
+        rows = set(self._order)
+        there: dict[FlowKey, bool] = {}
+        for number, change in enumerate(changes, 1):
+            flow = change.flow
+            if not is_ordinary(flow):
+                rows.add(Row.of(flow))
+            if len(flow.ports) > MOST:
+                raise Rejected(f"Switch {self.name} refuses change {number}: {len(flow.ports)} outputs, at most {MOST}")
+            wanted = not isinstance(change, Delete)
+            key = flow.key
+            if there.get(key, key in self._flows) != wanted:
+                size += 1 if wanted else -1
+            there[key] = wanted
+            if size > most:
+                raise Rejected(f"Switch {self.name} is full: {most} flows fit, {change} would be one more")
+        if len(rows) > ROWS:
+            raise Rejected(f"Switch {self.name}: {ROWS} combinations of mask and priority fit, got {len(rows)}")
+
+    def _put(self, flow: Flow, fresh: bool, batch: _Batch) -> None:
+        key, now = flow.key, self._now()
+        known = self._flows.get(key)
+        counter = known[2] if known is not None else self._free_counters.pop()
+        if fresh or known is None:
+            self._counts[counter] = 0
+        first = self._ranges.take(flow.ports, now)
+        if is_ordinary(flow):
+            where, name = "prefixes", prefix_key(flow)
+        else:
+            where, name = "cells", cell_key(flow, self._enter(flow, known is None, batch))
+        batch.put(where, name, Action(first, len(flow.ports), counter, flow.match.bits[1].bit_count()).encode())
+        if known is not None:
+            self._ranges.release(known[0].ports, now)
+        self._flows[key] = flow, name, counter
+
+    def _delete(self, flow: Flow, batch: _Batch) -> None:
+        known = self._flows.pop(flow.key, None)
+        if known is None:
+            return
+        held, name, counter = known
+        if is_ordinary(held):
+            batch.remove("prefixes", name)
+        else:
+            batch.remove("cells", name)
+            self._leave(held, batch)
+        self._ranges.release(held.ports, self._now())
+        self._free_counters.insert(0, counter)
+
+    # -- rows ----------------------------------------------------------------------------------------
+
+    def _enter(self, flow: Flow, new: bool, batch: _Batch) -> int:
+        """The number of a flow's row, which is there from now on."""
+        row = Row.of(flow)
+        known = self._rows.get(row)
+        if known is None:
+            taken = {number for number, _ in self._rows.values()}
+            known = self._rows[row] = [next(n for n in range(1, ROWS + 2) if n not in taken), 0]
+            batch.flush()
+            at = bisect_left(self._order, _last_first(row), key=_last_first)
+            self._order.insert(at, row)
+            for i in range(len(self._order) - 1, at - 1, -1):
+                self._write_row(i)
+        known[1] += new
+        return known[0]
+
+    def _leave(self, flow: Flow, batch: _Batch) -> None:
+        row = Row.of(flow)
+        known = self._rows[row]
+        known[1] -= 1
+        if known[1]:
+            return
+        batch.flush()
+        at = self._order.index(row)
+        del self._order[at], self._rows[row]
+        for i in range(at, len(self._order)):
+            self._write_row(i)
+        self.maps["rows"].remove(len(self._order).to_bytes(4, "little"))
+
+    def _write_row(self, at: int) -> None:
+        row = self._order[at]
+        self.maps["rows"].put(at.to_bytes(4, "little"), row.encode(self._rows[row][0]))
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def table(self) -> FlowTable:
+        """What the kernel holds."""
+        return FlowTable(flow for flow, _, _ in self._read())
+
+    def _read(self) -> list[tuple[Flow, bytes, Action]]:
+        rows = {number: row for _, data in self.maps["rows"].items() for row, number in [Row.decode(data)]}
+        found = []
+        for key, value in self.maps["prefixes"].items():
+            action = Action.decode(value)
+            found.append((read_prefix(key, self._ranges.read(action.first, action.outputs)), key, action))
+        for key, value in self.maps["cells"].items():
+            action, row = Action.decode(value), rows.get(row_number(key))
+            if row is not None:
+                found.append((read_cell(key, row, self._ranges.read(action.first, action.outputs)), key, action))
+        return found
+
+    def counters(self) -> SwitchCounters:
+        """What it has counted."""
+        flows = {}
+        for key, (_, _, counter) in self._flows.items():
+            packets, size = self._counts[counter]
+            flows[key] = Count(int(packets), int(size))
+        ports = {}
+        for number in self._ways.keys() | self._clients:
+            rp, rb, sp, sb, dropped = (int(self._ports[number][field]) for field in _COUNTED)
+            ports[number] = PortCount(Count(rp, rb), Count(sp, sb), dropped)
+        return SwitchCounters(flows, ports, self.reasons()["unmatched"], self.capacity)
+
+    def received(self, port: int) -> int:
+        """Packets that came in by a port."""
+        return int(self._ports[port]["rp"])
+
+    def reasons(self) -> dict[str, int]:
+        """Packets dropped, by reason."""
+        return {reason: int(self._reasons[i]) for i, reason in enumerate(REASONS)}
+
+    def clear(self) -> None:
+        """Forget all flows, and what was counted."""
+        self.apply([Delete(flow) for flow, _, _ in list(self._flows.values())])
+        self._reasons[:] = 0
+        for field in _COUNTED:
+            self._ports[field] = 0
+
+    def close(self) -> None:
+        """Give up its maps and program; what is pinned or attached stays."""
+        os.close(self.program)
+        for entry in self.maps.values():
+            entry.close()
+
+
+def _last_first(row: Row) -> tuple[int, ...]:
+    """For ascending order of what is tried first."""
+    return tuple(-int(value) for value in row)

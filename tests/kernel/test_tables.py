@@ -1,0 +1,203 @@
+"""Kernel switches against the definition of a flow table: what arrives, what is read back, what survives."""
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from sievenet.dataplane.kernel.network import KernelNetwork
+from sievenet.dataplane.kernel.ranges import MOST
+from sievenet.dataplane.packet import Packet
+from sievenet.errors import Rejected
+from sievenet.index import ROOT, Cell, Dz
+from sievenet.network import CODE_BITS, TOP_PRIORITY, Add, Delete, Flow, FlowTable, Match, Modify, parse_topology
+from sievenet.network.table import difference
+from tests.kernel.harness import make_network, on_kernel, remove_network
+from tests.seeds import seeds
+
+pytestmark = [pytest.mark.root]
+
+ONE = parse_topology("line,switches=1,hosts=3")
+
+
+@pytest.fixture(scope="module")
+def network():
+    network = make_network(ONE, kind="svo")
+    yield network
+    remove_network(network)
+
+
+def random_flow(rng, ports):
+    """Flows of every kind over few codes, so that they meet."""
+    out = frozenset(rng.sample(ports, rng.randrange(len(ports) + 1)))
+    category = rng.randrange(1, 3)
+    kind = rng.randrange(5)
+    if kind == 0:
+        in_port = rng.choice([None, *ports])
+        return Flow(Match(category, ROOT), out, TOP_PRIORITY + rng.randrange(2), in_port)
+    if kind == 1:
+        cell = Cell.parse("".join(rng.choice("01*") for _ in range(4)))
+        return Flow(Match(category, cell), out, rng.randrange(6))
+    length = rng.randrange(5)
+    return Flow.of(category, Dz(rng.randrange(1 << length), length), *out)
+
+
+def packet(sender, number, category, bits):
+    code = bits << (CODE_BITS - 4)
+    return Packet(category, code, sender.publisher, number, 17, 0, b"")
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_packets_go_where_the_table_says(network, seed):
+    """Any flows, changed in any order: every packet leaves by the ports that the table as a value names."""
+
+    async def main():
+        rng = random.Random(seed)
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            clients = [await plane.attach(f"h{1 + i % 3}", f"c{i}") for i in range(4)]
+            by_port = {client.port: client for client in clients}
+            table, number = FlowTable(), 0
+            for _ in range(8):
+                flows = [random_flow(rng, sorted(by_port)) for _ in range(rng.randrange(1, 12))]
+                held = list(table)
+                changes = [rng.choice([Add, Modify])(flow) for flow in flows]
+                changes += [Delete(flow) for flow in rng.sample(held, rng.randrange(len(held) + 1))]
+                rng.shuffle(changes)
+                await plane.apply("s1", changes)
+                table = table.applied(changes)
+                assert await plane.table("s1") == table
+                want = Counter()
+                sender = rng.choice(clients)
+                sent = [packet(sender, number + i, rng.randrange(1, 3), rng.randrange(16)) for i in range(24)]
+                number += len(sent)
+                for each in sent:
+                    for port in table.ports(each.category, each.code, sender.port):
+                        want[by_port[port].client, each.sequence] += 1
+                await harness.send(sender, sent)
+                await harness.settle()
+                got = Counter((c.client, p.sequence) for c in clients for p in harness.received(c))
+                for client in clients:
+                    harness.received(client).clear()
+                assert got == want
+
+    asyncio.run(main())
+
+
+def test_nothing_is_lost_or_doubled_while_tables_change(network):
+    """Two tables that both deliver to b, changed to and fro under traffic."""
+
+    async def main():
+        rng = random.Random(1)
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            a, b, c = [await plane.attach(f"h{i}", name) for i, name in ((1, "a"), (2, "b"), (3, "c"))]
+
+            def table():
+                flows = [Flow.of(1, ROOT, b.port)]
+                for _ in range(30):
+                    length = rng.randrange(1, 8)
+                    extra = (c.port,) if rng.random() < 0.5 else ()
+                    flows.append(Flow.of(1, Dz(rng.randrange(1 << length), length), b.port, *extra))
+                if rng.random() < 0.3:
+                    flows.append(Flow(Match(1, ROOT), frozenset({b.port, c.port}), TOP_PRIORITY))
+                return FlowTable(flows)
+
+            tables = [table() for _ in range(20)]
+            now = FlowTable()
+            await plane.apply("s1", difference(now, tables[0]))
+            now = tables[0]
+            stop = asyncio.Event()
+
+            async def change():
+                nonlocal now
+                while not stop.is_set():
+                    goal = rng.choice(tables)
+                    await plane.apply("s1", difference(now, goal))
+                    now = goal
+                    await asyncio.sleep(0)
+
+            changing = asyncio.create_task(change())
+            for first in range(0, 5_000, 100):
+                await harness.send(a, [packet(a, first + i, 1, rng.randrange(16)) for i in range(100)])
+                await asyncio.sleep(0)
+            stop.set()
+            await changing
+            await harness.settle()
+            assert [p.sequence for p in harness.received(b)] == list(range(5_000))
+
+    asyncio.run(main())
+
+
+def test_many_outputs(network):
+    """More outputs than the program serves in one go; and too many are refused."""
+
+    async def main():
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            a = await plane.attach("h1", "a")
+            others = [await plane.attach(f"h{1 + i % 3}", f"o{i}") for i in range(300)]
+            await plane.apply("s1", [Add(Flow.of(1, ROOT, *(o.port for o in others)))])
+            await harness.send(a, [packet(a, 0, 1, 5)])
+            await harness.settle()
+            assert [len(harness.received(o)) for o in others] == [1] * 300
+            with pytest.raises(Rejected, match=f"at most {MOST}"):
+                await plane.apply("s1", [Add(Flow.of(1, ROOT, *range(1024, 1024 + MOST + 1)))])
+
+    asyncio.run(main())
+
+
+def test_only_attached_clients_are_let_in(network):
+    """Neither an unknown UDP port nor another host's address gets a packet through; both are counted."""
+
+    async def main():
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            a, b = await plane.attach("h1", "a"), await plane.attach("h2", "b")
+            await plane.apply("s1", [Add(Flow.of(1, ROOT, b.port))])
+            await harness.send(a, [packet(a, 0, 1, 5)])
+            await plane.detach("a")
+            await harness.send(b, [])
+            harness._ports["a"].send([packet(a, 1, 1, 5)])
+            await harness._ports["a"].flushed(ahead=0)
+            await harness.settle()
+            assert [p.sequence for p in harness.received(b)] == [0]
+            assert plane.statistics().unknown == 1
+
+    asyncio.run(main())
+
+
+@contextmanager
+def successor(network, topology=None):
+    """The same network as the next process finds it."""
+    yield KernelNetwork(topology or network.topology, network.name, run_dir=network.run_dir)
+
+
+def test_the_next_process_finds_everything(network):
+    async def main():
+        rng = random.Random(7)
+        async with on_kernel(network) as harness:
+            a, b = await harness.plane.attach("h1", "a"), await harness.plane.attach("h2", "b")
+            flows = {flow.key: flow for flow in (random_flow(rng, [a.port, b.port]) for _ in range(40))}
+            await harness.plane.apply("s1", [Add(flow) for flow in flows.values()])
+            await harness.send(a, [packet(a, i, 1, i % 16) for i in range(32)])
+            await harness.settle()
+            before = network.switches["s1"].counters()
+            again = KernelNetwork(ONE, network.name, run_dir=network.run_dir)
+            assert again.up() is True
+            switch = again.switches["s1"]
+            assert switch.table() == FlowTable(flows.values())
+            assert switch.counters().flows == before.flows
+            # It can go on from there: everything can be changed and deleted.
+            switch.apply([Modify(Flow(f.match, frozenset({b.port}), f.priority, f.in_port)) for f in flows.values()])
+            assert {flow.ports for flow in switch.table()} == {frozenset({b.port})}
+            switch.apply([Delete(flow) for flow in flows.values()])
+            assert len(switch.table()) == 0
+            # The first process is thought dead; its memory of the flows is not used again.
+            network.switches["s1"]._flows.clear()
+            network.switches["s1"]._rows.clear()
+            network.switches["s1"]._order.clear()
+
+    asyncio.run(main())
