@@ -126,11 +126,11 @@ class Foreign:
                 words += ["--", "set", "Interface", device, f"ofport_request={port}"]
             self.vsctl(*words)
 
-    def point_to(self, port):
+    def point_to(self, port, bridges=tuple(BRIDGES)):
         """Tell the switches where their controller is."""
         kind = "tcp" if self.tls is None else "ssl"
         words = []
-        for bridge in BRIDGES:
+        for bridge in bridges:
             words += ["--", "set-controller", bridge, f"{kind}:127.0.0.1:{port}"]
             words += ["--", "set", "Controller", bridge, "max_backoff=1000"]
         self.vsctl(*words[1:])

@@ -99,6 +99,7 @@ class Controller:
             signals.NotRead: lambda s: self.board.told(s.serial, None),
             signals.SwitchChanged: lambda s: self.fleet.switch_changed(s.switch, s.up),
             signals.LinkChanged: lambda s: self.fleet.link_changed(s.a, s.b, s.up),
+            signals.Redrawn: lambda s: self.fleet.redraw(s.topology),
             signals.Adopted: self._on_adopted,
             signals.Covered: lambda s: self.dispatcher.covered(s.serial, s.found),
             signals.Tick: lambda s: self.board.turn(),

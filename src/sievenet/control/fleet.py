@@ -95,6 +95,13 @@ class Fleet:
         if self.trees.mend():
             self.reroute()
 
+    def redraw(self, topology: Topology) -> None:
+        """The network is another: switches that are new are used once they are up and clean."""
+        fresh = set(topology.switches) - self.wires.out.keys()
+        self.wires.grow(topology)
+        self.trees.redraw(topology, fresh)
+        self.reroute()
+
     def reroute(self) -> None:
         """Fit trees, routes and lanes to the network as it is."""
         self.trees.mend()

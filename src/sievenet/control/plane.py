@@ -33,7 +33,7 @@ from sievenet.control.state import Category
 from sievenet.control.status import Member, Session, Status, mistake
 from sievenet.control.transition import TransitionReport
 from sievenet.control.worker import Worker
-from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, SwitchDown, SwitchUp
+from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Redrawn, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index import Plan
 
@@ -359,7 +359,9 @@ class ControlPlane(Inspection):
                     self._handle(signals.LinkChanged(a, b, True))
                 case LinkDown(a, b):
                     self._handle(signals.LinkChanged(a, b, False))
-            if isinstance(notice, SwitchUp | LinkUp):
+                case Redrawn(topology):
+                    self._handle(signals.Redrawn(topology))
+            if isinstance(notice, SwitchUp | LinkUp | Redrawn):
                 for client in list(self._controller.state.clients.values()):
                     if client.wire is None:
                         await self._place(client.name, client.host)

@@ -13,7 +13,7 @@ import msgspec
 
 from sievenet.control.commands import Command
 from sievenet.errors import SievenetError
-from sievenet.network import FlowChange, FlowTable
+from sievenet.network import FlowChange, FlowTable, Topology
 
 if TYPE_CHECKING:
     from sievenet.content import Subscription
@@ -137,6 +137,12 @@ class SwitchChanged(msgspec.Struct, frozen=True):
     up: bool
 
 
+class Redrawn(msgspec.Struct, frozen=True):
+    """The network has other switches, links or hosts than before."""
+
+    topology: Topology
+
+
 class LinkChanged(msgspec.Struct, frozen=True):
     """A link came up or went down."""
 
@@ -177,6 +183,7 @@ Stimulus: TypeAlias = (
     | NotRead
     | SwitchChanged
     | LinkChanged
+    | Redrawn
     | Adopted
     | Covered
     | Tick

@@ -39,6 +39,13 @@ class TreeKeeper:
         self.trees: list[SpanningTree] = []
         self.mend()
 
+    def redraw(self, topology: Topology, fresh: Iterable[str]) -> None:
+        """The network is another; of its switches the fresh ones are not used yet.  `mend` follows."""
+        self.topology = topology
+        self.down_switches |= set(fresh)
+        self.down_links &= {link.id for link in topology.links}
+        self.trees = []
+
     def mend(self) -> bool:
         """Fit the trees to what works; whether any changed."""
         alive = self.topology.without(self.down_links, self.down_switches)

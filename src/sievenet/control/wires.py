@@ -7,8 +7,8 @@ one machine-word operation on a few words.
     h1 ─[s1]───[s2]─ h2         wire 0: s1 → s2      wire 2: s1 → h1 (client)
                                 wire 1: s2 → s1      wire 3: s2 → h2 (client)
 
-Links between switches are numbered first and for good; the ports of clients come and go
-behind them.  `Routes` says, for one spanning tree and a client's wire w,
+Links between switches are numbered for good, when the network is first seen or when it grows;
+the ports of clients come and go.  `Routes` says, for one spanning tree and a client's wire w,
 
     to[w]    the wires on some way *to* the client:   toward its switch, and w itself
     frm[w]   the wires on some way *from* the client: away from its switch, and every
@@ -38,7 +38,7 @@ __all__ = ["Masks", "Routes", "Wires", "bits"]
 
 
 class Wires:
-    """The numbering of out ports.  Grows and shrinks with the clients only."""
+    """The numbering of out ports.  Grows with the network, grows and shrinks with the clients."""
 
     def __init__(self, topology: Topology) -> None:
         #: The switch each wire leaves from, by number; "" for a free number.
@@ -46,26 +46,36 @@ class Wires:
         #: The port it leaves by.
         self.port: list[int] = []
         #: All wires of a switch.
-        self.out: dict[str, int] = dict.fromkeys(topology.switches, 0)
+        self.out: dict[str, int] = {}
+        #: The wires that are links between switches; all others are clients'.
+        self.links = 0
         self._number: dict[tuple[str, int], int] = {}
         self._free: list[int] = []
         #: How many clients share a wire (on some data planes the clients of a host do).
         self._users: dict[int, int] = {}
         self._ports: dict[int | bytes, frozenset[int]] = {}
         #: The same in arrays: the number of the switch that each wire leaves from, and all wires of each, as words.
-        self.names = list(topology.switches)
-        self._numbers = {switch: i for i, switch in enumerate(self.names)}
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
         self.owners = np.zeros(64, np.int32)
-        self.outs = np.zeros((len(self._numbers), 1), np.uint64)
+        self.outs = np.zeros((0, 1), np.uint64)
+        self.grow(topology)
+
+    def grow(self, topology: Topology) -> None:
+        """Number the switches and links that are new; those that are gone keep their numbers."""
+        fresh = [switch for switch in topology.switches if switch not in self.out]
+        for switch in fresh:
+            self.out[switch] = 0
+            self._numbers[switch] = len(self.names)
+            self.names.append(switch)
+        self.outs = np.concatenate([self.outs, np.zeros((len(fresh), self.outs.shape[1]), np.uint64)])
         for switch in topology.switches:
             for port, peer in topology.ports(switch).items():
-                if topology.is_switch(peer):
-                    self._new(switch, port)
-        #: Wires below this number are links between switches, the others are clients'.
-        self.links = len(self.owner)
+                if topology.is_switch(peer) and (switch, port) not in self._number:
+                    self.links |= 1 << self._new(switch, port, reuse=False)
 
-    def _new(self, switch: str, port: int) -> int:
-        if self._free:
+    def _new(self, switch: str, port: int, *, reuse: bool = True) -> int:
+        if self._free and reuse:
             wire = self._free.pop()
             self.owner[wire], self.port[wire] = switch, port
         else:
@@ -203,7 +213,7 @@ class Routes:
         if switch not in self._away:
             return 0
         if self.whole:
-            others = -1 << self._wires.links
+            others = ~self._wires.links
         else:
             part = self._part[switch]
             owner = self._wires.owner

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import ssl
+from pathlib import Path
 from typing import TypeAlias
 
 from sievenet.config import Config, OpenFlowConfig
@@ -19,7 +21,7 @@ from sievenet.daemon.server import Server
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane
-from sievenet.dataplane.openflow.discovery import Scout
+from sievenet.dataplane.openflow.discovery import Discovery, Names, Scout
 from sievenet.dataplane.openflow.inband import InBand
 from sievenet.dataplane.openflow.namespaces import listening
 from sievenet.dataplane.openflow.ovs import OvsNetwork
@@ -103,7 +105,11 @@ class Planes:
         config = self._config.openflow
         host, port = _address(config.listen)
         tls = _tls(config)
-        found = await Scout().look(config.switches, host, port, tls=tls)
+        file = None if self._config.state is None else Path(self._config.state) / "network.json"
+        names = Names.load(file)
+        discovery = Discovery(secret or secrets.token_bytes(32), names)
+        found = await Scout(discovery).look(config.switches, host, port, tls=tls)
+        names.save(file)
         plane = OpenFlowDataPlane(
             found.topology,
             found.datapaths,
@@ -111,7 +117,10 @@ class Planes:
             secret=secret,
             grace=config.grace,
             audit=config.audit,
+            discovery=discovery,
         )
+        assert plane.growth is not None
+        plane.growth.on_change = lambda: names.save(file)
         self._stack.push_async_callback(plane.close)
         await plane.start(host, port, tls=tls)
         await plane.connected(30.0)

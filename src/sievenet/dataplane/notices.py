@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TypeAlias
 
-from sievenet.dataplane.plane import LinkDown, LinkUp, Notice, SwitchDown, SwitchUp
+from sievenet.dataplane.plane import Notice, Redrawn, SwitchDown, SwitchUp
 
 __all__ = ["Notices"]
 
@@ -21,6 +21,8 @@ _Subject: TypeAlias = str | tuple[str, str]
 def _subject(notice: Notice) -> _Subject:
     if isinstance(notice, SwitchUp | SwitchDown):
         return notice.switch
+    if isinstance(notice, Redrawn):
+        return ""
     return notice.a, notice.b
 
 
@@ -84,7 +86,7 @@ class Notices:
             self._listeners.append(listener)
         return listener
 
-    def tell(self, notice: SwitchUp | SwitchDown | LinkUp | LinkDown) -> None:
+    def tell(self, notice: Notice) -> None:
         """Tell all listeners."""
         for listener in self._listeners:
             listener.put(notice)

@@ -26,6 +26,7 @@ __all__ = [
     "Notice",
     "PlaneStatistics",
     "PortCount",
+    "Redrawn",
     "SwitchCounters",
     "SwitchDown",
     "SwitchUp",
@@ -58,7 +59,13 @@ class LinkDown(msgspec.Struct, frozen=True, tag=True):
     b: str
 
 
-Notice: TypeAlias = SwitchUp | SwitchDown | LinkUp | LinkDown
+class Redrawn(msgspec.Struct, frozen=True, tag=True):
+    """The network has other switches, links or hosts than before; new switches are told to be up afterwards."""
+
+    topology: Topology
+
+
+Notice: TypeAlias = SwitchUp | SwitchDown | LinkUp | LinkDown | Redrawn
 
 
 class Attached(msgspec.Struct, frozen=True):

@@ -30,6 +30,8 @@ __all__ = ["Channel", "Listener", "Refused"]
 log = logging.getLogger("sievenet.openflow")
 
 _CHUNK: Final = 1 << 18
+#: Bytes that may wait for a switch to read them when it is given another packet.
+_WAITING: Final = 1 << 20
 #: Changes that a switch is given per second of patience, on top of the timeout.
 _PER_SECOND: Final = 5_000
 
@@ -77,6 +79,8 @@ class Channel:
         self._open: dict[int, asyncio.Future[bytes]] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self.alive = True
+        #: Packets that were not sent since the switch does not read.
+        self.unsent = 0
 
     @property
     def version(self) -> int:
@@ -201,8 +205,12 @@ class Channel:
 
     def send_packet(self, in_port: int, actions: bytes, data: bytes) -> None:
         """Let the switch send a packet."""
-        if self.alive:
-            self._writer.write(self.connection.packet(in_port, actions, data))
+        if not self.alive:
+            return
+        if self._writer.transport.get_write_buffer_size() > _WAITING:
+            self.unsent += 1  # it does not read: a packet may be lost, its connection must not eat up memory
+            return
+        self._writer.write(self.connection.packet(in_port, actions, data))
 
     async def close(self) -> None:
         """Hang up."""

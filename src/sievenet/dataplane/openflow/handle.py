@@ -24,6 +24,10 @@ from sievenet.network.topology import CLIENT_PORTS
 __all__ = ["SwitchHandle"]
 
 
+#: Why a switch tells of a port: it is no more.
+_DELETED = 1
+
+
 class SwitchHandle:
     """A switch of the topology."""
 
@@ -36,8 +40,8 @@ class SwitchHandle:
         self.ports = frozenset(ports)
         #: None while it is not connected and set right.
         self.channel: Channel | None = None
-        #: Ports of the topology that it does not have, or that are down.
-        self.down_ports: set[int] = set()
+        #: Ports that are there and up.
+        self.present: set[int] = set()
         #: Entries of the content table that fit.
         self.limit: int | None = None
         #: Port number of each attached client → the port of its host, and the host's address if it is known.
@@ -47,6 +51,18 @@ class SwitchHandle:
         #: Entries in our two tables after our last change; None if a change is under way.
         self._baseline: tuple[int, int] | None = None
         self._busy = 0
+
+    @property
+    def down_ports(self) -> frozenset[int]:
+        """Ports of the topology that it does not have, or that are down."""
+        return self.ports - self.present
+
+    def port_changed(self, status: m.PortStatus) -> None:
+        """A port came, went or changed."""
+        if status.reason != _DELETED and status.port.up:
+            self.present.add(status.port.number)
+        else:
+            self.present.discard(status.port.number)
 
     def connected(self) -> Channel:
         """Its channel, or `Unavailable`."""
@@ -67,8 +83,7 @@ class SwitchHandle:
         self._translator.version = version
         self._groups = set(statistics.read_group_numbers(groups))
         self.limit = statistics.read_limits(limits).get(pipeline.CONTENT)
-        present = {port.number for port in m.read_ports(version, ports) if port.up}
-        self.down_ports = set(self.ports - present)
+        self.present = {port.number for port in m.read_ports(version, ports) if port.up}
         encoders: list[Encode] = [partial(pipeline.punt, version, number=number) for number in (0, 1)]
         encoders.append(partial(pipeline.unwanted, version))
         encoders += [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links)]
@@ -104,6 +119,16 @@ class SwitchHandle:
             partial(pipeline.group_mod, version, number=number, home=None, known=number in self._groups),
         ]
         await self._changing(self.channel, leave, atomic=False)
+
+    async def relink(self, links: Iterable[int], ports: Iterable[int]) -> None:
+        """The network is another: content comes in from these links, and these ports are used."""
+        before, self.links, self.ports = self.links, frozenset(links), frozenset(ports)
+        if self.channel is None or before == self.links:
+            return  # a switch that comes back is set right then
+        version = self.channel.version
+        leave = [partial(pipeline.admit_link, version, port=port, leave=True) for port in sorted(before - self.links)]
+        admit = [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links - before)]
+        await self._changing(self.channel, [*leave, *admit], atomic=False)
 
     # -- changing ------------------------------------------------------------------------------------
 

@@ -199,9 +199,11 @@ def _entry(version: int, xid: int, table: int, priority: int, fields: oxm.Fields
 _CONTENT_FIELD: Final = (CONTENT_PREFIX << 112, 0xFFFF << 112)
 
 
-def admit_link(version: int, xid: int, port: int) -> bytes:
-    """Let content in from another switch."""
+def admit_link(version: int, xid: int, port: int, *, leave: bool = False) -> bytes:
+    """Let content in from another switch, or no more."""
     fields: oxm.Fields = {Oxm.IN_PORT: (port, None), Oxm.ETH_TYPE: (_IPV6, None), Oxm.IPV6_DST: _CONTENT_FIELD}
+    if leave:
+        return _entry(version, xid, ADMISSION, 10, fields, b"", Command.DELETE_STRICT)
     return _entry(version, xid, ADMISSION, 10, fields, oxm.goto(CONTENT), Command.ADD)
 
 

@@ -32,7 +32,11 @@ from typing import Final, TypeAlias
 from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm
+from sievenet.dataplane.openflow.audit import audit
 from sievenet.dataplane.openflow.channel import Channel
+from sievenet.dataplane.openflow.clients import free_port
+from sievenet.dataplane.openflow.discovery import Discovery
+from sievenet.dataplane.openflow.growth import Growth
 from sievenet.dataplane.openflow.handle import SwitchHandle
 from sievenet.dataplane.openflow.numbers import CONTROLLER
 from sievenet.dataplane.openflow.settling import Settling
@@ -43,6 +47,7 @@ from sievenet.dataplane.plane import (
     LinkUp,
     Notice,
     PlaneStatistics,
+    Redrawn,
     SwitchCounters,
     SwitchDown,
     SwitchUp,
@@ -51,15 +56,11 @@ from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.link import Link
 from sievenet.network.table import FlowTable
-from sievenet.network.topology import CLIENT_PORTS, Topology
+from sievenet.network.topology import Topology
 
 __all__ = ["OpenFlowDataPlane", "Place"]
 
 log = logging.getLogger("sievenet.openflow")
-
-#: Clients' port numbers: UDP ports that need no privilege, and below those that content is sent to.
-_FIRST_PORT: Final = max(CLIENT_PORTS, 1024)
-_LAST_PORT: Final = 0x7FFF
 
 #: Bytes of IPv6 and UDP around an event.
 _HEADS: Final = 48
@@ -83,6 +84,7 @@ class OpenFlowDataPlane:
         grace: float = 3.0,
         audit: float = 1.0,
         mtu: int = 1500,
+        discovery: Discovery | None = None,
     ) -> None:
         self._topology = topology
         #: Bytes of the largest encoded event: it travels in one packet.
@@ -108,9 +110,12 @@ class OpenFlowDataPlane:
         self._servers: list[asyncio.Server] = []
         self._runs: set[asyncio.Task[None]] = set()
         self._graces: dict[str, asyncio.TimerHandle] = {}
-        self._auditor: asyncio.Task[None] | None = None
+        #: Looks at tables, and for what is new.
+        self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._counted: dict[str, SwitchCounters] = {}
+        #: Looks for what is new in a network that was found rather than made.
+        self.growth = None if discovery is None else Growth(discovery, topology, self._adopt, rounds)
         #: Called with every packet that a switch gives us: switch, packet.
         self.on_packet: Callable[[str, m.PacketIn], None] | None = None
         #: Connections of switches that nobody knows.
@@ -142,8 +147,10 @@ class OpenFlowDataPlane:
         except OSError as error:
             raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
         self._servers.append(server)
-        if self._auditor is None:
-            self._auditor = asyncio.create_task(self._audit(), name="openflow audit")
+        if not self._tasks:
+            self._tasks.append(asyncio.create_task(audit(self._switches, self._audit_every, self._tampered)))
+            if self.growth is not None:
+                self._tasks.append(asyncio.create_task(self.growth.run(), name="openflow growth"))
         address = server.sockets[0].getsockname()
         return address[0], address[1]
 
@@ -172,7 +179,7 @@ class OpenFlowDataPlane:
         self._notices.close()
         for server in self._servers:
             server.close()
-        doomed = [*self._runs, *filter(None, [self._auditor])]
+        doomed = [*self._runs, *self._tasks]
         for task in doomed:
             task.cancel()
         await asyncio.gather(*doomed, return_exceptions=True)
@@ -188,6 +195,9 @@ class OpenFlowDataPlane:
         name = self._datapaths.get(features.datapath)
         if name is None:
             self.strangers += 1
+            if self.growth is not None:
+                await self.growth.stranger(channel, features.datapath)
+                return
             raise Rejected(f"Expected a switch of the topology, got datapath {features.datapath:#x}")
         channel.name = name
         switch = self._switches[name]
@@ -196,6 +206,8 @@ class OpenFlowDataPlane:
         if old is not None and old is not channel:
             await old.close()
         await switch.count()
+        if self.growth is not None:
+            self.growth.seen(channel, features.datapath, switch)
         timer = self._graces.pop(name, None)
         if timer is not None:
             timer.cancel()
@@ -207,23 +219,26 @@ class OpenFlowDataPlane:
 
     def port_changed(self, channel: Channel, status: m.PortStatus) -> None:
         """A port came, went or changed."""
+        if self.growth is not None:
+            self.growth.port_changed(channel, status)
         switch = self._switches.get(channel.name)
-        if switch is None or status.port.number not in switch.ports:
+        if switch is None:
             return
-        if status.reason != 1 and status.port.up:
-            switch.down_ports.discard(status.port.number)
-        else:
-            switch.down_ports.add(status.port.number)
+        switch.port_changed(status)
         if switch.channel is channel:
             self._compare_links(channel.name)
 
     def packet_came(self, channel: Channel, packet: m.PacketIn) -> None:
         """A switch gives us a packet."""
+        if self.growth is not None and self.growth.heard(channel, packet):
+            return
         if self.on_packet is not None and channel.name in self._switches:
             self.on_packet(channel.name, packet)
 
     def closed(self, channel: Channel, reason: str) -> None:
         """A connection is gone."""
+        if self.growth is not None:
+            self.growth.closed(channel)
         switch = self._switches.get(channel.name)
         if switch is None or switch.channel is not channel:
             return
@@ -237,6 +252,21 @@ class OpenFlowDataPlane:
         if self._switches[name].channel is None and name not in self._down_switches:
             self._down_switches.add(name)
             self._notices.tell(SwitchDown(name))
+
+    def _adopt(self, topology: Topology, fresh: Mapping[int, SwitchHandle]) -> None:
+        """The network is another from now on; its new switches are set right."""
+        self._topology = topology
+        self._datapaths |= {number: switch.name for number, switch in fresh.items()}
+        self._switches |= {switch.name: switch for switch in fresh.values()}
+        self._down_links &= {link.id for link in topology.links}
+        for client in [each for each in self._clients.values() if each.host not in topology.hosts]:
+            log.warning("client %s is cut off: where its host %s was is a link now", client.client, client.host)
+            self._tasks.append(asyncio.create_task(self.detach(client.client)))
+        self._notices.tell(Redrawn(topology))
+        for switch in fresh.values():
+            self._notices.tell(SwitchUp(switch.name))
+        for name in self._switches:
+            self._compare_links(name)
 
     def _compare_links(self, name: str) -> None:
         """Tell of the links at a switch that are not as listeners believe."""
@@ -255,20 +285,9 @@ class OpenFlowDataPlane:
         far = self._switches.get(peer)
         return far is not None and far.channel is not None and port in far.down_ports
 
-    async def _audit(self) -> None:
-        """Look for tables that somebody else has changed."""
-        while True:
-            await asyncio.sleep(self._audit_every)
-            for switch in list(self._switches.values()):
-                with contextlib.suppress(SievenetError):
-                    channel = switch.channel
-                    if channel is None or not await switch.touched():
-                        continue
-                    self.tampered += 1
-                    log.warning("switch %s: somebody has changed its tables", switch.name)
-                    await switch.set_right(channel)
-                    await switch.count()
-                    self._notices.tell(SwitchUp(switch.name))
+    def _tampered(self, name: str) -> None:
+        self.tampered += 1
+        self._notices.tell(SwitchUp(name))
 
     # -- the data plane --------------------------------------------------------------------------------
 
@@ -343,7 +362,8 @@ class OpenFlowDataPlane:
         if self._topology.link(host, place.switch).id in self._down_links:
             raise Unavailable(f"Host {host} is cut off: its link is down")
         switch.connected()
-        number = self._free_port(switch, client, port)
+        taken = {a.port for a in self._clients.values() if a.switch == switch.name}
+        number = free_port(switch.name, client, port, taken)
         token = blake2b(client.encode(), key=self._secret, digest_size=8, person=b"sievenet-token").digest()
         address, namespace = self._place(host) if self._place is not None else ("::", "")
         attached = Attached(
@@ -356,19 +376,6 @@ class OpenFlowDataPlane:
             del self._clients[client]
             raise
         return attached
-
-    def _free_port(self, switch: SwitchHandle, client: str, wanted: int | None) -> int:
-        taken = {a.port for a in self._clients.values() if a.switch == switch.name}
-        if wanted is not None and _FIRST_PORT <= wanted <= _LAST_PORT and wanted not in taken:
-            return wanted
-        # From the name, so that a controller that comes back gives out the same numbers in any order.
-        count = _LAST_PORT - _FIRST_PORT + 1
-        start = int.from_bytes(blake2b(client.encode(), digest_size=4).digest(), "big") % count
-        for step in range(count):
-            number = _FIRST_PORT + (start + step) % count
-            if number not in taken:
-                return number
-        raise Rejected(f"Switch {switch.name} has no free port: {count} clients are attached")
 
     async def detach(self, client: str) -> None:
         """Take a client's port number away."""

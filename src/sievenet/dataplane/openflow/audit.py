@@ -1,0 +1,30 @@
+"""Looking for tables that somebody else has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+
+from sievenet.dataplane.openflow.handle import SwitchHandle
+from sievenet.errors import SievenetError
+
+__all__ = ["audit"]
+
+log = logging.getLogger("sievenet.openflow")
+
+
+async def audit(switches: Mapping[str, SwitchHandle], every: float, tampered: Callable[[str], None]) -> None:
+    """Compare how many entries the switches hold with what they held after our own last change, for ever."""
+    while True:
+        await asyncio.sleep(every)
+        for switch in list(switches.values()):
+            with contextlib.suppress(SievenetError):
+                channel = switch.channel
+                if channel is None or not await switch.touched():
+                    continue
+                log.warning("switch %s: somebody has changed its tables", switch.name)
+                await switch.set_right(channel)
+                await switch.count()
+                tampered(switch.name)
