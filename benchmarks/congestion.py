@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks._cost import cpu, messages, per_message, per_session
 from benchmarks._maxmin import Offered, max_min
-from benchmarks.harness import Bench, Report
+from benchmarks.harness import Bench, Report, least, most
 from sievenet import programs
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.transport.actions import Deliver
@@ -37,6 +37,21 @@ from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
 from sievenet.transport.simulation import Clock, Link, Overlay, TcpFlow, World, low_degree_graph
 from sievenet.transport.simulation.world import OVERHEAD
+
+#: What it should come to.
+GOALS = {
+    "ramp_fewer_losses": ">= 20",
+    "ramp_throughput": ">= 95 %",
+    "steps_adapted_in": "< 2 s",
+    "steps_utilisation": "> 90 %",
+    "fairness_least_index": ">= 0.95",
+    "tcp_difference": "<= 5 %",
+    "tcp_utilisation": "> 90 %",
+    "large_fewer_losses": ">= 20",
+    "large_utilisation": "> 90 %",
+    "together_fewer_losses": ">= 20",
+    "kernel_tcp_difference": "<= 5 %",
+}
 
 WIDTH = 128
 #: What a subscriber wants is one value; how often it is published is the flow's share.
@@ -190,8 +205,8 @@ def ramp(bench: Bench, report: Report) -> None:
     )
     report.figure("ramp_lost_without", off.lost, "messages")
     report.figure("ramp_lost_with", on.lost, "messages")
-    report.goal("ramp_fewer_losses", off.lost / max(1, on.lost), ">= 20")
-    report.goal("ramp_throughput", got[True] / max(1, got[False]) * 100, ">= 95 %")
+    report.goal("ramp_fewer_losses", off.lost / max(1, on.lost))
+    report.goal("ramp_throughput", got[True] / max(1, got[False]) * 100)
     xs = [i * off.step for i in range(len(off.kilobits))]
     bench.plot_lines(
         "congestion-ramp", xs,
@@ -244,8 +259,9 @@ def steps(bench: Bench, report: Report) -> None:
     )  # fmt: skip
     report.figure("steps_lost_without", off.lost, "messages")
     report.figure("steps_lost_with", on.lost, "messages")
-    report.goal("steps_adapted_in", max(times), "< 2 s")
-    report.goal("steps_utilisation", 100 * float(np.mean(used)), "> 90 %")
+    # A step that it never adapted to is not a number, which `max` would pass over.
+    report.goal("steps_adapted_in", most(times))
+    report.goal("steps_utilisation", 100 * float(np.mean(used)))
     xs = [i * on.step for i in range(len(on.kilobits))]
     bench.plot_lines("congestion-steps", xs, {"on: kb/s": on.kilobits, "off: kb/s": off.kilobits}, xlabel="s")
 
@@ -285,7 +301,7 @@ def fairness(bench: Bench, report: Report) -> None:
     report.figure("fairness_jain_half_mbps", half, f"mean of {len(own)} runs")
     report.figure("fairness_jain_worst", min(min(each[1:]) for each in own), "of all runs, over 32 s")
     report.figure("fairness_jain_1_mbps_without", without[1], "")
-    report.goal("fairness_least_index", min(one, half), ">= 0.95")
+    report.goal("fairness_least_index", least((one, half)))
     on = runs[0]
     xs = [i * on.step for i in range(len(on.kilobits))]
     bench.plot_lines("congestion-fairness", xs, {f"flow {i + 1}": on.rates(i) for i in range(3)}, xlabel="s")
@@ -344,8 +360,8 @@ def with_tcp(bench: Bench, report: Report) -> None:
     report.figure(
         "tcp_whole_difference", max(map(abs, difference(found_whole))), "%, worst, a subscriber of everything"
     )
-    report.goal("tcp_difference", abs(ours - theirs) / (ours + theirs) * 100, "<= 5 %")
-    report.goal("tcp_utilisation", (ours + theirs) / 1000 * 100, "> 90 %")
+    report.goal("tcp_difference", abs(ours - theirs) / (ours + theirs) * 100)
+    report.goal("tcp_utilisation", (ours + theirs) / 1000 * 100)
     on, _, tcp_rate = runs[0]
     xs = [i * on.step for i in range(len(tcp_rate))]
     bench.plot_lines(
@@ -495,8 +511,8 @@ def large(bench: Bench, report: Report) -> None:
     report.figure("large_throughput", 100 * mean(on, "received") / max(1e-9, mean(off, "received")), "%, source 88")
     report.figure("large_feedback_per_s", float(str(on["feedbacks"])) / length, "messages/s")
     report.figure("large_flows", int(str(on["flows"])), "flows of the busiest publisher")
-    report.goal("large_fewer_losses", mean(off, "lost") / max(0.1, mean(on, "lost")), ">= 20")
-    report.goal("large_utilisation", float(str(on["used"])) * 100, "> 90 %")
+    report.goal("large_fewer_losses", mean(off, "lost") / max(0.1, mean(on, "lost")))
+    report.goal("large_utilisation", float(str(on["used"])) * 100)
     bench.plot_lines(
         "congestion-large", list(range(seconds)),
         {f"{name}: {what}/s": list(run[what])[:seconds]
@@ -532,7 +548,7 @@ def together(bench: Bench, report: Report) -> None:
         sum(received) ** 2 / (len(received) * sum(n * n for n in received)),
         "of five flows",
     )
-    report.goal("together_fewer_losses", off.lost / max(1, on.lost), ">= 20")
+    report.goal("together_fewer_losses", off.lost / max(1, on.lost))
 
 
 def cost(bench: Bench, report: Report) -> None:
@@ -598,11 +614,11 @@ def kernel_tcp(bench: Bench, report: Report) -> None:
     report.figure("kernel_tcp_worst_difference", max(map(abs, gaps)), "%, of all runs")
     report.figure("kernel_tcp_ours_kbps", ours, "kb/s")
     report.figure("kernel_tcp_theirs_kbps", theirs, "kb/s")
-    report.goal("kernel_tcp_difference", abs(ours - theirs) / max(1e-9, ours + theirs) * 100, "<= 5 %")
+    report.goal("kernel_tcp_difference", abs(ours - theirs) / max(1e-9, ours + theirs) * 100)
 
 
 def run(bench: Bench) -> Report:
-    report = Report()
+    report = Report(GOALS)
     started = perf_counter()
     for experiment in (ramp, steps, fairness, with_tcp, large, together, cost, kernel_tcp):
         experiment(bench, report)

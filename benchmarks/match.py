@@ -9,17 +9,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import Bench, Report, best_of, quantiles, quiet_gc, ratio
+from benchmarks.harness import Bench, Report, best_of, most, quantiles, quiet_gc, ratio
 from sievenet.content import EventBatch, Filter, StringColumn, Subscription
 from sievenet.matcher import Matcher
 from sievenet.workload import Mixed
+
+#: What it should come to.
+GOALS = {
+    "events_per_s": ">= 281,000 events/s",
+    "speedup_over_numpy": ">= 100",
+    "bytes_per_subscription": "<= 500 bytes",
+    "add_per_s": ">= 50,000 subscriptions/s",
+    "remove_per_s": ">= 50,000 subscriptions/s",
+    "changes_per_s_while_matching": ">= 50,000 subscriptions/s",
+}
 
 #: Each subscription matches an event with this probability: 100,000 of them about ten times.
 MATCH = 1e-4
 
 
 def run(bench: Bench) -> Report:
-    report = Report()
+    report = Report(GOALS)
     count = bench.size(100_000, quick=2_000)
     events = bench.size(100_000, quick=4_000)
     load = Mixed(match=MATCH, constrained=(2, 5), seed=7)
@@ -43,12 +53,12 @@ def run(bench: Bench) -> Report:
             candidate_units=len(batch),
         )
     rate = pair.candidate.per_second(len(batch))
-    report.goal("events_per_s", rate, ">= 281,000 events/s")
-    report.goal("speedup_over_numpy", pair.speedup, ">= 100")
+    report.goal("events_per_s", rate)
+    report.goal("speedup_over_numpy", pair.speedup)
     report.figure("numpy_events_per_s", len(some) / pair.baseline.best, "events/s")
     report.figure("matches_per_event", len(matcher.match_batch(batch).keys) / len(batch))
     per_subscription = matcher.statistics().bytes / count
-    report.goal("bytes_per_subscription", per_subscription, "<= 500 bytes" if not bench.quick else "<= 2000 bytes")
+    report.goal("bytes_per_subscription", per_subscription)
     with bench.step("single events"):
         single(bench, report, matcher, batch)
     with bench.step("adding and removing"):
@@ -106,7 +116,7 @@ def changing(
 
     repeats = bench.size(3, quick=1)
     report.figure("add_many_per_s", best_of(bulk, repeats).per_second(len(wanted)), "subscriptions/s")
-    report.goal("add_per_s", best_of(one_by_one, repeats).per_second(len(wanted)), ">= 50,000 subscriptions/s")
+    report.goal("add_per_s", best_of(one_by_one, repeats).per_second(len(wanted)))
     rates = []
     for _ in range(repeats):
         matcher = filled(load, wanted, batch)
@@ -114,7 +124,7 @@ def changing(
         for key in range(len(wanted)):
             matcher.remove(key)
         rates.append(len(wanted) / (time.perf_counter() - start))
-    report.goal("remove_per_s", max(rates), ">= 50,000 subscriptions/s")
+    report.goal("remove_per_s", most(rates))
     # Churn: hundreds go and come between any two events.
     matcher = filled(load, wanted, batch)
     step = bench.size(500, quick=100)
@@ -130,7 +140,6 @@ def changing(
     report.goal(
         "changes_per_s_while_matching",
         2 * step * rounds / (time.perf_counter() - start),
-        ">= 50,000 subscriptions/s",
     )
 
 

@@ -14,8 +14,11 @@ index, and with worker processes instead.
 Choosing by itself whether to offload is compared with plain inserts batch by batch: the same ten filters enter the same
 table one by one (*plain*), all at once (*together*), and by the way that the router chooses; they are taken out in
 between, and the order changes. So what slows the machine for longer than some milliseconds meets all. The ratio is that
-of processor seconds summed over all rounds, and its interval the one that holds it with 99 %. *No worse* means that the
-ratio of the worst table is at most 1.
+of processor seconds summed over all rounds to the better of plain and together, and its interval the one that holds it
+with 99 %. *No worse* means that the ratio of the worst table is at most 1.
+
+Goals compare with what a router has without clients: the better of walking and of the index. The thesis compared with
+walking alone; that ratio is a figure.
 """
 
 from __future__ import annotations
@@ -30,11 +33,14 @@ from typing import Any
 
 from benchmarks._offload_runs import Crew, choosing, crew, fixed_set, layer_share, offloading
 from benchmarks._offload_tables import KINDS, SCHEMAS, Setting, draw, filters_of
-from benchmarks.harness import Bench, Report
+from benchmarks.harness import Bench, Report, least, most
 from sievenet.content import Filter, Schema, Subscription
 from sievenet.content.codec import encode_schema, encode_subscription
 from sievenet.routers import protocol as p
 from sievenet.routers.offload.rto import RtoSettings
+
+#: What it should come to.
+GOALS = {"router_work_2d": ">= 3", "layer_upkeep": "<= 10 %", "router_work_1d": "<= 1"}
 
 CLIENTS = 4
 #: In a quick run.
@@ -136,8 +142,10 @@ class Tables:
         self._helping = helping
         self.rows: list[list[object]] = []
         self.chosen: list[list[object]] = []
-        #: Of two dimensions, how much less work there is; the share of layers; the work by choosing.
+        #: Of two dimensions, how much less work there is than with the best table, and than by walking; the share of
+        #: layers; the work by choosing.
         self.gains: list[float] = []
+        self.over_walk: list[float] = []
         self.shares: list[float] = []
         self.ratios: list[tuple[float, float, float]] = []
         #: The same, over inserts of ten together.
@@ -168,10 +176,13 @@ class Tables:
                 found = offloading(setting, each, self._helping, count)
                 label = f"{name} of {len(setting.table):,}, {interfaces:,} interfaces; batch {each.batch}, vectors "
                 label += f"{each.vector}{', checked' if each.check else ''}; {count} filters"
-                costs = [plain * 1e6, indexed * 1e6, found.router * 1e6, plain / found.router]
+                # What a router has without clients is the better of the two: its table has an index.
+                gain = min(plain, indexed) / found.router
+                costs = [plain * 1e6, indexed * 1e6, found.router * 1e6, gain]
                 self.rows.append([label, *costs, found.clients * 1e6, found.bytes, found.messages, found.wall * 1e6])
                 if dimensions == 2 and not forest and every and each in (USUAL, CHECKED):
-                    self.gains.append(plain / found.router)
+                    self.gains.append(gain)
+                    self.over_walk.append(plain / found.router)
         bench.say(f"  {plain * 1e6:.0f} µs by searching, {indexed * 1e6:.0f} with an index")
 
     def _choose(self, setting: Setting, name: str, rounds: int) -> None:
@@ -187,7 +198,7 @@ class Tables:
 
 
 def run(bench: Bench) -> Report:
-    report = Report()
+    report = Report(GOALS)
     size = bench.size(10_000, quick=250)
     good: list[list[str]] = [[] for _ in range(bench.size(CLIENTS, quick=FEW))]
     with crew(good) as helping:
@@ -218,27 +229,29 @@ def run(bench: Bench) -> Report:
                 routers.append([f"{dimensions}-d, {offload or 'by itself'}", *(1e6 * each for each in found)])
     columns = ["setting", "search µs", "index µs", "offload µs", "gain", "clients µs", "bytes", "messages", "wall µs"]
     report.table("per inserted filter", columns, tables.rows)
-    columns = ["1-d, table of 10,000", "plain µs", "together µs", "chosen µs", "chosen/plain", "from", "to"]
+    columns = ["1-d, table of 10,000", "plain µs", "together µs", "chosen µs", "chosen/better", "from", "to"]
     columns += ["chosen/together", "offloaded"]
     report.table("the way chosen by itself, filters that come in tens", columns, tables.chosen)
     report.table("per filter that a client subscribes with", ["router", "router µs", "wall µs"], routers)
     report.figure("ff_tests", with_claims, "covering tests")
     report.figure("ff_tests_without", without, "covering tests")
-    report.figure("gain_over_index", min(float(str(row[2])) / float(str(row[3])) for row in tables.rows), "x")
-    report.goal("router_work_2d", min(tables.gains), ">= 3")
-    report.goal("layer_upkeep", 100 * max(tables.shares), "<= 10 %")
-    worst, least, most = max(tables.ratios)
-    report.figure("router_work_1d_from", least, "of plain, 99 %")
-    report.figure("router_work_1d_to", most, "of plain, 99 %")
-    report.goal("router_work_1d", worst, "<= 1")
-    report.figure("router_work_1d_together", max(tables.shared), "of ten together")
+    report.figure("gain_over_index", least(float(str(row[2])) / float(str(row[3])) for row in tables.rows), "x")
+    report.figure("gain_over_walk_2d", least(tables.over_walk), "x, the thesis' comparison: a table without index")
+    report.goal("router_work_2d", least(tables.gains))
+    report.goal("layer_upkeep", 100 * most(tables.shares))
+    worst, low, high = max(tables.ratios)
+    report.figure("router_work_1d_from", low, "of plain or together, 99 %")
+    report.figure("router_work_1d_to", high, "of plain or together, 99 %")
+    report.goal("router_work_1d", worst)
+    report.figure("router_work_1d_together", most(tables.shared), "of ten together")
     report.note(f"{CLIENTS} client processes on loopback, three copies of each vector; processor time of the router")
     report.note(
         "search: a walk through the poset, as in the thesis; index: with bounds, as routers insert by themselves"
     )
     report.note(
         "1-d: the goal's value is the ratio of the worst table. Plain means each filter by itself; the router that "
-        "chooses gets ten at once, as offloading does, and where it does not ask clients they enter the table together"
+        "chooses gets ten at once, as offloading does, and where it does not ask clients they enter the table "
+        "together; the goal compares with the better of the two"
     )
     report.note("wall time is that of one router and all its clients on this machine's cores")
     return report

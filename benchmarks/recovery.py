@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._cost import messages, per_message, per_session
-from benchmarks.harness import Bench, Report, quantiles
+from benchmarks.harness import Bench, Report, quantiles, share
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.transport.actions import Deliver, Gap
 from sievenet.transport.bloom import Tagger
@@ -27,6 +27,14 @@ from sievenet.transport.options import Publishing, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
 from sievenet.transport.simulation import Clock, Link, Overlay, World, low_degree_graph
+
+#: What it should come to.
+GOALS = {
+    **{f"{brokers}_brokers_fewer_losses": f"> {source}" for brokers, source in ((12, 2), (46, 3))},
+    **{f"{brokers}_brokers_overhead_vs_record_10": "<= 1" for brokers in (12, 46)},
+    **{f"{brokers}_brokers_recovered": "== 100 %" for brokers in (12, 46)},
+    "46_brokers_rare_fewer_losses": "> 8",
+}
 
 WIDTH = 256
 SCHEMA = Schema("update", tuple(Attribute(f"a{i}", "int", 0, 1023) for i in range(10)))
@@ -58,8 +66,10 @@ class Outcome:
     recovery: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
-    detected: int = 0
+    #: Deliveries that were due, did not come at first, and came in the end.
     recovered: int = 0
+    #: What receivers themselves say they noticed, and gave up.
+    detected: int = 0
     given_up: int = 0
     messages: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
@@ -69,6 +79,11 @@ class Outcome:
     cache: tuple[float, float, float] = (0.0, 0.0, 0.0)
     #: Bytes over all links.
     carried: int = 0
+
+    @property
+    def recovered_share(self) -> float:
+        """Of the deliveries that were due and did not come at first, how many came in the end."""
+        return share(self.recovered, self.recovered + self.missing)
 
 
 def simulate(
@@ -102,12 +117,13 @@ def simulate(
 
     def delivered(client: int, message: Deliver) -> None:
         key = (message.publisher, message.sequence)
-        if key not in open_:
+        if client not in open_.get(key, ()):
             return
         open_[key].discard(client)
         delay = clock.now - born[key]
         if message.recovered:
             outcome.recovery.append(delay)
+            outcome.recovered += 1
             lost_of[key] += 1
         else:
             outcome.delays.append(delay)
@@ -194,7 +210,6 @@ def simulate(
     outcome.answers = [answered[k] - t for k, t in asked.items() if k in answered]
     receivers = list(world.receivers.values())
     outcome.detected = sum(r.counts.losses for r in receivers)
-    outcome.recovered = sum(r.recovered for r in receivers)
     outcome.messages, outcome.bytes = world.messages, world.bytes
     outcome.unduplicated = sum(1 for n in requests.values() if n == 1) / max(1, len(requests))
     outcome.unduplicated_repairs = sum(1 for n in repairs.values() if n == 1) / max(1, len(repairs))
@@ -270,15 +285,18 @@ def one_setting(setting: Setting, bench: Bench, report: Report) -> None:
     report.figure(f"{key}_delay_added_ms", shift, "ms, source 25")
     found, lost = peers.expected_lost_of_five
     report.figure(f"{key}_peers_recovered_of_five", found / max(1, lost) * 100, "%, source 75")
-    report.goal(f"{key}_fewer_losses", plain.missing / max(1, ours.missing), f"> {source}")
-    report.goal(f"{key}_overhead_vs_record_10", ours.carried / peers.carried, "<= 1")
-    settled = ours.recovered / max(1, ours.recovered + ours.given_up) * 100
-    report.goal(f"{key}_detected_recovered", settled, "== 100 %")
+    report.goal(f"{key}_fewer_losses", plain.missing / max(1, ours.missing))
+    report.goal(f"{key}_overhead_vs_record_10", ours.carried / peers.carried)
+    # By what was published and wanted, not by what receivers noticed: a loss that nobody notices is a loss.
+    report.goal(f"{key}_recovered", 100 * ours.recovered_share)
+    report.figure(f"{key}_unrecovered", ours.missing, "deliveries")
+    report.figure(f"{key}_noticed", ours.detected, "losses that receivers noticed, those not counted included")
+    report.figure(f"{key}_given_up", ours.given_up, "losses that receivers told of as gaps")
     if setting.brokers > 20:
         rare, fixed = outcomes["none, 0.1 %"], outcomes["record 2, log, digests, 0.1 %"]
         by_peers = outcomes["peers, record 10, 0.1 %"]
         report.figure(f"{key}_rare_peers_fewer", rare.missing / max(1, by_peers.missing), "×, source 8")
-        report.goal(f"{key}_rare_fewer_losses", rare.missing / max(1, fixed.missing), "> 8")
+        report.goal(f"{key}_rare_fewer_losses", rare.missing / max(1, fixed.missing))
 
 
 def cost(bench: Bench, report: Report) -> None:
@@ -306,7 +324,7 @@ def cost(bench: Bench, report: Report) -> None:
 
 
 def run(bench: Bench) -> Report:
-    report = Report()
+    report = Report(GOALS)
     started = perf_counter()
     one_setting(Setting("12 brokers", 12, 5, bench.size(6, 2), 54, 500.0), bench, report)
     one_setting(Setting("46 brokers", 46, 11, bench.size(10, 1), bench.size(220, 46), 250.0), bench, report)

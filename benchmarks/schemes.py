@@ -13,10 +13,19 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import Bench, Report
+from benchmarks.harness import Bench, Report, most
 from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.routers.routing import Settings
 from sievenet.routers.simulation import Network
+
+#: What it should come to.
+GOALS = {
+    "different_deliveries": "<= 1",
+    "covering_table_local": "<= 0.9",
+    "merging_table_local": "<= 1.0",
+    "covering_messages_local": "<= 0.8",
+    "exact_false_positives": "<= 0",
+}
 
 SCHEMA = Schema("plane", (Attribute("x", "int", lo=0, hi=999), Attribute("y", "int", lo=0, hi=999)))
 LEASE = 60.0
@@ -110,7 +119,7 @@ def measure(settings: Settings, routers: int, subscriptions: int, events: int, l
 
 
 def run(bench: Bench) -> Report:
-    report = Report()
+    report = Report(GOALS)
     routers, subscriptions = bench.size(16, quick=6), bench.size(800, quick=60)
     events = bench.size(2000, quick=50)
     found: dict[bool, dict[str, dict[str, float]]] = {}
@@ -149,13 +158,14 @@ def run(bench: Bench) -> Report:
             rows,
         )
     near = found[True]
-    deliveries = {each["delivered"] for per in found.values() for each in per.values()}
+    # With and without locality, all schemes deliver as many: so many different numbers there are.
+    deliveries = [len({each["delivered"] for each in per.values()}) for per in found.values()]
     report.figure("subscriptions", subscriptions, "subscriptions")
-    report.goal("same_deliveries", len(deliveries), "<= 2")
-    report.goal("covering_table_local", near["covering"]["table"] / near["identity"]["table"], "<= 0.9")
-    report.goal("merging_table_local", near["merging"]["table"] / near["covering"]["table"], "<= 1.0")
-    report.goal("covering_messages_local", near["covering"]["messages"] / near["simple"]["messages"], "<= 0.8")
-    report.goal("exact_false_positives", max(near[n]["false"] for n in ("simple", "covering", "merging")), "<= 0")
+    report.goal("different_deliveries", most(deliveries))
+    report.goal("covering_table_local", near["covering"]["table"] / near["identity"]["table"])
+    report.goal("merging_table_local", near["merging"]["table"] / near["covering"]["table"])
+    report.goal("covering_messages_local", near["covering"]["messages"] / near["simple"]["messages"])
+    report.goal("exact_false_positives", most(near[n]["false"] for n in ("simple", "covering", "merging")))
     report.note("processor time of all routers together; false positives are events sent to a router that needs none")
     report.note("CBCB's table includes what leases have not undone yet after a fifth of the subscriptions is gone")
     return report

@@ -141,6 +141,8 @@ def test_the_check_finds_starts(source, found):
 
 def test_the_table_is_well_formed():
     rows = programs.table()
+    lines = [line for line in programs.TABLE.read_text().splitlines() if not line.startswith("#")]
+    assert len(lines) == len(rows), "expected one row for each program"
     assert list(rows)[:2] == ["java", "ip"]
     for row in rows.values():
         assert re.fullmatch(r"[a-z0-9-]+", row.name), row

@@ -4,7 +4,22 @@ May be imported by benchmarks and their tests; imports nothing of `sievenet`, so
 """
 
 from benchmarks.harness.bench import Bench
-from benchmarks.harness.measure import Ratio, Timing, best_of, quantiles, quiet_gc, ratio
+from benchmarks.harness.measure import Ratio, Timing, best_of, least, middle, most, quantiles, quiet_gc, ratio, share
 from benchmarks.harness.report import Goal, Report, Table
 
-__all__ = ["Bench", "Goal", "Ratio", "Report", "Table", "Timing", "best_of", "quantiles", "quiet_gc", "ratio"]
+__all__ = [
+    "Bench",
+    "Goal",
+    "Ratio",
+    "Report",
+    "Table",
+    "Timing",
+    "best_of",
+    "least",
+    "middle",
+    "most",
+    "quantiles",
+    "quiet_gc",
+    "ratio",
+    "share",
+]

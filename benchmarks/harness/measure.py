@@ -12,6 +12,7 @@ and reports, besides the ratio of the best times, the spread of the ratios of ne
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,6 +122,28 @@ def quantiles(values: Iterable[float], points: Sequence[float] = (0.5, 0.99)) ->
         high = min(low + 1, len(ordered) - 1)
         found[f"p{round(point * 100, 6):g}"] = ordered[low] + (ordered[high] - ordered[low]) * (place - low)
     return found
+
+
+def least(values: Iterable[float]) -> float:
+    """The smallest; not a number if any is none, or if there are no values. (`min` may pass over what is no number.)"""
+    found = list(values)
+    return min(found) if found and not any(map(math.isnan, found)) else math.nan
+
+
+def most(values: Iterable[float]) -> float:
+    """The largest; not a number if any is none, or if there are no values. (`max` may pass over what is no number.)"""
+    return -least(-each for each in values)
+
+
+def middle(values: Iterable[float]) -> float:
+    """The median; not a number if any is none, or if there are no values."""
+    found = list(values)
+    return statistics.median(found) if found and not any(map(math.isnan, found)) else math.nan
+
+
+def share(part: float, whole: float) -> float:
+    """`part / whole`; not a number where there is nothing to have a share of."""
+    return part / whole if whole else math.nan
 
 
 def _seconds(fn: Callable[[], object]) -> float:

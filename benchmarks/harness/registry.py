@@ -35,14 +35,28 @@ class Entry:
     path: Path
 
     def load(self) -> Callable[[Bench], Report]:
-        """Import the module and return its `run`."""
+        """Import the module and return its `run`, whose reports have every goal that the module declares."""
         module = importlib.import_module(f"{FOLDER.name}.{self.name}")
         run = getattr(module, "run", None)
         if not callable(run):
             raise TypeError(
                 f"expected benchmarks/{self.path.name} to define run(bench) -> Report, got no such function"
             )
-        return cast(Callable[[Bench], Report], run)
+        goals = getattr(module, "GOALS", None)
+        if not isinstance(goals, dict):
+            raise TypeError(
+                f"expected benchmarks/{self.path.name} to declare GOALS, a dict of names and comparisons, got {goals!r}"
+            )
+
+        def checked(bench: Bench) -> Report:
+            report = cast(Callable[[Bench], Report], run)(bench)
+            if report.declared != goals:
+                raise ValueError(
+                    f"expected run of benchmarks/{self.path.name} to return Report(GOALS), got other goals"
+                )
+            return report
+
+        return checked
 
 
 def discover(folder: Path = FOLDER) -> list[Entry]:

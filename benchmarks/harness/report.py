@@ -1,7 +1,9 @@
 """`Report`: what a benchmark found: figures, goals met or missed, tables, caveats; for people and as one JSON line.
 
 A goal is a comparison in text, `>= 5`, `<= 1/15`, `< 30 %`, `>= 50,000 requests/s`: what stands after the number is a
-unit for the reader. A value that is not a number meets no goal.
+unit for the reader. A benchmark declares all its goals before it measures anything (`GOALS` in its module), and every
+one of them is in the report: a goal that nothing was measured for has no value and is not met. A value that is not a
+finite number meets no goal.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
@@ -35,17 +37,17 @@ _GOAL = re.compile(rf"\s*(>=|<=|==|!=|[<>=≥≤≠])\s*({_NUMBER})(?:\s*/\s*({_
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A value and the comparison it should meet."""
+    """A value and the comparison it should meet; without a value if it was not measured."""
 
     name: str
-    value: float
+    value: float | None
     goal: str
 
     @property
     def met(self) -> bool:
         """Whether the value meets the comparison."""
         compare, bound = parse_goal(self.goal)
-        return not math.isnan(self.value) and compare(self.value, bound)
+        return self.value is not None and math.isfinite(self.value) and compare(self.value, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +70,36 @@ class Table:
 
 @dataclass(slots=True)
 class Report:
-    """Collects what a benchmark found; each name is given once."""
+    """Collects what a benchmark found; each name is given once, and goals are declared beforehand."""
 
+    #: Name of every goal → its comparison in text.
+    declared: Mapping[str, str] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
-    goals: list[Goal] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    _measured: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for goal in self.declared.values():
+            parse_goal(goal)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """All that were declared, in that order, measured or not."""
+        return [Goal(name, self._measured.get(name), goal) for name, goal in self.declared.items()]
 
     def figure(self, name: str, value: object, unit: str = "") -> None:
         """Add a figure; NumPy scalars become plain ones."""
         _require_new(name, (f.name for f in self.figures), "figure")
         self.figures.append(Figure(name, _scalar(value), unit))
 
-    def goal(self, name: str, value: SupportsFloat, goal: str) -> bool:
-        """Add a goal such as `">= 5"` with the value measured for it; returns whether it is met."""
-        _require_new(name, (g.name for g in self.goals), "goal")
-        parse_goal(goal)
-        self.goals.append(Goal(name, float(value), goal))
-        return self.goals[-1].met
+    def goal(self, name: str, value: SupportsFloat) -> bool:
+        """Give the value that was measured for a goal; returns whether it is met."""
+        if name not in self.declared:
+            raise ValueError(f"expected a goal that was declared ({', '.join(self.declared) or 'none'}), got {name!r}")
+        _require_new(name, self._measured, "goal")
+        self._measured[name] = float(value)
+        return Goal(name, self._measured[name], self.declared[name]).met
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Add a table; every row has one cell per column."""
@@ -117,10 +131,14 @@ class Report:
             rows = tuple((f.name, f.value, f.unit) for f in self.figures)
             _print_table(console, Table("figures", ("figure", "value", "unit"), rows))
         if self.goals:
-            judged = tuple((g.name, g.value, g.goal, "met" if g.met else "MISSED") for g in self.goals)
+            judged = tuple((g.name, g.value, g.goal, _judged(g)) for g in self.goals)
             _print_table(console, Table("goals", ("goal", "value", "wanted", ""), judged))
         for note in self.notes:
             console.print(f"note: {note}", markup=False, highlight=False)
+
+
+def _judged(goal: Goal) -> str:
+    return "met" if goal.met else "NOT MEASURED" if goal.value is None else "MISSED"
 
 
 def parse_goal(text: str) -> tuple[Callable[[float, float], bool], float]:

@@ -1,5 +1,6 @@
 """Every benchmark runs to its end at its quick size and reports as the contract says."""
 
+import importlib
 import json
 
 import pytest
@@ -27,8 +28,11 @@ def test_quick_run(entry, request):
     assert record["benchmark"] == entry.name
     assert record["quick"] is True
     assert record["figures"]
+    declared = importlib.import_module(f"benchmarks.{entry.name}").GOALS
+    assert {name: goal["goal"] for name, goal in record["goals"].items()} == declared
     for goal in record["goals"].values():
         assert set(goal) == {"value", "goal", "met"}
+        assert goal["value"] is not None or not goal["met"]
 
 
 def test_every_benchmark_says_what_it_shows():

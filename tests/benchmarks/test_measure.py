@@ -1,11 +1,12 @@
 import contextlib
 import gc
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.harness import Ratio, Timing, best_of, quantiles, quiet_gc, ratio
+from benchmarks.harness import Ratio, Timing, best_of, least, middle, most, quantiles, quiet_gc, ratio, share
 
 
 def test_best_of_warms_up_and_repeats():
@@ -15,6 +16,22 @@ def test_best_of_warms_up_and_repeats():
     # The two warm-up calls run with the collector on, the timed ones without.
     assert calls == [True, True, False, False, False]
     assert timing.best == min(timing.times) > 0
+
+
+@given(st.lists(st.floats()))
+def test_what_is_no_number_is_not_passed_over(values):
+    found = (least(values), middle(values), most(values))
+    if not values or any(math.isnan(each) for each in values):
+        assert all(map(math.isnan, found))
+    else:
+        assert (found[0], found[2]) == (min(values), max(values))
+        assert math.isnan(found[1]) or found[0] <= found[1] <= found[2]
+
+
+def test_a_share_of_nothing_is_no_number():
+    assert share(1, 4) == 0.25
+    assert math.isnan(share(0, 0))
+    assert math.isnan(share(1, 0))
 
 
 def test_ratio_interleaves():

@@ -21,14 +21,16 @@ More about it.
 """
 from benchmarks.harness import Bench, Report
 
+GOALS = {"enough": ">= 100", "absent": "<= 1"}
+
 
 def run(bench: Bench) -> Report:
-    report = Report()
+    report = Report(GOALS)
     size = bench.size(100, quick=10)
     with bench.step("counting"):
         total = sum(bench.track(range(size), "adding"))
     report.figure("total", total)
-    report.goal("enough", total, ">= 100")
+    report.goal("enough", total)
     report.table("by size", ["size", "total"], [[size, total]])
     bench.plot_lines("demo", [1, 10], {"total": [1, total]}, log="xy")
     return report
@@ -83,7 +85,10 @@ def test_run_ends_in_one_json_line(folder):
         "benchmark": "demo",
         "quick": False,
         "figures": {"total": 4950},
-        "goals": {"enough": {"value": 4950.0, "goal": ">= 100", "met": True}},
+        "goals": {
+            "enough": {"value": 4950.0, "goal": ">= 100", "met": True},
+            "absent": {"value": None, "goal": "<= 1", "met": False},
+        },
     }
     assert "Demonstrate the runner." in shown[0]
     assert "by size" in "\n".join(shown)
@@ -134,6 +139,20 @@ def test_benchmark_without_run_is_an_error(folder):
     result = invoke("empty")
     assert isinstance(result.exception, TypeError)
     assert "expected benchmarks/empty.py to define run(bench) -> Report" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "match"),
+    [
+        ("GOALS = {", "NONE = {", TypeError, "odd.py to declare GOALS"),
+        ("Report(GOALS)", 'Report({"enough": "> 1"})', ValueError, "odd.py .*, got other goals"),
+    ],
+)
+def test_benchmark_that_hides_a_goal_is_an_error(folder, old, new, error, match):
+    (folder / "odd.py").write_text(DEMO.replace(old, new))
+    importlib.invalidate_caches()
+    with pytest.raises(error, match=match):
+        registry.find("odd", folder).load()(Bench(quick=True))
 
 
 def test_on_a_terminal_there_is_a_bar():
