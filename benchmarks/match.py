@@ -182,7 +182,8 @@ class BruteForce:
         if attribute.type == "bool":
             return np.array([[value in values for values in sets] for value in (False, True)])
         lo = np.array([first[1] for first, _ in ends])
-        hi = np.array([last[1] if last[2] else last[1] - 1 for _, last in ends])
+        # The first number that is no longer in the set.
+        hi = np.array([last[1] for _, last in ends])
         return lo, hi
 
     def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -194,7 +195,7 @@ class BruteForce:
                 if isinstance(column, StringColumn):
                     good = test[column.codes[row]]
                 elif isinstance(test, tuple):
-                    good = (test[0] <= column[row]) & (column[row] <= test[1])
+                    good = (test[0] <= column[row]) & (column[row] < test[1])
                 else:
                     good = test[int(column[row])]
                 admitted = good if admitted is None else admitted & good
