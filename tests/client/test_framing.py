@@ -16,8 +16,8 @@ SCHEMA = Schema("stock", (Attribute("price", "float", lo=0, hi=10), Attribute("s
 INFO = p.CategoryInfo(3, SCHEMA, b"{}", 7, 16)
 
 REQUESTS = [
-    p.Hello(1, "me", "h1", b"ticket"),
-    p.Hello(1, observer=True),
+    p.Hello(p.PROTOCOL, "me", "h1", b"ticket"),
+    p.Hello(p.PROTOCOL, observer=True),
     p.Register(1, SCHEMA),
     p.LookUp(2, "stock"),
     p.Advertise(3, 1, 3, b"\x00"),

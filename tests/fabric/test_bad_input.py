@@ -153,7 +153,9 @@ def test_a_name_cannot_be_taken_over_with_a_forged_ticket():
     async def main():
         async with fabric() as daemon, healthy(daemon):
             for ticket in (b"", b"x" * 32, Tickets().issue("healthy-node"), daemon.service._tickets.issue("other")):
-                [failure] = told(await raw(daemon, frame(p.Hello(1, "healthy-node", None, ticket)), close=False))
+                [failure] = told(
+                    await raw(daemon, frame(p.Hello(p.PROTOCOL, "healthy-node", None, ticket)), close=False)
+                )
                 assert failure.kind == "Rejected"
                 assert "taken" in failure.message
 
@@ -263,7 +265,7 @@ def test_wrong_bytes_on_the_control_port_are_answered_and_closed():
             [failure] = told(await raw(daemon, frame(p.LookUp(1, "reading")), close=False))
             assert "hello" in failure.message
             [failure] = told(await raw(daemon, frame(p.Hello(99)), close=False))
-            assert "protocol version 1" in failure.message
+            assert f"protocol version {p.PROTOCOL}" in failure.message
             assert told(await raw(daemon, b"")) == []
             assert told(await raw(daemon, frame(p.Hello(1))[:7])) == []
 
@@ -275,13 +277,13 @@ def test_malformed_requests_after_hello_are_answered_until_patience_ends():
         async with fabric() as daemon, healthy(daemon):
             body = msgspec.msgpack.encode({"type": "LookUp", "request": 3, "name": 7})
             bad = struct.pack("!I", len(body)) + body
-            hello = frame(p.Hello(1, observer=True))
+            hello = frame(p.Hello(p.PROTOCOL, observer=True))
             welcome, *failures = told(await raw(daemon, hello + bad * 5 + frame(p.LookUp(9, "reading"))))
             assert isinstance(welcome, p.Welcome)
             assert sorted(f.request for f in failures) == [3] * 5 + [9]
             *_, last = told(await raw(daemon, hello + bad * 200, close=False))
             assert isinstance(last, p.Goodbye)
-            second = told(await raw(daemon, hello + frame(p.Hello(1, request=5))))[1]
+            second = told(await raw(daemon, hello + frame(p.Hello(p.PROTOCOL, request=5))))[1]
             assert "a second" in second.message
 
     run(main())
@@ -315,9 +317,9 @@ def test_garbage_on_both_ports_disturbs_nobody(seed):
     rng = random.Random(seed)
 
     def noise():
-        good = frame(p.Subscribe(5, 1, 1, b"\x20")) if rng.random() < 0.5 else frame(p.Hello(1, name="noise"))
+        good = frame(p.Subscribe(5, 1, 1, b"\x20")) if rng.random() < 0.5 else frame(p.Hello(p.PROTOCOL, name="noise"))
         data = bytearray(
-            rng.choice([good, rng.randbytes(rng.randrange(1, 300)), frame(p.Hello(1, observer=True)) + good])
+            rng.choice([good, rng.randbytes(rng.randrange(1, 300)), frame(p.Hello(p.PROTOCOL, observer=True)) + good])
         )
         for _ in range(rng.randrange(4)):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import sievenet.sync
 from sievenet.cli import main
-from sievenet.content import parse_event
+from sievenet.content import Attribute, Schema, parse_event
 from sievenet.index import Dz, Plan
 from sievenet.network import Add, Delete, Flow
 from sievenet.workload.samples import load_schema
@@ -230,3 +230,23 @@ def test_up_as_json(call, tmp_path):
 def test_up_refuses_nonsense(call, arguments, told):
     result = call("up", "--port", "0", "--data-port", "0", *arguments, code=2)
     assert told in result.output
+
+
+def test_schemas_are_registered_in_versions_and_removed(call, tmp_path):
+    one = Schema("trip", (Attribute("km", "int", lo=0, hi=99),))
+    two = Schema("trip", (*one.attributes, Attribute("tip", "bool")), 2)
+    for each in (one, two):
+        (tmp_path / f"{each.version}.json").write_bytes(each.to_json())
+        assert (
+            f"trip version {each.version} is registered"
+            in call("schema", "register", str(tmp_path / f"{each.version}.json")).output
+        )
+    versions = [c["version"] for c in json.loads(call("status", "--json").output)["categories"] if c["name"] == "trip"]
+    assert versions == [1, 2]
+    assert "a version of trip (1, 2)" in call("schema", "remove", "trip", code=2).output
+    with sievenet.sync.connect(name="traveller") as node:
+        node.subscribe("trip: km > 3")
+        assert "is used by traveller" in call("schema", "remove", "trip", "--version", "1", code=2).output
+        call("schema", "remove", "trip", "--version", "1", "--force")
+    call("schema", "remove", "trip")
+    assert "trip" not in {c["name"] for c in json.loads(call("status", "--json").output)["categories"]}

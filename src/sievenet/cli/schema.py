@@ -1,4 +1,4 @@
-"""`sievenet schema`: check, show and list schemas."""
+"""`sievenet schema`: check, show and list schemas; register and remove them in a running fabric."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sievenet.cli.app import LazyGroup, Refusal
+from sievenet.cli.fabric import run, url_option
 from sievenet.cli.output import json_option, marked, show, show_json
 from sievenet.cli.table import Entry
 
 if TYPE_CHECKING:
     from sievenet.content import Attribute, Schema
 
-__all__ = ["check", "list_samples", "schema", "show_schema"]
+__all__ = ["check", "list_samples", "register", "remove", "schema", "show_schema"]
 
 _HERE = "sievenet.cli.schema"
 
@@ -24,10 +25,12 @@ _HERE = "sievenet.cli.schema"
         "check": Entry(f"{_HERE}:check", "Check schema files."),
         "show": Entry(f"{_HERE}:show_schema", "Show the attributes of a schema."),
         "list": Entry(f"{_HERE}:list_samples", "List the built-in schemas."),
+        "register": Entry(f"{_HERE}:register", "Register a schema, or a newer version of one."),
+        "remove": Entry(f"{_HERE}:remove", "Remove a category from a running fabric."),
     },
 )
 def schema() -> None:
-    """Check and show schemas."""
+    """Check and show schemas, register and remove them."""
 
 
 @click.command()
@@ -93,6 +96,58 @@ def list_samples(as_json: bool) -> None:
     else:
         for each in schemas:
             click.echo(f"{each.name:<8} {', '.join(f'{a.name} {a.type}' for a in each.attributes)}")
+
+
+@click.command()
+@click.argument("name", metavar="NAME|FILE")
+@url_option
+def register(name: str, url: str | None) -> None:
+    """Register a schema, or a newer version of one.
+
+    A newer version has a higher number, and may add attributes and values of enumerations. It comes beside the older
+    ones, whose publishers and subscribers go on; the command returns when subscribers of all versions get its events.
+
+    \b
+    Examples:
+      $ sievenet schema register trip-2.json  # needs a running fabric
+    """
+    from sievenet.client.connecting import connect
+    from sievenet.workload.samples import load_schema
+
+    wanted = load_schema(name)
+
+    async def ask() -> None:
+        async with connect(url, observer=True, reconnect=False, timeout=120.0) as node:
+            await node.schema(wanted)
+
+    run(ask())
+    click.echo(marked(f"✓ {wanted.name} version {wanted.version} is registered"))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--version", type=click.IntRange(min=1), help="Which version. Default: the only one.")
+@click.option("--force", is_flag=True, help="Remove it though it is in use; registrations in it end with an error.")
+@url_option
+def remove(name: str, version: int | None, force: bool, url: str | None) -> None:
+    """Remove a category from a running fabric.
+
+    Refused while anybody has registered something in it. A client that uses the schema and was away registers it
+    anew when it comes back.
+
+    \b
+    Examples:
+      $ sievenet schema remove trip --version 1  # needs a running fabric
+      $ sievenet schema remove trip --force  # needs a running fabric
+    """
+    from sievenet.client.connecting import connect
+
+    async def ask() -> None:
+        async with connect(url, observer=True, reconnect=False, timeout=60.0) as node:
+            await node.remove_schema(name, version or 0, force=force)
+
+    run(ask())
+    click.echo(marked(f"✓ {name}{f' version {version}' if version else ''} is removed"))
 
 
 def _checked(file: str) -> dict[str, Any]:

@@ -45,53 +45,91 @@ class Category:
 
 
 class Catalog:
-    """Categories by name and by number."""
+    """Categories by schema and by number; a schema may have several versions, each a category of its own."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Category] = {}
+        #: By name, the oldest version first.
+        self._by_name: dict[str, list[Category]] = {}
         self._by_number: dict[int, Category] = {}
 
     def replace(self, infos: Iterable[CategoryInfo]) -> None:
         """What a daemon says at `Welcome` is all there is."""
-        old = dict(self._by_name)
+        old = {name: list(versions) for name, versions in self._by_name.items()}
         self._by_name.clear()
         self._by_number.clear()
         for info in infos:
-            self._enter(info, old.get(info.schema.name))
+            known = [each for each in old.get(info.schema.name, ()) if each.schema == info.schema]
+            self._enter(info, known[0] if known else None)
 
     def update(self, info: CategoryInfo) -> Category:
         """One category, new or with a newer plan. Older news than what is known is ignored."""
-        known = self._by_name.get(info.schema.name)
+        for sibling in info.siblings:
+            self.update(sibling)
+        known = self.of(info.schema)
         if known is not None and known.number == info.number and known.epoch > info.epoch:
             return known
         return self._enter(info, known)
 
     def _enter(self, info: CategoryInfo, known: Category | None) -> Category:
         # Equal schemas stay the same object: events, filters and matchers compare them by identity first.
-        schema = known.schema if known is not None and known.schema == info.schema else info.schema
+        schema = known.schema if known is not None else info.schema
         category = Category(info, schema)
-        if known is not None and known.schema is schema and known.plan_json == info.plan:
+        if known is not None and known.plan_json == info.plan:
             category._plan = known._plan
-        self._by_name[schema.name] = self._by_number[info.number] = category
+        others = [each for each in self._by_name.get(schema.name, ()) if each.schema.version != schema.version]
+        self._by_name[schema.name] = sorted([*others, category], key=lambda each: each.schema.version)
+        self._by_number[info.number] = category
+        return category
+
+    def remove(self, number: int) -> Category | None:
+        """A category is no more."""
+        category = self._by_number.pop(number, None)
+        if category is not None:
+            rest = [each for each in self._by_name.pop(category.schema.name, ()) if each is not category]
+            if rest:
+                self._by_name[category.schema.name] = rest
         return category
 
     def get(self, name: str) -> Category | None:
-        """The category of that name, if known."""
-        return self._by_name.get(name)
+        """The category of that name, of the latest version, if known."""
+        versions = self._by_name.get(name)
+        return None if versions is None else versions[-1]
+
+    def versions(self, name: str) -> list[Category]:
+        """The categories of all versions of a schema, oldest first."""
+        return list(self._by_name.get(name, ()))
+
+    def of(self, schema: Schema) -> Category | None:
+        """The category of just this schema, if known."""
+        for each in self._by_name.get(schema.name, ()):
+            if each.schema is schema or each.schema == schema:
+                return each
+        return None
 
     def numbered(self, number: int) -> Category | None:
         """The category of that number, if known."""
         return self._by_number.get(number)
 
     def __getitem__(self, name: str) -> Category:
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise SchemaError(expected=f"a known schema ({', '.join(self._by_name) or 'none yet'})", got=name) from None
+        found = self.get(name)
+        if found is None:
+            raise SchemaError(expected=f"a known schema ({', '.join(self._by_name) or 'none yet'})", got=name)
+        return found
+
+    def known(self, schema: Schema) -> Category:
+        """The category of just this schema; `SchemaError` if there is none."""
+        found = self.of(schema)
+        if found is None:
+            latest = self[schema.name].schema
+            raise SchemaError(
+                f"Expected an event or filter of {latest.name} version {latest.version} as registered, got one "
+                f"of version {schema.version} or with other attributes"
+            )
+        return found
 
     def __iter__(self) -> Iterator[Category]:
-        return iter(self._by_name.values())
+        return iter(self._by_number.values())
 
     def schemas(self) -> dict[str, Schema]:
-        """Every known schema by its name."""
-        return {name: category.schema for name, category in self._by_name.items()}
+        """Every known schema by its name, in its latest version."""
+        return {name: versions[-1].schema for name, versions in self._by_name.items()}

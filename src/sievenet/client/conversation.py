@@ -15,7 +15,7 @@ from sievenet.control import protocol as p
 from sievenet.control.framing import Malformed, client_framer, frame, raised
 from sievenet.errors import CodecError, SievenetError, Unavailable
 
-__all__ = ["Answered", "Conversation", "Effect", "Ended", "PlanNews", "Request", "Welcomed"]
+__all__ = ["Answered", "Conversation", "Effect", "Ended", "PlanNews", "Removal", "Request", "Welcomed"]
 
 #: Makes the message once its number is known.
 Request = Callable[[int], p.FromClient]
@@ -45,13 +45,20 @@ class PlanNews:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """A category is no more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The connection is of no more use."""
 
     error: SievenetError
 
 
-Effect = Welcomed | Answered | PlanNews | Ended
+Effect = Welcomed | Answered | PlanNews | Removal | Ended
 
 
 class Conversation:
@@ -98,6 +105,8 @@ class Conversation:
         match message:
             case p.PlanChanged(category):
                 return PlanNews(category)
+            case p.CategoryRemoved(number):
+                return Removal(number)
             case p.Goodbye(reason):
                 return Ended(Unavailable(f"The daemon closed the connection: {reason}"))
             case Malformed(_, error):

@@ -129,28 +129,28 @@ class Edge:
 
 
 class Edges:
-    """The edges of one node, by the names of their schemas."""
+    """The edges of one node, by their schemas."""
 
     def __init__(self) -> None:
-        self._edges: dict[str, Edge] = {}
+        self._edges: dict[Schema, Edge] = {}
 
     def add(self, category: Category, key: int, wanted: Subscription) -> Edge:
-        """Begin to match a subscription; the edge is new if there was none or the schema is another."""
-        edge = self._edges.get(category.schema.name)
-        if edge is None or edge.schema is not category.schema:
-            edge = self._edges[category.schema.name] = Edge(category.schema)
+        """Begin to match a subscription."""
+        edge = self._edges.get(category.schema)
+        if edge is None:
+            edge = self._edges[category.schema] = Edge(category.schema)
             edge.adopt(lambda: category.plan, category.budget)
         edge.add(key, wanted)
         return edge
 
     def adopt(self, category: Category) -> Edge | None:
         """The category has another plan; its edge, if there is one."""
-        edge = self._edges.get(category.schema.name)
+        edge = self._edges.get(category.schema)
         if edge is not None:
             edge.adopt(lambda: category.plan, category.budget)
         return edge
 
-    def remove(self, name: str, key: int) -> None:
+    def remove(self, schema: Schema | None, key: int) -> None:
         """A subscription ends."""
-        if (edge := self._edges.get(name)) is not None:
+        if schema is not None and (edge := self._edges.get(schema)) is not None:
             edge.remove(key)

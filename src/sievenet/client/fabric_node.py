@@ -22,12 +22,13 @@ from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.fabric_host import FabricHost
 from sievenet.client.transport.shim import all_escaped, escaped
 from sievenet.client.url import parse_url
+from sievenet.client.versions import Twins
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event, Record
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
-from sievenet.errors import EventError, Unavailable
+from sievenet.errors import EventError, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index.cover import loading
 from sievenet.transport.options import Publishing
 
@@ -63,6 +64,13 @@ class FabricNode(Node):
         self._outbox = Outbox(self._catalog)
         self._receiver = Receiver(ready=loading.done)
         self._edges = Edges()
+        self._twins = Twins(self._ledger, self._catalog)
+        #: Where deliveries of each subscription go.
+        self._sinks: dict[int, Sink] = {}
+        #: Twins of subscriptions that have ended, to be taken back with them.
+        self._orphans: dict[int, list[Registration]] = {}
+        #: The version of each schema that this node speaks.
+        self._spoken: dict[str, Schema] = {}
         self._reporter = Reporter(self._receiver, self.statistics)
         self._turn = 0
         self._session = Session(
@@ -73,6 +81,7 @@ class FabricNode(Node):
                 deliver=self._deliver,
                 renewed=self._renewed,
                 adopt=self._adopt,
+                removed=self._removed,
                 refused=self._refused,
                 settled=self._settled,
                 report=self._reporter.report,
@@ -111,14 +120,21 @@ class FabricNode(Node):
     # -- registrations --------------------------------------------------------------------
 
     async def schema(self, wanted: str | Schema) -> Schema:
-        """Look a schema up by name, or register one (no change if the same is registered already)."""
-        known = self._catalog.get(wanted.name if isinstance(wanted, Schema) else wanted)
-        if known is not None and (isinstance(wanted, str) or known.schema == wanted):
-            schema = known.schema
-        else:
-            schema = (await self._described(wanted)).schema
-        self._session.schemas[schema.name] = schema
+        """Look a schema up by name, or register one (no change if the same is registered already).
+
+        By name it is the version that this node has worked with before, else the latest.
+        """
+        named = self._spoken.get(wanted) if isinstance(wanted, str) else wanted
+        known = self._catalog.of(named) if named is not None else self._catalog.get(str(wanted))
+        schema = (await self._described(named or wanted)).schema if known is None else known.schema
+        self._session.schemas.add(schema)
+        if isinstance(wanted, Schema) or schema.name not in self._spoken:
+            self._spoken[schema.name] = schema
         return schema
+
+    async def remove_schema(self, name: str, version: int = 0, *, force: bool = False) -> None:
+        """Remove a category; refused while anybody uses it, unless `force`: then their registrations end."""
+        await self._session.call(lambda number: p.RemoveSchema(number, name, version, force))
 
     async def _described(self, wanted: str | Schema) -> Category:
         if isinstance(wanted, Schema):
@@ -127,9 +143,16 @@ class FabricNode(Node):
 
     async def _say(self, entry: Registration) -> None:
         await self._session.call(self._session.request(entry))
+        try:
+            for twin in self._twins.of(entry):
+                await self._session.call(self._session.request(twin))
+        except (Rejected, InvalidInput):
+            await self._withdraw(entry)
+            raise
 
     async def _withdraw(self, entry: Registration) -> None:
-        await self._session.withdraw(entry)
+        for each in (*self._orphans.pop(entry.id, ()), *self._twins.of(entry), entry):
+            await self._session.withdraw(each)
 
     def _settled(self, entry: Registration) -> None:
         if entry.kind == "advertisement":
@@ -143,13 +166,39 @@ class FabricNode(Node):
 
     def _open(self, entry: Registration, sink: Sink) -> None:
         loading.begin()
-        category = self._catalog[entry.category]
+        self._sinks[entry.id] = sink
+        for each in (entry, *self._twins.new(entry)):
+            self._connect(each, sink)
+
+    def _connect(self, entry: Registration, sink: Sink) -> None:
+        assert entry.wanted.schema is not None
+        category = self._catalog.known(entry.wanted.schema)
         self._receiver.connect(entry.id, sink)
         self._receiver.enter(category.number, self._edges.add(category, entry.id, entry.wanted))
 
     def _shut(self, entry: Registration) -> None:
+        self._sinks.pop(entry.id, None)
+        twins = self._twins.drop(entry)
+        if twins:
+            self._orphans[entry.id] = twins
+        for each in (entry, *twins):
+            self._disconnect(each)
+
+    def _disconnect(self, entry: Registration) -> None:
         self._receiver.disconnect(entry.id)
-        self._edges.remove(entry.category, entry.id)
+        self._edges.remove(entry.wanted.schema, entry.id)
+
+    def _more_twins(self) -> list[Registration]:
+        """Registrations in versions that have come since; open, but not said yet."""
+        found = []
+        for entry in [e for e in self._ledger if e.id in self._sinks and e.kind == "subscription"]:
+            for twin in self._twins.new(entry):
+                self._connect(twin, self._sinks[entry.id])
+                found.append(twin)
+        return found
+
+    def _refused(self, entry: Registration, error: SievenetError) -> None:
+        super()._refused(self._twins.first(entry), error)
 
     def _transport_host(self) -> FabricHost:
         return FabricHost(self, self._session, self._outbox)
@@ -226,6 +275,10 @@ class FabricNode(Node):
         if welcome.data is not None:
             self._outbox.publisher = publisher_number(welcome.data)
         self._receiver.forget()
+        self._orphans.clear()
+        for twin in self._twins.stale():
+            self._disconnect(twin)
+        self._more_twins()
         for category in self._catalog:
             if (edge := self._edges.adopt(category)) is not None:
                 self._receiver.enter(category.number, edge)
@@ -234,9 +287,27 @@ class FabricNode(Node):
 
     async def _adopt(self, info: p.CategoryInfo) -> None:
         self._edges.adopt(self._catalog.update(info))
+        for twin in self._more_twins():
+            try:
+                await self._session.call(self._session.request(twin))
+            except (Rejected, InvalidInput) as error:
+                self._refused(twin, error)
         # From here on events are encoded with the new plan; what waits for the window still has the old one.
         if self._session.port is not None:
             await self._session.port.flushed(0)
+
+    def _removed(self, number: int) -> None:
+        category = self._catalog.remove(number)
+        if category is None:
+            return
+        self._session.schemas.discard(category.schema)
+        if self._spoken.get(category.schema.name) == category.schema:
+            del self._spoken[category.schema.name]
+        for twin in self._twins.stale():
+            self._disconnect(twin)
+        gone = SchemaError(f"The category {category.schema.name} version {category.schema.version} was removed")
+        for entry in [e for e in self._ledger if e.wanted.schema == category.schema]:
+            self._refused(entry, gone)
 
     # -- operating ------------------------------------------------------------------------
 

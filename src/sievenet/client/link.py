@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from sievenet.client.conversation import Answered, Conversation, Ended, PlanNews, Request, Welcomed
+from sievenet.client.conversation import Answered, Conversation, Ended, PlanNews, Removal, Request, Welcomed
 from sievenet.client.url import Address
 from sievenet.control.protocol import CategoryInfo, Welcome
 from sievenet.errors import SievenetError, Unavailable
@@ -29,10 +29,12 @@ class Link:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         on_plan: Callable[[CategoryInfo], None],
+        on_removal: Callable[[int], None],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._on_plan = on_plan
+        self._on_removal = on_removal
         self._conversation = Conversation()
         loop = asyncio.get_running_loop()
         self._welcome: asyncio.Future[Welcome] = loop.create_future()
@@ -46,6 +48,7 @@ class Link:
         cls,
         address: Address,
         on_plan: Callable[[CategoryInfo], None],
+        on_removal: Callable[[int], None],
         *,
         name: str | None = None,
         host: str | None = None,
@@ -64,7 +67,7 @@ class Link:
         raw = writer.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = cls(reader, writer, on_plan)
+        link = cls(reader, writer, on_plan, on_removal)
         writer.write(link._conversation.hello(name, host, ticket, observer))
         link._task = asyncio.create_task(link._read(), name=f"link {address}")
         try:
@@ -115,6 +118,8 @@ class Link:
                             self._answer(number, value, error)
                         case PlanNews(category):
                             self._on_plan(category)
+                        case Removal(number):
+                            self._on_removal(number)
                         case Ended(error):
                             reason = error
                             return

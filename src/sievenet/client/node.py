@@ -287,6 +287,10 @@ class Node(ABC):
 
     # -- operating ------------------------------------------------------------------------
 
+    async def remove_schema(self, name: str, version: int = 0, *, force: bool = False) -> None:
+        """Remove a category; refused while anybody uses it, unless `force`: then their registrations end."""
+        raise InvalidInput(expected="a node in a fabric", got="one at a router, where schemas stay")
+
     async def apply_plan(self, category: str, plan: bytes | str) -> Any:
         """Change a category's index plan, given as JSON, under traffic; returns the daemon's report."""
         raise InvalidInput(expected="a node in a fabric", got="one at a router, which has no index plans")

@@ -23,7 +23,7 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
 from sievenet.dataplane.packet import Packet
-from sievenet.errors import EventError, SchemaError
+from sievenet.errors import EventError
 
 if TYPE_CHECKING:
     from sievenet.workload.tap import Taps
@@ -118,7 +118,7 @@ class Outbox:
         first = events[0]
         category = self._category(first)
         layout = layout_of(category.schema)
-        if layout is None or not self.offers.unlimited(category.schema.name) or 0 < self.max_event < layout.size:
+        if layout is None or not self.offers.unlimited(category.schema) or 0 < self.max_event < layout.size:
             return None
         batch = events if isinstance(events, EventBatch) else EventBatch.from_events(category.schema, events)
         bodies = layout.encode(batch)
@@ -187,13 +187,7 @@ class Outbox:
     def _category(self, event: Event) -> Category:
         if not isinstance(event, Event):
             raise EventError(expected="an event", got=event, where="publish")
-        category = self._catalog[event.schema.name]
-        if category.schema is not event.schema and category.schema != event.schema:
-            raise SchemaError(
-                f"Expected an event of {category.schema.name} version {category.schema.version} as registered, got one "
-                f"of version {event.schema.version} or with other attributes"
-            )
-        return category
+        return self._catalog.known(event.schema)
 
     def check(self, events: Iterable[Event]) -> None:
         """Raise if one of these may not be published: not of the schema as registered, or not advertised."""

@@ -45,6 +45,8 @@ class Hooks:
     renewed: Callable[[p.Welcome], None]
     #: A category has a new plan; returns when no packet of the old plan is under way in this process.
     adopt: Callable[[p.CategoryInfo], Any]
+    #: A category is no more.
+    removed: Callable[[int], None]
     #: The daemon refuses to have this registration again; it is to be struck out.
     refused: Callable[[Registration, SievenetError], None]
     #: This registration stands (again).
@@ -90,7 +92,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._acks: set[asyncio.Task[None]] = set()
         #: Schemas that this node works with, to be registered again at a daemon that does not know them.
-        self.schemas: dict[str, Schema] = {}
+        self.schemas: set[Schema] = set()
         #: Registrations that could not be said again yet; tried again with every heartbeat.
         self._unsettled: set[Registration] = set()
         #: Requests under way at once: fewer than a daemon lets wait.
@@ -197,6 +199,7 @@ class Session:
         link, welcome = await Link.open(
             self.address,
             on_plan,
+            self._hooks.removed,
             name=self.name,
             host=self.host,
             ticket=self._ticket,
@@ -208,14 +211,11 @@ class Session:
             self._lease = max(0.05, welcome.lease)
             self._beat = max(0.01, min(welcome.heartbeat, self._lease / 3))
             self._catalog.replace(welcome.categories)
-            for schema in self.schemas.values():
-                category = self._catalog.get(schema.name)
-                if category is None or category.schema != schema:
+            for schema in sorted(self.schemas, key=lambda schema: (schema.name, schema.version)):
+                if self._catalog.of(schema) is None:
                     info = await link.call(lambda number: p.Register(number, schema), self.timeout)  # noqa: B023
                     self._catalog.update(info)
             self._hooks.renewed(welcome)
-            for category in self._catalog:
-                link.adopted(category.number, category.epoch)
             await self._attach(welcome)
             difference = self._ledger.difference(welcome.advertisements, welcome.subscriptions)
             for entry in self._ledger:
@@ -223,6 +223,8 @@ class Session:
                     self._hooks.settled(entry)
             await self._withdraw(link, difference.surplus)
             await self._settle(link, difference.missing)
+            for category in self._catalog:
+                link.adopted(category.number, category.epoch)
         except BaseException:
             await link.close()
             raise
@@ -276,8 +278,10 @@ class Session:
     def request(self, entry: Registration) -> Request:
         """The request that makes a registration."""
         message = p.Subscribe if entry.kind == "subscription" else p.Advertise
+        schema = entry.wanted.schema
+        assert schema is not None
         # The category's number is looked up when the message is made: the next daemon may count otherwise.
-        return lambda number: message(number, entry.id, self._catalog[entry.category].number, entry.content)
+        return lambda number: message(number, entry.id, self._catalog.known(schema).number, entry.content)
 
     async def _adopt(self, link: Link, info: p.CategoryInfo) -> None:
         await self._hooks.adopt(info)

@@ -141,6 +141,10 @@ class SyncNode:
         """Look a schema up by name, or register one."""
         return self._background.run(self._node.schema(wanted))
 
+    def remove_schema(self, name: str, version: int = 0, *, force: bool = False) -> None:
+        """Remove a category; refused while anybody uses it, unless `force`."""
+        self._background.run(self._node.remove_schema(name, version, force=force))
+
     def advertise(self, what: Wanted, *, transport: Publishing | bool | None = None) -> Advertisement:
         """Say what this node will publish; give the result to `unadvertise` to take it back."""
         return self._background.run(self._node.advertise(what, transport=transport))

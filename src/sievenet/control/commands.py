@@ -19,12 +19,15 @@ from sievenet.errors import CodecError, InvalidInput
 
 __all__ = [
     "Advertise",
+    "Announced",
     "Command",
     "Join",
     "Leave",
+    "Numbers",
     "PlanBegin",
     "PlanEnd",
     "Register",
+    "Remove",
     "Subscribe",
     "Trees",
     "Unadvertise",
@@ -45,6 +48,27 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag="R"):
     plan: bytes
     epoch: int
     budget: int
+
+
+class Announced(msgspec.Struct, frozen=True, array_like=True, tag="N"):
+    """Whether everybody who subscribed to other versions of a schema knows of this one, so that it may be used."""
+
+    number: int
+    done: bool = True
+
+
+class Remove(msgspec.Struct, frozen=True, array_like=True, tag="X"):
+    """A category ends; with `force` whatever is registered in it is taken back."""
+
+    number: int
+    force: bool
+
+
+class Numbers(msgspec.Struct, frozen=True, array_like=True, tag="M"):
+    """The next category number, and those of removed categories, oldest first (in snapshots)."""
+
+    next: int
+    retired: tuple[int, ...]
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True, tag="J"):
@@ -116,7 +140,19 @@ class Trees(msgspec.Struct, frozen=True, array_like=True, tag="T"):
 
 
 Command: TypeAlias = (
-    Register | Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe | PlanBegin | PlanEnd | Trees
+    Register
+    | Announced
+    | Remove
+    | Numbers
+    | Join
+    | Leave
+    | Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
+    | PlanBegin
+    | PlanEnd
+    | Trees
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -30,6 +30,7 @@ from sievenet.control.commands import (
     Command,
     Join,
     Leave,
+    Remove,
     Subscribe,
     Trees,
     Unadvertise,
@@ -82,6 +83,8 @@ class Controller:
         self._ledger = Ledger(self.state, config.snapshot)
         self.dispatcher = Dispatcher(self.state, self.spaces, self.transitions, self.board)
         self._jobs: dict[Entry, Job] = {}
+        #: Categories that are about to be removed.
+        self._closing: set[int] = set()
         self._started = False
         #: Requests begun and not answered.
         self.open_requests = 0
@@ -173,6 +176,12 @@ class Controller:
             error = Rejected(f"{self.open_requests} requests wait already, which is the limit: try again later")
             self.board.out.append(signals.Reply(request.ticket, error))
             return
+        if isinstance(request.command, Remove):
+            if request.command.number in self.transitions:
+                error = Rejected("The plan of this category is being changed: wait for the end of that")
+                self.board.out.append(signals.Reply(request.ticket, error))
+                return
+            self._closing.add(request.command.number)
         self.open_requests += 1
         self._ledger.enter(request.command, request.said, request.ticket)
 
@@ -195,10 +204,11 @@ class Controller:
             else:
                 self._failed(waiting, error)
         if error is None:
-            for space in self.spaces.values():
-                space.pump()
+            self.dispatcher.pump()
 
     def _failed(self, waiting: Entered, error: SievenetError) -> None:
+        if isinstance(waiting.command, Remove):
+            self._closing.discard(waiting.command.number)
         if waiting.ticket is not None:
             self._reply(waiting.ticket, error)
         elif waiting.then is not None:
@@ -227,9 +237,15 @@ class Controller:
         except SievenetError as error:
             self._failed(waiting, error)
             return
+        tickets = [] if ticket is None else [ticket]
+        if effect.closed is not None:
+            job = Job(tickets, partial(self._closed, effect.closed))
+            for owner, entry in effect.orphans:
+                self.dispatcher.dispatch(entry, owner.wire, False, job)
+            job.part_done()
+            return
         if effect.category is not None:
             self._open_space(effect.category.number)
-        tickets = [] if ticket is None else [ticket]
         if effect.same is not None:
             if effect.same in self._jobs:
                 self._jobs[effect.same].tickets += tickets
@@ -300,8 +316,7 @@ class Controller:
         for entry in client.entries():
             self.dispatcher.dispatch(entry, client.wire, True, job)
         job.part_done()
-        for space in self.spaces.values():
-            space.pump()
+        self.dispatcher.pump()
 
     @staticmethod
     def _placed(job: Job) -> None:
@@ -328,6 +343,14 @@ class Controller:
             space.lanes = space.new_lanes(self.fleet.routes)
             self.spaces[number] = space
 
+    def _closed(self, number: int, job: Job) -> None:
+        """No flow of a category is left."""
+        self._closing.discard(number)
+        self.spaces.pop(number, None)
+        self.dispatcher.forget(number)
+        for ticket in job.tickets:
+            self._reply(ticket, job.error)
+
     def _rested(self, space: Space) -> None:
         transition = self.transitions.get(space.number)
         if transition is not None:
@@ -339,6 +362,8 @@ class Controller:
         try:
             category = self.state.category(number)
             plan = usable(category.schema, request.plan)
+            if number in self._closing:
+                raise Rejected(f"{category.name} is being removed")
             if number in self.transitions:
                 raise Rejected(f"The plan of {category.name} is being changed already: wait for the end of that")
         except SievenetError as error:

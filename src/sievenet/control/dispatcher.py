@@ -55,6 +55,8 @@ class Dispatcher:
         self._covering: dict[int, Callable[[Sequence[Found]], None]] = {}
         #: Entries that have been accepted, but are in no lane yet.
         self.waiting: set[Entry] = set()
+        #: Spaces whose lanes have got something to do since the last `pump`.
+        self._touched: dict[int, Space] = {}
 
     def coverer(self, category: Category) -> Coverer:
         """What covers by the category's plan of now."""
@@ -62,6 +64,10 @@ class Dispatcher:
         if coverer is None or coverer.plan is not category.plan:
             coverer = self._coverers[category.number] = Coverer(category.plan, category.budget)
         return coverer
+
+    def forget(self, number: int) -> None:
+        """A category is no more."""
+        self._coverers.pop(number, None)
 
     def ahead(self, number: int, said: Iterable[Subscription]) -> None:
         """Cover many in one go, which is much quicker than one by one."""
@@ -134,8 +140,11 @@ class Dispatcher:
             return
 
         def then(found: Sequence[Found]) -> None:
+            if space.number not in self._spaces:
+                job.part_done()  # the category was removed
+                return
             self._enter(entry, partial(self._found, entry, wire, job, said, coverer, found[0]))
-            space.pump()
+            self.pump()
 
         self.cover(coverer, [(said, entry.wants)], then)
 
@@ -164,7 +173,14 @@ class Dispatcher:
         job.remaining += len(parts)
         for i, share in parts:
             space.lanes[i].queue.append(Part(entry, wire, add, share, job))
+        self._touched[space.number] = space
         job.part_done()
+
+    def pump(self) -> None:
+        """Let the lanes begin with what they have been given."""
+        touched, self._touched = self._touched, {}
+        for space in touched.values():
+            space.pump()
 
     # -- at the start ----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from sievenet.content import Subscription
 from sievenet.control.aside import Aside
@@ -25,8 +25,17 @@ class Inspection:
         self._refused = 0
 
     def category(self, name: str) -> Category:
-        """A known category, with its plan of now."""
+        """The category of the latest version of a schema, with its plan of now."""
         return self._controller.state.named(name)
+
+    def versions(self, name: str) -> list[Category]:
+        """The categories of all versions of a schema, oldest first."""
+        return self._controller.state.versions(name)
+
+    @property
+    def unannounced(self) -> Set[int]:
+        """Versions of schemas that not everybody concerned knows of yet."""
+        return self._controller.state.unannounced
 
     def numbered(self, number: int) -> Category:
         """The category with a number."""
@@ -74,7 +83,7 @@ class Inspection:
         return None if known is None else member_of(known, self._names())
 
     def _names(self) -> dict[int, str]:
-        return {number: category.name for number, category in self._controller.state.categories.items()}
+        return {number: category.label for number, category in self._controller.state.categories.items()}
 
     def table(self, switch: str) -> FlowTable:
         """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""

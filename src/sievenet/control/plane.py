@@ -15,10 +15,12 @@ from sievenet.content import Schema, Subscription
 from sievenet.control import signals
 from sievenet.control.commands import (
     Advertise,
+    Announced,
     Command,
     Join,
     Leave,
     Register,
+    Remove,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -132,9 +134,18 @@ class ControlPlane(Inspection):
         assert isinstance(category, Category)
         return self._controller.state.categories[category.number]
 
+    async def announced(self, number: int) -> None:
+        """Everybody concerned knows of this version of a schema."""
+        await self._ask(Announced(number))
+
+    async def remove(self, number: int, force: bool = False) -> None:
+        """End a category; with `force` even if something is registered in it."""
+        await self._ask(Remove(number, force))
+
     async def apply_plan(self, category: str, plan: Plan) -> TransitionReport:
         """Change a category's plan under traffic; returns when no trace of the old one is left."""
-        number = self.category(category).number
+        numbers = [each.number for each in self.versions(category) if each.schema == plan.schema]
+        number = numbers[0] if numbers else self.category(category).number
         future = self._future()
         self._handle(signals.PlanRequest(self._ticket, number, plan))
         report = await future
@@ -207,13 +218,14 @@ class ControlPlane(Inspection):
         schema = subscription.schema
         if schema is None:
             raise SchemaError("Expected content of a registered category, got some without a schema")
-        category = self._controller.state.named(schema.name)
-        if category.schema is not schema and category.schema != schema:
-            raise SchemaError(
-                expected=f"the registered schema {schema.name}, version {category.schema.version}",
-                got=f"`another one, version {schema.version}`",
-            )
-        return category
+        for category in self.versions(schema.name):
+            if category.schema is schema or category.schema == schema:
+                return category
+        known = self.category(schema.name)
+        raise SchemaError(
+            expected=f"the registered schema {schema.name}, version {known.schema.version}",
+            got=f"`another one, version {schema.version}`",
+        )
 
     # -- the shell -------------------------------------------------------------------------
 

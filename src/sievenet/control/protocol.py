@@ -39,6 +39,7 @@ __all__ = [
     "ApplyPlan",
     "Ask",
     "CategoryInfo",
+    "CategoryRemoved",
     "CategoryReply",
     "DataEndpoint",
     "Done",
@@ -52,6 +53,7 @@ __all__ = [
     "PlanAdopted",
     "PlanChanged",
     "Register",
+    "RemoveSchema",
     "Renew",
     "Report",
     "Subscribe",
@@ -61,7 +63,7 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 #: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
 MAX_REQUEST: Final = 1 << 20
 #: Largest frame that a client accepts, in bytes (a picture of the whole fabric is the largest reply).
@@ -110,6 +112,8 @@ class CategoryInfo(_Value, frozen=True):
     epoch: Number
     #: Entries that a subscription's cover may have; lets clients say which subscription drew a false positive.
     budget: Number = 0
+    #: The categories of other versions of the schema, where they are not told anyway.
+    siblings: tuple[CategoryInfo, ...] = ()
 
 
 class Report(_Value, frozen=True):
@@ -155,6 +159,16 @@ class LookUp(_Message, frozen=True):
 
     request: Number
     name: Text
+
+
+class RemoveSchema(_Message, frozen=True):
+    """End a category; with `force` even if something is registered in it."""
+
+    request: Number
+    name: Text
+    #: 0 if there is one version only.
+    version: Number = 0
+    force: bool = False
 
 
 class Advertise(_Message, frozen=True):
@@ -277,9 +291,15 @@ class Failure(_Message, frozen=True):
 
 
 class PlanChanged(_Message, frozen=True):
-    """A category has a new plan: publishers answer with `PlanAdopted` once they use it."""
+    """A category has a new plan, or is new: clients answer with `PlanAdopted` once they are ready for it."""
 
     category: CategoryInfo
+
+
+class CategoryRemoved(_Message, frozen=True):
+    """A category is no more; whatever was registered in it is gone."""
+
+    number: Number
 
 
 class Goodbye(_Message, frozen=True):
@@ -292,6 +312,7 @@ FromClient = (
     Hello
     | Register
     | LookUp
+    | RemoveSchema
     | Advertise
     | Unadvertise
     | Subscribe
@@ -302,4 +323,4 @@ FromClient = (
     | Ask
     | Leave
 )
-FromDaemon = Welcome | Done | CategoryReply | Failure | PlanChanged | Goodbye
+FromDaemon = Welcome | Done | CategoryReply | Failure | PlanChanged | CategoryRemoved | Goodbye

@@ -7,20 +7,25 @@ same state; see `commands`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from sievenet.content import Schema, Subscription
+from sievenet.content.evolution import check_successor
 from sievenet.control.commands import (
     Advertise,
+    Announced,
     Command,
     Join,
     Leave,
+    Numbers,
     PlanBegin,
     PlanEnd,
     Register,
+    Remove,
     Subscribe,
     Trees,
     Unadvertise,
@@ -35,6 +40,8 @@ from sievenet.network import MAX_CATEGORY
 
 __all__ = ["Category", "Client", "Entry", "State"]
 
+#: Versions of one schema at the same time.
+MAX_VERSIONS: Final = 16
 #: Advertisements and subscriptions of one client.
 MAX_ENTRIES: Final = 1_000_000
 
@@ -54,6 +61,11 @@ class Category(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """The schema's name."""
         return self.schema.name
+
+    @property
+    def label(self) -> str:
+        """The name, with the version unless that is the first."""
+        return self.name if self.schema.version == 1 else f"{self.name} version {self.schema.version}"
 
 
 class Entry:
@@ -118,6 +130,10 @@ class Effect(msgspec.Struct):
     #: The entry that a repeated request speaks of.
     same: Entry | None = None
     category: Category | None = None
+    #: Entries that go with their category.
+    orphans: Iterable[tuple[Client, Entry]] = ()
+    #: A category that there is no more.
+    closed: int | None = None
 
 
 class State:
@@ -126,7 +142,14 @@ class State:
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}
         self.categories: dict[int, Category] = {}
-        self.by_name: dict[str, int] = {}
+        #: The categories of each schema, the oldest version first.
+        self.by_name: dict[str, tuple[int, ...]] = {}
+        #: Versions of schemas that not everybody concerned knows of yet.
+        self.unannounced: set[int] = set()
+        #: Numbers never used begin here; those of removed categories are used again only when there are no others, the
+        #: longest unused first, so that no packet or flow of the old category is left by then.
+        self._next = 1
+        self._retired: deque[int] = deque()
         #: Categories whose plan is being changed.
         self.moving: set[int] = set()
         #: The links of the trees in use, if failures changed them.
@@ -154,6 +177,12 @@ class State:
                 return Effect(client, removed=tuple(client.entries()))
             case Register():
                 return Effect(category=self._register(command))
+            case Announced(number, done):
+                (self.unannounced.discard if done else self.unannounced.add)(self.category(number).number)
+            case Remove(number, force):
+                return self._close(self.category(number), force)
+            case Numbers(number, retired):
+                self._next, self._retired = number, deque(retired)
             case PlanBegin(number, plan, epoch):
                 old = self.category(number)
                 self.moving.add(number)
@@ -178,9 +207,9 @@ class State:
             raise SchemaError(expected="a registered category", got=number) from None
 
     def named(self, name: str) -> Category:
-        """The category with a name."""
+        """The category of the latest version of a schema."""
         try:
-            return self.categories[self.by_name[name]]
+            return self.categories[self.by_name[name][-1]]
         except KeyError:
             known = ", ".join(sorted(self.by_name)) or "none"
             raise SchemaError(expected=f"a registered category ({known})", got=name) from None
@@ -218,24 +247,65 @@ class State:
 
     def _register(self, command: Register) -> Category:
         schema = Schema.from_json(command.schema)
-        number = self.by_name.get(schema.name)
-        if number is not None:
-            known = self.categories[number]
-            if known.schema != schema:
+        versions = self.versions(schema.name)
+        for known in versions:
+            if known.schema == schema:
+                return known
+        if versions and not command.number:  # a snapshot's are in order, and were checked
+            if any(known.schema.version == schema.version for known in versions):
                 raise Rejected(
-                    f"The category {schema.name} is registered with another schema (version {known.schema.version})"
+                    f"The category {schema.name} is registered with another schema (version {schema.version}): "
+                    "give a changed one a higher version"
                 )
-            return known
-        number = command.number or max(self.categories, default=0) + 1
-        if number > MAX_CATEGORY:
-            raise Rejected(f"All {MAX_CATEGORY} category numbers are taken")
+            for known in versions:
+                older, newer = sorted((known.schema, schema), key=lambda each: each.version)
+                check_successor(older, newer)
+            if len(versions) >= MAX_VERSIONS:
+                raise Rejected(f"{schema.name} has {MAX_VERSIONS} versions, which is the limit: remove an old one")
         plan = Plan.from_json(command.plan)
         if plan.schema != schema:
             raise InvalidInput(expected=f"a plan for {schema.name}", got=plan.schema.name, where="register")
-        category = Category(number, schema, plan, command.epoch, command.budget)
-        self.by_name[schema.name] = number
-        self.categories[number] = category
+        category = Category(self._number(command.number), schema, plan, command.epoch, command.budget)
+        self.categories[category.number] = category
+        ordered = sorted((*versions, category), key=lambda each: each.schema.version)
+        self.by_name[schema.name] = tuple(each.number for each in ordered)
+        if versions and not command.number:
+            self.unannounced.add(category.number)
         return category
+
+    def versions(self, name: str) -> list[Category]:
+        """The categories of all versions of a schema, oldest first."""
+        return [self.categories[number] for number in self.by_name.get(name, ())]
+
+    def _number(self, wanted: int) -> int:
+        if wanted:
+            self._next = max(self._next, wanted + 1)
+            return wanted
+        if self._next <= MAX_CATEGORY:
+            self._next += 1
+            return self._next - 1
+        if not self._retired:
+            raise Rejected(f"All {MAX_CATEGORY} category numbers are taken")
+        return self._retired.popleft()
+
+    def _close(self, category: Category, force: bool) -> Effect:
+        number = category.number
+        if number in self.moving:
+            raise Rejected(f"The plan of {category.name} is being changed: wait for the end of that")
+        users = {c.name: c for c in self.clients.values() if any(c.counts.get(number, (0, 0)))}
+        if users and not force:
+            shown = ", ".join(sorted(users)[:4]) + (", …" if len(users) > 4 else "")
+            raise Rejected(f"{category.name} version {category.schema.version} is used by {shown}: remove it by force?")
+        orphans = [(c, e) for c in users.values() for e in c.entries() if e.category == number]
+        for client, entry in orphans:
+            self.strike(client, entry)
+        del self.categories[number]
+        self.unannounced.discard(number)
+        self._retired.append(number)
+        rest = tuple(each for each in self.by_name.pop(category.name) if each != number)
+        if rest:
+            self.by_name[category.name] = rest
+        return Effect(category=category, orphans=orphans, closed=number)
 
     def wires_of(self, number: int) -> tuple[set[int], set[int]]:
         """The wires of all who want, and of all who offer, something of a category."""
@@ -251,8 +321,12 @@ class State:
     def snapshot(self) -> list[bytes]:
         """Commands that lead to this state at once."""
         commands: list[Command] = []
-        for c in self.categories.values():
+        if self._retired or self._next > max(self.categories, default=0) + 1:
+            commands.append(Numbers(self._next, tuple(self._retired)))
+        for c in sorted(self.categories.values(), key=lambda c: c.schema.version):
             commands.append(Register(c.number, c.schema.to_json(), c.plan.to_json(), c.epoch, c.budget))
+            if c.number in self.unannounced:
+                commands.append(Announced(c.number, False))
             if c.number in self.moving:
                 commands.append(PlanBegin(c.number, c.plan.to_json(), c.epoch))
         if self.trees:

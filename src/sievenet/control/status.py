@@ -85,7 +85,7 @@ def status_of(controller: Controller, answered: int, refused: int) -> Status:
     state, trees = controller.state, controller.fleet.trees
     names = {number: category.name for number, category in state.categories.items()}
     undefined = {
-        names[n]: tuple(sorted({s for lane in space.lanes if lane.rollout for s in lane.rollout.undefined}))
+        names.get(n, str(n)): tuple(sorted({s for lane in space.lanes if lane.rollout for s in lane.rollout.undefined}))
         for n, space in controller.spaces.items()
     }
     return Status(

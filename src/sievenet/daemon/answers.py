@@ -119,8 +119,8 @@ class Answers:
                     "epoch": category.epoch,
                     "kind": category.plan.kind,
                     "bits": category.plan.bits,
-                    "advertisements": ads[category.name],
-                    "subscriptions": subs[category.name],
+                    "advertisements": ads[category.label],
+                    "subscriptions": subs[category.label],
                 }
                 for category in self._control.categories()
             ],

@@ -13,6 +13,7 @@ import secrets
 from typing import Any, Final
 
 from sievenet.content.codec import encode_filter, encode_schema
+from sievenet.content.schema import Schema
 from sievenet.control.plane import ControlPlane
 
 __all__ = ["Interests"]
@@ -43,12 +44,16 @@ class Interests:
         now = f"{self._life}-{self._number}"
         if version == now:
             return {"version": now}
-        schemas = {category.name: encode_schema(category.schema) for category in self._control.categories()}
+        schemas = {name: encode_schema(schema) for name, schema in self._latest().items()}
         wanted = {
             name: list(dict.fromkeys(f for who, mine in clients.items() if who != client for f in mine))
             for name, clients in self._found.items()
         }
         return {"version": now, "categories": {n: [schemas[n], found] for n, found in wanted.items() if n in schemas}}
+
+    def _latest(self) -> dict[str, Schema]:
+        """Every schema in its latest version."""
+        return {each.name: self._control.category(each.name).schema for each in self._control.categories()}
 
     async def _take(self) -> None:
         loop = asyncio.get_running_loop()
@@ -57,8 +62,10 @@ class Interests:
         if answered == self._answered or begin < self._next:
             return
         found: _Found = {}
+        latest = self._latest()
         for i, (client, kind, _, category, wanted) in enumerate(self._control.registrations(), 1):
-            if kind == "subscription":
+            # Whoever subscribed to an older version has a twin of that in the latest.
+            if kind == "subscription" and wanted.schema == latest.get(category):
                 mine = found.setdefault(category, {}).setdefault(client, {})
                 mine.update(dict.fromkeys(map(encode_filter, wanted.filters)))
             if i % _TURN == 0:

@@ -15,6 +15,7 @@ import msgspec
 
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
+from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane, Session
 from sievenet.control.state import Category
@@ -25,7 +26,7 @@ from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
-from sievenet.errors import InvalidInput, PlanError, Rejected, SievenetError
+from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError, SievenetError
 from sievenet.index.plan import Plan
 
 __all__ = ["Service"]
@@ -61,6 +62,8 @@ class Service:
         self._everyone: set[Peer] = set()
         self._adoption = Adoption()
         self._named = 0
+        #: Versions of schemas of which clients are being told.
+        self._announcing: dict[int, asyncio.Task[None]] = {}
         control.on_plan(self._plan_changed)
         control.on_expired(self._expired)
 
@@ -162,18 +165,22 @@ class Service:
         control = self._control
         match message:
             case p.LookUp(request, name):
-                return p.CategoryReply(request, _info(control.category(name)))
+                return p.CategoryReply(request, self._described(control.category(name)))
             case p.Ask(request, about, of):
                 return p.Done(request, await self._answers.answer(about, of))
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.Register(request, schema):
-                return p.CategoryReply(request, _info(await control.register_schema(schema)))
+                return p.CategoryReply(request, self._described(await self._register(schema)))
+            case p.RemoveSchema(request, name, version, force):
+                await self._remove(name, version, force)
+                return p.Done(request)
             case p.Hello():
                 raise InvalidInput("Expected one hello, got a second", where="connection")
         client = self._client(peer)
         match message:
             case p.Advertise(request, id, number, content):
+                await self._announced(number)
                 await control.advertise(client, id, await self._decoded(number, content))
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
@@ -209,9 +216,9 @@ class Service:
     # -- plans ----------------------------------------------------------------------------
 
     async def _apply_plan(self, name: str, data: bytes) -> Any:
-        category = self._control.category(name)
+        self._control.category(name)
         plan = Plan.from_json(data)
-        if plan.schema != category.schema:
+        if all(plan.schema != category.schema for category in self._control.versions(name)):
             raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
         return msgspec.to_builtins(await self._control.apply_plan(name, plan))
 
@@ -220,10 +227,13 @@ class Service:
 
         Until then catch-all flows deliver everything to everybody, so whoever does not confirm in time is cut off.
         """
+        await self._tell(category, self._absent(0))
+
+    async def _tell(self, category: Category, absent: Iterable[str]) -> None:
+        """Returns when all connected and these absent clients have confirmed what they are told of a category."""
         done = asyncio.Event()
-        publishers = set(self._peers) | set(self._absent_publishers())
-        change = self._adoption.begin(category.number, category.epoch, publishers, done.set)
-        news = p.PlanChanged(_info(category))
+        change = self._adoption.begin(category.number, category.epoch, {*self._peers, *absent}, done.set)
+        news = p.PlanChanged(self._described(category))
         for peer in list(self._peers.values()):
             peer.send(news)
         limit = self._control.config.adoption
@@ -236,6 +246,49 @@ class Service:
         finally:
             self._adoption.abandon(change)
 
+    def _absent(self, kind: int) -> Iterable[str]:
+        """Clients without a control connection that may still publish (0) or receive (1)."""
+        for client in self._plane.clients():
+            if client not in self._peers and self._control.registrations_of(client)[kind]:
+                yield client
+
+    def _described(self, category: Category) -> p.CategoryInfo:
+        """A category with the other versions of its schema, which a subscriber wants as well."""
+        others = (each for each in self._control.versions(category.name) if each.number != category.number)
+        return msgspec.structs.replace(_info(category), siblings=tuple(map(_info, others)))
+
+    # -- versions of schemas --------------------------------------------------------------
+
+    async def _register(self, schema: Schema) -> Category:
+        category = await self._control.register_schema(schema)
+        await self._announced(category.number)
+        return category
+
+    async def _announced(self, number: int) -> None:
+        """Returns when everybody who subscribed to other versions of a schema subscribes to this one as well."""
+        if number not in self._control.unannounced:
+            return
+        if number not in self._announcing:
+            self._announcing[number] = asyncio.create_task(self._announce(number))
+        await asyncio.shield(self._announcing[number])
+
+    async def _announce(self, number: int) -> None:
+        try:
+            await self._tell(self._control.numbered(number), self._absent(1))
+            await self._control.announced(number)
+        finally:
+            del self._announcing[number]
+
+    async def _remove(self, name: str, version: int, force: bool) -> None:
+        versions = [each for each in self._control.versions(name) if version in (0, each.schema.version)]
+        if len(versions) != 1:
+            known = ", ".join(str(each.schema.version) for each in self._control.versions(name)) or "none"
+            raise SchemaError(expected=f"a version of {name} ({known})", got=version or "`no version`", where="remove")
+        number = versions[0].number
+        await self._control.remove(number, force)
+        for peer in list(self._peers.values()):
+            peer.send(p.CategoryRemoved(number))
+
     async def _cut_off(self, client: str, reason: str) -> None:
         log.warning("%s is cut off: %s", client, reason)
         try:
@@ -246,12 +299,6 @@ class Service:
             log.error("%s cannot be cut off yet: %s", client, error)
             return
         self._left(client, reason)
-
-    def _absent_publishers(self) -> Iterable[str]:
-        """Clients that may still publish with an older plan though their control connection is gone."""
-        for client in self._plane.clients():
-            if client not in self._peers and self._control.registrations_of(client)[0]:
-                yield client
 
 
 def _info(category: Category) -> p.CategoryInfo:
