@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ssl
 import subprocess
 import sys
 
@@ -10,10 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import sievenet
-from sievenet import programs
 from sievenet.cli import main as command
 from sievenet.client.overlay.link import parse_router_url
-from sievenet.client.overlay.node import OverlayNode
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
 from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, Unavailable
 from sievenet.routers import protocol as p
@@ -338,35 +335,6 @@ def test_commands_refuse_bad_addresses():
     for url in ("sievenet+router://", "sievenet+router://h:99999", "http://h", "sievenet+router://h/x"):
         with pytest.raises(InvalidInput, match="a URL such as"):
             parse_router_url(url)
-
-
-def test_tls(tmp_path):
-    """Routers and clients speak TLS with a certificate of their own."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    making = programs.command(
-        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"
-    )
-    making += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(making, check=True, capture_output=True)
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(cert, key)
-    client = ssl.create_default_context(cafile=str(cert))
-
-    async def main():
-        async with chain(2, tls=server, dial_tls=client) as routers:
-            assert routers[0].url.startswith("sievenet+routers://")
-            sub = await OverlayNode(routers[0].url, tls=client).start()
-            pub = await OverlayNode(routers[1].url, tls=client).start()
-            await pub.advertise(STOCK)
-            feed = await sub.subscribe(STOCK)
-            await pub.publish(tick())
-            assert await feed.__anext__() == tick()
-            await pub.close()
-            await sub.close()
-            with pytest.raises(Unavailable):
-                await OverlayNode(routers[0].url, reconnect=False, timeout=5).start()
-
-    asyncio.run(main())
 
 
 def test_events_that_come_together_go_on_together():

@@ -16,12 +16,15 @@ from sievenet.cli.output import json_option, show_json
 from sievenet.cli.stopping import stop_signal
 
 if TYPE_CHECKING:
+    from sievenet.routers.limits import Limits
     from sievenet.routers.offload.jobs import Offloading
     from sievenet.routers.routing import Settings
     from sievenet.routers.server import RouterServer
 
 __all__ = ["router"]
 
+#: Seconds that loading may take before it is worth a word.
+_PATIENCE = 3.0
 _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 
 
@@ -54,7 +57,18 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 )
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate (PEM): speak TLS.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
-@click.option("--tls-ca", type=click.Path(exists=True, dir_okay=False), help="Whom to trust (PEM).")
+@click.option(
+    "--tls-ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Who signs the certificates of neighbours (PEM); each has its router's name.",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Listen for others without TLS: whoever reaches the port may do anything."
+)
+@click.option("--max-connections", type=click.IntRange(1), default=4096, show_default=True, help="Connections in all.")
+@click.option(
+    "--max-per-address", type=click.IntRange(1), default=1024, show_default=True, help="Connections from one address."
+)
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--explain", "wanted", metavar="FILTER", help="Ask the router at --url where this filter sits, and why.")
 @click.option("--status", is_flag=True, help="Ask the router at --url what it does.")
@@ -75,6 +89,9 @@ def router(
     tls_cert: str | None,
     tls_key: str | None,
     tls_ca: str | None,
+    insecure: bool,
+    max_connections: int,
+    max_per_address: int,
     seconds: float | None,
     wanted: str | None,
     status: bool,
@@ -100,13 +117,18 @@ def router(
         where = url or f"sievenet+router://{host or '127.0.0.1'}:{port}"
         _ask(where, wanted, as_json)
         return
+    from sievenet.routers.identity import contexts
+    from sievenet.routers.limits import Limits
     from sievenet.routers.offload.jobs import parse_offloading
     from sievenet.routers.routing import Settings
 
     offloading = None if offload is None else parse_offloading(offload)
     settings = Settings(scheme, advertisements, bound, lease, width=width)  # type: ignore[arg-type]
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
-    server = partial(_make, name, host, port, peers, settings, _contexts(tls_cert, tls_key, tls_ca), offloading)
+    tls = contexts(tls_cert, tls_key, tls_ca)
+    _check_open(host, tls[0] is not None, insecure)
+    limits = Limits(connections=max_connections, per_address=max_per_address)
+    server = partial(_make, name, host, port, peers, settings, tls, offloading, limits)
     run(_serve(server, schemas, fabrics, seconds))
 
 
@@ -117,17 +139,23 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _contexts(
-    cert: str | None, key: str | None, authority: str | None
-) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """What to speak when called and when calling."""
-    if cert is None:
-        return None, None
-    called = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    called.load_cert_chain(cert, key)
-    calling = ssl.create_default_context(cafile=authority)
-    calling.load_cert_chain(cert, key)
-    return called, calling
+def _check_open(host: str, secure: bool, insecure: bool) -> None:
+    """Refuse to let strangers in by mistake."""
+    if secure or insecure or _loopback(host):
+        return
+    raise click.UsageError(
+        f"Expected TLS to listen on {host}, which others can reach: give --tls-cert, --tls-key and --tls-ca, "
+        "or say --insecure: then anybody who reaches the port may publish, subscribe and be a neighbour"
+    )
+
+
+def _loopback(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _make(
@@ -138,12 +166,21 @@ def _make(
     settings: Settings,
     tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None],
     offloading: Offloading | None,
+    limits: Limits,
 ) -> RouterServer:
     from sievenet.routers.server import RouterServer
 
     own = name or f"router-{port}" if port else name or "router"
     return RouterServer(
-        own, settings, host=host, port=port, neighbours=peers, tls=tls[0], dial_tls=tls[1], offloading=offloading
+        own,
+        settings,
+        host=host,
+        port=port,
+        neighbours=peers,
+        tls=tls[0],
+        dial_tls=tls[1],
+        offloading=offloading,
+        limits=limits,
     )
 
 
@@ -152,9 +189,14 @@ async def _serve(
 ) -> None:
     from sievenet.client import connect
     from sievenet.client.overlay.gateway import Gateway
+    from sievenet.routers import warmup
     from sievenet.workload.samples import load_schema
 
     stop = stop_signal()
+    load = asyncio.create_task(asyncio.to_thread(warmup.load))
+    if not (await asyncio.wait([load], timeout=_PATIENCE))[0]:
+        click.echo("compiling the inner loops, once on this machine: up to half a minute …", err=True)
+    await load
     server = make()
     for each in schemas:
         server.router.register(load_schema(each))
@@ -163,6 +205,10 @@ async def _serve(
             node = await stack.enter_async_context(connect(fabric))
             await stack.enter_async_context(Gateway(node, server))
         click.echo(f"router {server.router.name} ({server.router.settings.scheme}) is up: {server.url}")
+        if not server.secure:
+            click.echo(
+                "without TLS nobody is checked: whoever reaches the port may be a client or a neighbour", err=True
+            )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)
         if server.dropped:

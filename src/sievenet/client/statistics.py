@@ -22,3 +22,5 @@ class NodeStatistics:
     #: Times that the connection to the daemon was lost.
     losses: int
     connected: bool
+    #: Events that the network said it dropped on their way here, at most (routers only).
+    missed: int = 0

@@ -40,6 +40,7 @@ from sievenet.routers.messages import (
     LinkStated,
     Settle,
     Settled,
+    check_number,
 )
 from sievenet.routers.offload.jobs import Offloading
 from sievenet.routers.offload.messages import Claim, Computed
@@ -91,7 +92,7 @@ class Router:
         #: Number of the last wave.
         self._number = incarnation << 16
         self._version = -1
-        self._beaten = now
+        self._beaten = self._began = now
         self._outputs: list[Output] = []
         self._settling = Settling(
             self._context, self.routing, self.helpers, self._heard, self._flush_routing, self._wave_done
@@ -250,6 +251,7 @@ class Router:
         self._context.now = now
         self._hear(neighbour)
         try:
+            check_number(message, self._context.incarnation, now - self._began)
             self._take(neighbour, message)
         except SievenetError:
             self.counts.malformed += 1

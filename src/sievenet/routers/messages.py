@@ -8,6 +8,7 @@
     SenderAsks, UpdateReply   what is really wanted behind each neighbour              CBCB's SR/UR
     Settle, Settled           is everything before this installed on the whole tree?   an echo wave
     Carried       events of one publisher and category                                 forwarded
+    Missed        so many events may be missing: a connection could not take them      along the tree, to clients
 
 A message is a map whose ``type`` names its class. Filters and events are in the codec's bytes; a *category* is the
 64-bit digest of a schema (0: schemaless), and the schema itself travels with the first entry that needs it.
@@ -22,6 +23,7 @@ import msgspec
 
 from sievenet.content.codec import encode_schema
 from sievenet.content.schema import Schema
+from sievenet.errors import CodecError
 
 __all__ = [
     "ADVERTISEMENT",
@@ -34,6 +36,7 @@ __all__ = [
     "Greeting",
     "Item",
     "LinkStated",
+    "Missed",
     "Receivers",
     "SenderAsks",
     "Settle",
@@ -41,11 +44,19 @@ __all__ = [
     "UpdateReply",
     "Whole",
     "category_of",
+    "check_number",
 ]
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")]
-Word = Annotated[int, msgspec.Meta(ge=0)]
+#: Short, printable, safe in a log line; `\\Z` because `$` would let a newline follow.
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z")]
+#: Compared, never counted with: any 64 bits (`msgspec` takes no more).
+Digest = Annotated[int, msgspec.Meta(ge=0)]
+#: Counted with: two of them add up without leaving 64 signed bits.
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
+#: Names a publisher: 63 bits, so that it fits the columns of a batch.
+Publisher = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+Schemas = Annotated[tuple[Blob, ...], msgspec.Meta(max_length=1 << 12)]
 
 #: Kinds of entries on a channel.
 SUBSCRIPTION: Final = 0
@@ -57,10 +68,13 @@ class Item(NamedTuple):
     """One entry of a channel: of a category, a filter in the codec's bytes, or the bits of a Bloom filter."""
 
     kind: Annotated[int, msgspec.Meta(ge=0, le=2)]
-    category: Word
+    category: Digest
     data: Annotated[bytes, msgspec.Meta(max_length=1 << 16)]
     #: Tells equal entries apart where the scheme wants that: a subscription's number, or the router it is from.
     tag: Annotated[str, msgspec.Meta(max_length=160)] = ""
+
+
+Items = Annotated[tuple[Item, ...], msgspec.Meta(max_length=1 << 21)]
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
@@ -70,37 +84,37 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 class Greeting(_Message, frozen=True):
     """A heartbeat: what graph the sender knows, and number and digest of what it has told on this channel."""
 
-    graph: Word
-    epoch: Word
-    number: Word
-    digest: Word
+    graph: Digest
+    epoch: Count
+    number: Count
+    digest: Digest
 
 
 class LinkStated(_Message, frozen=True):
     """Whom a router hears."""
 
     origin: Name
-    number: Word
+    number: Count
     neighbours: Annotated[tuple[Name, ...], msgspec.Meta(max_length=4096)]
 
 
 class Delta(_Message, frozen=True):
     """A change of what the sender tells on this channel."""
 
-    epoch: Word
-    number: Word
-    added: tuple[Item, ...] = ()
-    removed: tuple[Item, ...] = ()
-    schemas: tuple[Blob, ...] = ()
+    epoch: Count
+    number: Count
+    added: Items = ()
+    removed: Items = ()
+    schemas: Schemas = ()
 
 
 class Whole(_Message, frozen=True):
     """All that the sender tells on this channel."""
 
-    epoch: Word
-    number: Word
-    items: tuple[Item, ...] = ()
-    schemas: tuple[Blob, ...] = ()
+    epoch: Count
+    number: Count
+    items: Items = ()
+    schemas: Schemas = ()
 
 
 class AskWhole(_Message, frozen=True):
@@ -111,17 +125,17 @@ class Receivers(_Message, frozen=True):
     """What is wanted at a router: all of it, or (``complete`` false) what is new."""
 
     origin: Name
-    number: Word
+    number: Count
     complete: bool
-    items: tuple[Item, ...] = ()
-    schemas: tuple[Blob, ...] = ()
+    items: Items = ()
+    schemas: Schemas = ()
 
 
 class SenderAsks(_Message, frozen=True):
     """What is wanted behind you, on the tree of the issuer?"""
 
     issuer: Name
-    number: Word
+    number: Count
     #: Seconds that the sender waits.
     timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
@@ -130,32 +144,32 @@ class UpdateReply(_Message, frozen=True):
     """All that is wanted at and behind the sender; not ``complete`` if somebody did not answer in time."""
 
     issuer: Name
-    number: Word
+    number: Count
     complete: bool
-    items: tuple[Item, ...] = ()
-    schemas: tuple[Blob, ...] = ()
+    items: Items = ()
+    schemas: Schemas = ()
 
 
 class Settle(_Message, frozen=True):
     """Has everything that came before this arrived, here and behind you?"""
 
     issuer: Name
-    number: Word
+    number: Count
 
 
 class Settled(_Message, frozen=True):
     """It has."""
 
     issuer: Name
-    number: Word
+    number: Count
 
 
 class Carried(_Message, frozen=True):
     """Events on their way: of one publisher, in one category."""
 
     source: Name
-    publisher: Word
-    category: Word
+    publisher: Publisher
+    category: Digest
     #: 64-bit little-endian numbers, one per event.
     sequences: Annotated[bytes, msgspec.Meta(max_length=1 << 17)]
     departures: Annotated[bytes, msgspec.Meta(max_length=1 << 17)]
@@ -169,9 +183,37 @@ class Carried(_Message, frozen=True):
     bits: Annotated[bytes, msgspec.Meta(max_length=1 << 25)] = b""
 
 
+class Missed(_Message, frozen=True):
+    """Events were dropped on the way here: at most so many that were wanted may be missing."""
+
+    events: Count
+    hops: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+
+
 FromRouter = (
     Greeting | LinkStated | Delta | Whole | AskWhole | Receivers | SenderAsks | UpdateReply | Settle | Settled | Carried
 )
+
+#: Milliseconds that the clocks of two routers may differ by.
+_SKEW: Final = 86_400_000
+
+
+def check_number(message: FromRouter, incarnation: int, lived: float) -> None:
+    """Refuse a statement of a router about itself whose number it cannot have given yet.
+
+    Such numbers begin with the milliseconds of the router's start. A larger one is a lie or a clock that is wrong by
+    more than a day, and taking it would make the true router's statements look old from then on. ``incarnation`` and
+    ``lived`` are when this router began, and the seconds since then.
+    """
+    if not isinstance(message, LinkStated | Receivers):
+        return
+    limit = (incarnation + int(lived * 1000) + _SKEW) << 16
+    if message.number > limit:
+        raise CodecError(
+            expected=f"a number up to {limit} (is the clock of {message.origin} wrong?)",
+            got=message.number,
+            where=f"{type(message).__name__} of {message.origin}",
+        )
 
 
 def category_of(schema: Schema | None) -> int:

@@ -10,6 +10,8 @@ The first message of either side is `Hello` and `Welcome`; they name the version
       │ Register, Subscribe, … ───────────▶ │   answered by number: Done, CategoryIs, Failure
       │ Publish ──────────────────────────▶ │   not answered; TCP holds back who is too quick
       │ ◀────────────────────── Carried ─── │   events that one of its subscriptions matches
+      │ Alive ◀───────────────────────────▶ │   a few times per lease; silence for a lease ends the connection
+      │ ◀─────────────────────── Missed ─── │   so many events may be missing
       │ Volunteer ────────────────────────▶ │   the client computes for the router from now on:
       │ ◀────────────── Compute, Assign ─── │   (`offload.messages`)
       │ Computed, claims in Subscribe ────▶ │
@@ -28,9 +30,14 @@ from sievenet.control.protocol import Failure
 from sievenet.routers.messages import (
     AskWhole,
     Carried,
+    Count,
     Delta,
+    Digest,
     Greeting,
     LinkStated,
+    Missed,
+    Name,
+    Publisher,
     Receivers,
     SenderAsks,
     Settle,
@@ -42,9 +49,11 @@ from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute
 
 __all__ = [
     "MAX_FRAME",
+    "MAX_HELLO",
     "MAX_PEER_FRAME",
     "PROTOCOL",
     "Advertise",
+    "Alive",
     "Ask",
     "CategoryIs",
     "Done",
@@ -65,15 +74,16 @@ __all__ = [
 ]
 
 #: Version of this module and of `messages`.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 #: Largest frame of a client, and of a neighbour (all entries of a channel at once), in bytes.
 MAX_FRAME: Final = 1 << 23
 MAX_PEER_FRAME: Final = 1 << 27
+#: Largest frame before the other side has said who it is.
+MAX_HELLO: Final = 1 << 12
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
-Word = Annotated[int, msgspec.Meta(ge=0)]
 Content = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+Ticket = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
@@ -83,23 +93,31 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 class Hello(_Message, frozen=True):
     """Who speaks."""
 
-    protocol: int
+    protocol: Number
     role: Literal["client", "router"]
     #: A client may leave its name to the router.
     name: Name | None = None
     request: Number = 0
+    #: The ticket of an earlier connection under this name, which this one replaces.
+    ticket: Ticket = b""
 
 
 class Welcome(_Message, frozen=True):
     """The answer to `Hello`."""
 
-    protocol: int
+    protocol: Number
     #: The router's name, and the client's.
     router: Name
     name: Name
     #: The number under which this client's events travel.
-    publisher: Word = 0
+    publisher: Publisher = 0
     request: Number = 0
+    #: Shown in the next `Hello`, it proves that the name is still ours.
+    ticket: Ticket = b""
+    #: Seconds of silence after which either side gives the other up.
+    lease: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    #: Events for the earlier connection of this ticket that were never sent.
+    missed: Count = 0
 
 
 class Register(_Message, frozen=True):
@@ -120,7 +138,7 @@ class CategoryIs(_Message, frozen=True):
     """The answer to both: the category and its schema."""
 
     request: Number
-    category: Word
+    category: Digest
     schema: bytes
 
 
@@ -129,7 +147,7 @@ class Subscribe(_Message, frozen=True):
 
     request: Number
     id: Number
-    category: Word
+    category: Digest
     content: Content
     #: Where each filter is in the router's fixed set, if it gave one.
     claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()
@@ -147,7 +165,7 @@ class Advertise(_Message, frozen=True):
 
     request: Number
     id: Number
-    category: Word
+    category: Digest
     content: Content
 
 
@@ -161,10 +179,10 @@ class Unadvertise(_Message, frozen=True):
 class Publish(_Message, frozen=True):
     """Events, numbered from ``first``: a batch, or schemaless records."""
 
-    category: Word
-    first: Word
+    category: Digest
+    first: Count
     #: Nanoseconds since the epoch.
-    departure: Word
+    departure: Count
     batch: Annotated[bytes, msgspec.Meta(max_length=MAX_FRAME)] = b""
     records: Annotated[tuple[Content, ...], msgspec.Meta(max_length=1 << 13)] = ()
     request: Number = 0
@@ -192,6 +210,10 @@ class Done(_Message, frozen=True):
     answer: Any = None
 
 
+class Alive(_Message, frozen=True):
+    """Nothing else to say, but still here: said by either side a few times per lease."""
+
+
 class Goodbye(_Message, frozen=True):
     """The other side closes the connection, and why."""
 
@@ -211,7 +233,10 @@ FromPeer = (
     | Volunteer
     | Computed
     | Ask
+    | Alive
     | Goodbye
+    | Failure
+    | Missed
     | Greeting
     | LinkStated
     | Delta
@@ -224,7 +249,7 @@ FromPeer = (
     | Settled
     | Carried
 )
-ToClient = Welcome | CategoryIs | Done | Failure | Goodbye | Carried | Compute | Assign
+ToClient = Welcome | CategoryIs | Done | Failure | Goodbye | Alive | Missed | Carried | Compute | Assign
 
 _encoder = msgspec.msgpack.Encoder()
 _from_peer = msgspec.msgpack.Decoder(FromPeer)
@@ -238,14 +263,14 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 class PeerFramer(Framer):
-    """A framer for what a router receives: frames of clients, until the other side says that it is a router."""
+    """A framer for what a router receives: one small frame, until the other side has said who it is."""
 
     def __init__(self) -> None:
-        super().__init__(_from_peer, MAX_FRAME)
+        super().__init__(_from_peer, MAX_HELLO)
 
-    def widen(self) -> None:
-        """Take frames of neighbours from now on."""
-        self._limit = MAX_PEER_FRAME
+    def widen(self, role: str) -> None:
+        """Take frames of a client or of a neighbour from now on."""
+        self._limit = MAX_PEER_FRAME if role == "router" else MAX_FRAME
 
 
 def client_framer() -> Framer:

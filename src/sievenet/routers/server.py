@@ -1,14 +1,17 @@
 """The router process: connections around a `Router`.
 
-One task per connection reads frames and hands them to the core; what the core returns is written at once. Writing never
-waits: a connection has a buffer, and
+    dial, accept ─▶ admission (`limits`) ─▶ `handshake` (`registry`, `identity`) ─▶ messages ─▶ `core`, `service`
+                                                                                                  │
+                             buffers (`peer`) ◀── `dispatch` ◀──── what is to be sent ────────────┘
 
-* while a neighbour's buffer is long, clients are not read, so TCP slows publishers down;
-* a buffer that is full takes no more events (they are counted as dropped), control messages always pass;
-* neighbours are never held back for each other, which on a cycle could stop them all.
+One task per connection reads frames and hands them to the core; what the core returns is written at once, local
+deliveries first. What holds, whatever one connection does:
 
-Routers dial their neighbours and are dialled by them; if both happen, the connection that the router with the smaller
-name opened stays.
+* an error while it is served ends it alone, and one message that cannot be sent costs itself;
+* it says hello within a few seconds, finishes a frame that it began, and says something a few times per lease;
+* reading waits for nothing but the links that this very client publishes to, and not for long (`peer`).
+
+Routers dial their neighbours and are dialled by them; `registry` says which connection stays.
 """
 
 from __future__ import annotations
@@ -16,29 +19,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
 from typing import Any, Self
 
-from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
 from sievenet.control.framing import Malformed, failure
-from sievenet.errors import CodecError, Rejected, SievenetError
+from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
 from sievenet.routers import protocol as p
-from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
-from sievenet.routers.messages import Carried
+from sievenet.routers.dispatch import Dispatch
+from sievenet.routers.handshake import Handshake
+from sievenet.routers.identity import certified_names
+from sievenet.routers.limits import Admission, Limits, Unfinished
+from sievenet.routers.messages import Carried, Missed
 from sievenet.routers.offload.jobs import Offloading
-from sievenet.routers.offload.messages import Assign, Compute, Computed
-from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
-from sievenet.routers.peer import Peer, Pressure
-from sievenet.routers.requests import answer, schema_of, shipment_of
+from sievenet.routers.offload.messages import Computed
+from sievenet.routers.outputs import Output
+from sievenet.routers.peer import Peer
+from sievenet.routers.registry import Registry
+from sievenet.routers.requests import shipment_of
 from sievenet.routers.routing import Settings
+from sievenet.routers.service import Service
 from sievenet.routers.shipment import Shipment
-from sievenet.routers.waiting import Waiting
 
 __all__ = ["RouterServer"]
 
@@ -48,7 +52,10 @@ _CHUNK = 1 << 18
 
 
 class RouterServer:
-    """A router that listens. ``async with RouterServer(...)`` runs it."""
+    """A router that listens. ``async with RouterServer(...)`` runs it.
+
+    With ``tls`` neighbours must have a certificate with their name that the contexts verify (`identity`).
+    """
 
     def __init__(
         self,
@@ -61,6 +68,7 @@ class RouterServer:
         tls: ssl.SSLContext | None = None,
         dial_tls: ssl.SSLContext | None = None,
         offloading: Offloading | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.router = Router(
             name,
@@ -70,31 +78,35 @@ class RouterServer:
             offloading=offloading,
             cpu=time.process_time,
         )
-        self._alarm = Alarm(self.router.due, self._ring)
+        self.limits = limits or Limits()
         self._host, self._port = host, port
         self._dial = list(neighbours)
         self._tls, self._dial_tls = tls, dial_tls
         self._peers: set[Peer] = set()
-        self._routers: dict[str, Peer] = {}
-        self._clients: dict[str, Peer] = {}
-        #: Names of neighbours by the address they were dialled at.
-        self._names: dict[tuple[str, int], str] = {}
+        self._registry = Registry(name)
+        self._dispatch = Dispatch(self.router, self._registry)
+        self._handshake = Handshake(self.router, self._registry, self._dispatch, self._gone, tls, dial_tls)
+        self._admission = Admission(self.limits)
+        self._unfinished: Unfinished[Peer] = Unfinished(self.limits)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Requests that wait for a wave, and what to do to begin one.
-        self._waiting: Waiting[tuple[Peer, int]] = Waiting(self._begin_wave, self._run_wave, self._settled)
-        self._beginning: list[Output] = []
-        self._pressure = Pressure(self._routers)
-        self._secret = secrets.token_bytes(16)
-        self.dropped = 0
-        #: Clients in this process: who takes their events, and who is told that wishes may have changed.
-        self._ports: dict[str, Callable[[Shipment], None]] = {}
+        self._service = Service(self.router, self.limits, self._do, self._dispatch.write, self._counts)
+        self._dispatch.wave_done = self._service.wave_done
+        #: Events that neighbours say they dropped on the way here.
+        self.missed = 0
+        #: Clients in this process that are told when wishes may have changed.
         self._watchers: list[Callable[[], None]] = []
 
     # -- life -----------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, self._host, self._port, ssl=self._tls)
+        patience = None if self._tls is None else self.limits.hello
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, self._host, self._port, ssl=self._tls, ssl_handshake_timeout=patience
+            )
+        except OSError as error:
+            raise Unavailable(f"Cannot listen on {self._host}:{self._port}: {error.strerror or error}") from None
         self._port = self._server.sockets[0].getsockname()[1]
         self._start(self._beat())
         for address in self._dial:
@@ -104,7 +116,7 @@ class RouterServer:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
-        self._alarm.cancel()
+        self._dispatch.alarm.cancel()
         for peer in list(self._peers):
             peer.send(p.frame(p.Goodbye("the router stops")))
             peer.writer.close()
@@ -123,29 +135,77 @@ class RouterServer:
         scheme = "sievenet+router" if self._tls is None else "sievenet+routers"
         return f"{scheme}://{self._host}:{self._port}"
 
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self._tls is not None
+
+    @property
+    def dropped(self) -> int:
+        """Events that were dropped here because a connection was too slow, or lost."""
+        return self._dispatch.dropped
+
     def join(self, name: str, deliver: Callable[[Shipment], None], changed: Callable[[], None]) -> None:
         """A client in this process: takes events, and is told when what others want may have changed."""
         self.router.attach(name, echo=False)
-        self._ports[name] = deliver
+        self._dispatch.ports[name] = deliver
         self._watchers.append(changed)
 
     def do(self, outputs: Sequence[Output]) -> None:
         """Carry out what a stimulus (of such a client, too) led to."""
         self._do(outputs)
 
+    def changed(self) -> None:
+        """What somebody wants may have changed: tell the clients in this process."""
+        for watcher in self._watchers:
+            watcher()
+
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _ring(self) -> None:
-        self._do(self.router.tick(time.monotonic()))
+    def _do(self, outputs: Sequence[Output]) -> set[Peer]:
+        return self._dispatch.do(outputs)
 
     async def _beat(self) -> None:
+        pause, last = min(1.0, self.limits.hello / 4, self.router.settings.beat / 2), time.monotonic()
         while True:
-            await asyncio.sleep(self.router.settings.beat / 2)
-            self._do(self.router.tick(time.monotonic()))
-            self._pressure.ease()
+            await asyncio.sleep(pause)
+            now = time.monotonic()
+            late, last = now - last > self.router.settings.lease / 2, now
+            if late:
+                # This process was held up, not the others: what they said meanwhile is read before they are judged.
+                continue
+            try:
+                self._look_after(now)
+                self._do(self.router.tick(now))
+            except Exception:
+                self._dispatch.wrong("at its beat")
+
+    def _look_after(self, now: float) -> None:
+        """End what is silent or unfinished for too long; say something to clients that heard nothing."""
+        silent = now - self.router.settings.lease
+        for peer in list(self._peers):
+            if peer.heard <= (silent if peer.role else now - self.limits.hello):
+                what, wait = ("word", self.router.settings.lease) if peer.role else ("hello", self.limits.hello)
+                self._drop(peer, f"Expected a {what} within {wait:g} s")
+                continue
+            if peer.role == "client" and peer.spoken == peer.written:
+                peer.send(p.frame(p.Alive()))
+            peer.tell_missed()
+            peer.spoken = peer.written
+        for peer in self._unfinished.late(now):
+            self._drop(peer, "Expected the rest of a frame in time")
+
+    def _drop(self, peer: Peer, reason: str) -> None:
+        """End a connection whose other side may not read: what waits for it is lost, and counted."""
+        log.warning("%s: connection of %s ended: %s", self.router.name, peer.name or peer.address, reason)
+        peer.writer.write(p.frame(failure(0, Unavailable(reason))))
+        stuck = peer.waiting
+        self._leave(peer)
+        if stuck:
+            peer.writer.transport.abort()
 
     # -- connections ----------------------------------------------------------------------
 
@@ -153,34 +213,44 @@ class RouterServer:
         """Dial a neighbour whenever there is no connection to it."""
         wait = 0.05
         while True:
-            known = self._names.get(address)
-            if known is None or known not in self._routers:
+            if not self._handshake.linked(address):
                 try:
                     async with asyncio.timeout(5.0):
                         reader, writer = await asyncio.open_connection(*address, ssl=self._dial_tls)
                 except (OSError, TimeoutError) as error:
                     log.debug("%s: no neighbour at %s: %s", self.router.name, address, error)
                 else:
-                    wait = 0.05
-                    peer = self._enter(writer, dialled=True)
-                    peer.send(p.frame(p.Hello(p.PROTOCOL, "router", self.router.name)))
+                    peer = self._enter(writer, address[0], dialled=True)
+                    self._handshake.call(peer, address)
                     await self._serve(reader, peer, address)
+                    wait = 0.05 if peer.role else wait
             await asyncio.sleep(wait)
             wait = min(1.0, 2 * wait)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = str((writer.get_extra_info("peername") or ("?",))[0])
+        try:
+            self._admission.enter(address)
+        except Rejected as error:
+            writer.write(p.frame(failure(0, error)))
+            writer.close()
+            return
         task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._serve(reader, self._enter(writer, dialled=False), None)
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._serve(reader, self._enter(writer, address, dialled=False), None)
+        finally:
+            self._admission.leave(address)
 
-    def _enter(self, writer: asyncio.StreamWriter, dialled: bool) -> Peer:
+    def _enter(self, writer: asyncio.StreamWriter, address: str, dialled: bool) -> Peer:
         raw = writer.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = Peer(writer, dialled)
+        names = certified_names(writer.get_extra_info("peercert"))
+        peer = Peer(writer, dialled, self.limits, address=address, certified=names, heard=time.monotonic())
         self._peers.add(peer)
         return peer
 
@@ -188,213 +258,139 @@ class RouterServer:
         framer = p.PeerFramer()
         try:
             while data := await reader.read(_CHUNK):
-                published: list[p.Publish] = []
-                begin = time.process_time() if peer.helps else 0.0
-                for message in framer.feed(data):
-                    if isinstance(message, Computed) and peer.helps:
-                        # What reading took; what it leads to is counted where it is done.
-                        self.router.helpers.charge(message.job, time.process_time() - begin)
-                    if peer.role == "client" and isinstance(message, p.Publish):
-                        published.append(message)
-                    elif peer.role:
-                        self._publish(peer, published)
-                        self._message(peer, message)
-                    elif self._greeted(peer, message, address) == "router":
-                        framer.widen()
-                    begin = time.process_time() if peer.helps else 0.0
-                self._publish(peer, published)
+                if peer.role:
+                    peer.heard = time.monotonic()
+                held = self._read(peer, framer, data, address)
                 if peer.writer.is_closing():
                     break
-                if peer.role == "client" and not self._pressure.calm:
-                    await self._pressure.wait()
+                if held:
+                    await self._dispatch.pressure.wait(held)
         except (CodecError, Rejected) as error:
             peer.send(p.frame(failure(0, error)))
-        except (OSError, ConnectionError) as error:
+        except OSError as error:
             log.debug("%s: connection of %s: %s", self.router.name, peer.name, error)
+        except Exception as error:
+            self._dispatch.wrong(f"while serving {peer.name or peer.address}, whose connection ends")
+            peer.send(p.frame(failure(0, error)))
         finally:
             self._leave(peer)
 
+    def _read(self, peer: Peer, framer: p.PeerFramer, data: bytes, address: tuple[str, int] | None) -> set[Peer]:
+        """Take what a connection gave; the links that this client has to wait for."""
+        published: list[p.Publish] = []
+        held: set[Peer] = set()
+        whole = False
+        begin = time.process_time() if peer.helps else 0.0
+        for message in framer.feed(data):
+            whole = True
+            if isinstance(message, Computed) and peer.helps:
+                # What reading took; what it leads to is counted where it is done.
+                self.router.helpers.charge(message.job, time.process_time() - begin)
+            if peer.role == "client" and isinstance(message, p.Publish):
+                published.append(message)
+            elif peer.role:
+                held |= self._publish(peer, published)
+                self._message(peer, message)
+            else:
+                self._handshake.greeted(peer, message, address)
+                framer.widen(peer.role)
+            if peer.writer.is_closing():
+                break
+            begin = time.process_time() if peer.helps else 0.0
+        held |= self._publish(peer, published)
+        most = self._unfinished.note(peer, framer.pending, time.monotonic(), whole)
+        if most is not None:
+            self._drop(most, f"Expected at most {self.limits.unfinished} bytes of unfinished frames in all")
+        return held
+
     def _leave(self, peer: Peer) -> None:
+        """A connection is at its end; called again, it does nothing."""
         self._peers.discard(peer)
+        self._unfinished.note(peer, 0, 0.0, whole=True)
+        self._dispatch.pressure.forget(peer)
+        if self._registry.holds(peer):
+            self._registry.leave(peer)
+            self._gone(peer)
         peer.writer.close()
-        if self._routers.get(peer.name) is peer and peer.role == "router":
-            del self._routers[peer.name]
-            self._do(self.router.lost(peer.name, time.monotonic()))
-        if self._clients.get(peer.name) is peer and peer.role == "client":
-            del self._clients[peer.name]
-            self._do(self.router.detach(peer.name, time.monotonic()))
-        self._pressure.ease()
 
-    def _greeted(self, peer: Peer, message: Any, address: tuple[str, int] | None) -> str:
-        """The first message of a connection; the role that it gives the other side."""
-        match message:
-            case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
-                raise Rejected(f"Expected version {p.PROTOCOL} of the router protocol, got {protocol}")
-            case p.Hello(role="client", name=name):
-                name = name or f"client-{secrets.token_hex(4)}"
-                self.router.attach(name)
-                peer.role, peer.name = "client", name
-                unique = f"{self.router.name}/{name}/{secrets.token_hex(8)}".encode()
-                peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
-                self._clients[name] = peer
-                self._write(peer, p.Welcome(p.PROTOCOL, self.router.name, name, peer.publisher))
-            case p.Hello(role="router", name=str(name)) if not peer.dialled:
-                self._linked(peer, name, preferred=name < self.router.name)
-                self._write(peer, p.Welcome(p.PROTOCOL, self.router.name, self.router.name))
-                self._do(self.router.connected(name, time.monotonic()))
-            case p.Welcome(router=name) if peer.dialled:
-                if address is not None:
-                    self._names[address] = name
-                self._linked(peer, name, preferred=self.router.name < name)
-                self._do(self.router.connected(name, time.monotonic()))
-            case Malformed(error=error):
-                raise CodecError(str(error))
-            case p.Goodbye() | p.Failure():
-                peer.writer.close()
-            case _:
-                raise CodecError(expected="Hello", got=type(message).__name__, where="connection")
-        return peer.role
-
-    def _linked(self, peer: Peer, name: str, preferred: bool) -> None:
-        if name == self.router.name:
-            raise Rejected(f"A router named {name} cannot be its own neighbour")
-        before = self._routers.get(name)
-        if before is not None:
-            if not preferred:
-                raise Rejected(f"There is a connection between {name} and {self.router.name} already")
-            before.role = "replaced"
-            before.writer.close()
-        peer.role, peer.name = "router", name
-        self._routers[name] = peer
+    def _gone(self, peer: Peer) -> None:
+        """A connection no longer has its name: what waits for it is lost."""
+        self._dispatch.dropped += peer.unsent() - peer.untold
+        gone = self.router.lost if peer.role == "router" else self.router.detach
+        self._do(gone(peer.name, time.monotonic()))
+        self.changed()
 
     # -- messages -------------------------------------------------------------------------
 
     def _message(self, peer: Peer, message: Any) -> None:
-        if isinstance(message, Malformed):
-            self._write(peer, failure(message.request, message.error))
-            return
-        if peer.role == "router":
-            if isinstance(message, p.Goodbye):
+        match message:
+            case Malformed():
+                self._malformed(peer, message)
+            case p.Goodbye():
+                if peer.role == "client":
+                    # Whoever leaves misses nothing.
+                    peer.settled()
                 peer.writer.close()
-            else:
+            case p.Alive():
+                pass
+            case p.Failure() if peer.role == "router":
+                log.warning("%s: neighbour %s: %s", self.router.name, peer.name, message.message)
+            case Missed() if peer.role == "router":
+                self._missed(peer, message)
+            case _ if peer.role == "router":
                 self._do(self.router.receive(peer.name, message, time.monotonic()))
                 if not isinstance(message, Carried):
                     self.changed()
-            return
-        if isinstance(message, Computed):
-            self._do(self.router.computed(peer.name, message, time.monotonic()))
-            return
-        try:
-            self._request(peer, message)
-            self.changed()
-        except SievenetError as error:
-            self._write(peer, failure(message.request, error))
+            case Computed():
+                self._do(self.router.computed(peer.name, message, time.monotonic()))
+            case _:
+                try:
+                    self._service.request(peer, message)
+                    self.changed()
+                except SievenetError as error:
+                    self._dispatch.write(peer, failure(getattr(message, "request", 0), error))
 
-    def _publish(self, peer: Peer, messages: list[p.Publish]) -> None:
-        """Events that came together go on together."""
+    def _malformed(self, peer: Peer, message: Malformed) -> None:
+        peer.malformed += 1
+        if peer.malformed > self.limits.malformed:
+            raise CodecError(f"Expected at most {self.limits.malformed} malformed messages: {message.error}")
+        if peer.role == "router":
+            # Not answered: two routers that do not understand each other's complaints would complain for ever.
+            log.warning("%s: from neighbour %s: %s", self.router.name, peer.name, message.error)
+        else:
+            self._dispatch.write(peer, failure(message.request, message.error))
+
+    def _missed(self, peer: Peer, message: Missed) -> None:
+        """A neighbour dropped events on the way here: whoever is behind may miss some."""
+        self.missed += message.events
+        if message.hops < self.router.settings.max_hops:
+            onward = p.frame(Missed(message.events, message.hops + 1))
+            near = self.router.states.overlay.tree_neighbours(self.router.name)
+            for each in (*(self._registry.routers.get(n) for n in near), *self._registry.clients.values()):
+                if each is not None and each is not peer:
+                    each.offer(onward)
+
+    def _publish(self, peer: Peer, messages: list[p.Publish]) -> set[Peer]:
+        """Events that came together go on together; the links that their publisher has to wait for."""
         shipments: list[Shipment] = []
         for message in messages:
             try:
                 shipments.append(shipment_of(self.router, peer.publisher, message))
             except SievenetError as error:
-                self._write(peer, failure(message.request, error))
+                self._dispatch.write(peer, failure(message.request, error))
         messages.clear()
+        held: set[Peer] = set()
         for shipment in Shipment.joined(shipments):
-            self._do(self.router.publish(peer.name, shipment, time.monotonic()))
+            held |= self._do(self.router.publish(peer.name, shipment, time.monotonic()))
+        return held
 
-    def _request(self, peer: Peer, message: Any) -> None:
-        router, now = self.router, time.monotonic()
-        match message:
-            case p.Register(request, data):
-                schema = decode_schema(data)
-                self._write(peer, p.CategoryIs(request, router.register(schema), data))
-            case p.LookUp(request, name):
-                category, schema = router.catalogue.named(name)
-                self._write(peer, p.CategoryIs(request, category, encode_schema(schema)))
-            case p.Subscribe(request, number, category, content, claims):
-                wanted = decode_subscription(schema_of(router, category), content)
-                self._do(router.subscribe(peer.name, number, category, wanted, now, claims))
-                self._waiting.add((peer, request))
-            case p.Volunteer(request, willing):
-                peer.helps = willing
-                self._do(router.volunteer(peer.name, willing, now))
-                self._write(peer, p.Done(request))
-            case p.Advertise(request, number, category, content):
-                wanted = decode_subscription(schema_of(router, category), content)
-                self._do(router.advertise(peer.name, number, category, wanted, now))
-                self._waiting.add((peer, request))
-            case p.Unsubscribe(request, number):
-                self._do(router.unsubscribe(peer.name, number, now))
-                self._write(peer, p.Done(request))
-            case p.Unadvertise(request, number):
-                self._do(router.unadvertise(peer.name, number, now))
-                self._write(peer, p.Done(request))
-            case p.Ask(request, about, of):
-                extra = {"dropped": self.dropped, "peers": len(self._peers)}
-                self._write(peer, p.Done(request, answer(router, about, of, extra)))
-            case p.Goodbye():
-                peer.writer.close()
-            case _:
-                raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
-
-    # -- settling -------------------------------------------------------------------------
-
-    def _begin_wave(self) -> int:
-        number, self._beginning = self.router.settle(time.monotonic())
-        return number
-
-    def _run_wave(self) -> None:
-        outputs, self._beginning = self._beginning, []
-        self._do(outputs)
-
-    def _settled(self, request: tuple[Peer, int]) -> None:
-        self._write(request[0], p.Done(request[1]))
-
-    def changed(self) -> None:
-        """What somebody wants may have changed: tell the clients in this process."""
-        for watcher in self._watchers:
-            watcher()
-
-    # -- outputs --------------------------------------------------------------------------
-
-    def _write(self, peer: Peer, message: Any) -> None:
-        peer.send(p.frame(message))
-
-    def _do(self, outputs: Sequence[Output]) -> None:
-        encoded: dict[int, bytes] = {}
-        for output in outputs:
-            match output:
-                case Deliver(client, shipment) if client in self._ports:
-                    self._ports[client](shipment)
-                case Deliver(client, shipment):
-                    data = encoded.get(id(shipment))
-                    if data is None:
-                        data = encoded[id(shipment)] = p.frame(shipment.message())
-                    peer = self._clients.get(client)
-                    if peer is not None and not peer.send(data, droppable=True):
-                        peer.dropped += len(shipment)
-                        self.dropped += len(shipment)
-                case Send(neighbour, message):
-                    near = self._routers.get(neighbour)
-                    if near is not None:
-                        self._to_router(near, message)
-                case WaveDone(number):
-                    self._waiting.done(number)
-                case Tell(client, request):
-                    self._tell(client, request)
-        self._alarm.set()
-
-    def _tell(self, client: str, request: Compute | Assign) -> None:
-        """A question for a client; one that does not read is not asked, and found out by its silence."""
-        peer = self._clients.get(client)
-        if peer is not None:
-            begin = time.process_time()
-            peer.send(p.frame(request), droppable=True)
-            if isinstance(request, Compute):
-                self.router.helpers.charge(request.job, time.process_time() - begin)
-
-    def _to_router(self, peer: Peer, message: Any) -> None:
-        carried = isinstance(message, Carried)
-        if not peer.send(p.frame(message), droppable=carried) and carried:
-            self.dropped += len(message.sequences) // 8
-        self._pressure.look(peer)
+    def _counts(self) -> dict[str, Any]:
+        peers = [*self._registry.routers.values(), *self._registry.clients.values()]
+        return {
+            "dropped": self.dropped,
+            "missed": self.missed,
+            "slow": {f"{peer.role} {peer.name}": peer.dropped for peer in peers if peer.dropped},
+            "peers": len(self._peers),
+            "turned_away": self._admission.turned_away,
+            "errors": self._dispatch.errors,
+        }

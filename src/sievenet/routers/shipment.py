@@ -16,10 +16,12 @@ from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 from sievenet.routers.messages import Carried
 
-__all__ = ["MAX_ROWS", "Octets", "Shipment"]
+__all__ = ["MAX_ROWS", "MAX_SEQUENCE", "Octets", "Shipment"]
 
 #: Most events in one shipment; the memory of what was seen (`Seen`) is longer.
 MAX_ROWS = 8192
+#: Largest number of an event, so that sums of numbers stay within 64 signed bits.
+MAX_SEQUENCE = 1 << 62
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -95,8 +97,10 @@ class Shipment:
             events = decode_batch(schema, message.batch)
         if not 0 < len(events) <= MAX_ROWS or len(events) != len(sequences):
             raise CodecError(expected=f"1 to {MAX_ROWS} events, numbered", got=len(events), where="events")
-        if sequences[0] < 0 or (np.diff(sequences) <= 0).any():
-            raise CodecError(expected="ascending numbers from 0", got=int(sequences[0]), where="events")
+        if sequences[0] < 0 or sequences[-1] > MAX_SEQUENCE or (sequences[1:] <= sequences[:-1]).any():
+            raise CodecError(expected="ascending numbers from 0 to 2^62", got=int(sequences[-1]), where="events")
+        if (departures < 0).any():
+            raise CodecError(expected="times after 1970", got=int(departures.min()), where="events")
         bits: Octets | None = None
         if message.bits:
             if len(message.bits) % len(events):

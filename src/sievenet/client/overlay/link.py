@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import time
@@ -21,10 +22,12 @@ from sievenet.content.event import Record
 from sievenet.control.framing import Malformed, raised
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.routers import protocol as p
-from sievenet.routers.messages import Carried
+from sievenet.routers.messages import Carried, Missed
 from sievenet.routers.offload.messages import Assign, Compute
 
 __all__ = ["DEFAULT_PORT", "Making", "OverlayLink", "is_overlay", "parse_router_url"]
+
+log = logging.getLogger("sievenet.client")
 
 DEFAULT_PORT: Final = 7500
 _SCHEMES: Final = ("sievenet+router", "sievenet+routers")
@@ -82,6 +85,12 @@ class OverlayLink:
         self.publisher = 0
         #: Number of the next event; each connection counts from 0.
         self.sequence = 0
+        #: Proves to the router that the name is still ours, after a loss that it has not noticed.
+        self._ticket = b""
+        #: Seconds of silence after which router and client give each other up; 0 before it is known.
+        self._lease = 0.0
+        #: Events that the router says may be missing.
+        self.missed = 0
         self.timeout = timeout
         self._again = reconnect
         self._restore, self._arrived, self._asked = restore, arrived, asked
@@ -150,6 +159,7 @@ class OverlayLink:
     async def _hold(self) -> None:
         """Register everything, then read until the connection ends."""
         reading = asyncio.create_task(self._read())
+        alive = asyncio.create_task(self._stay_alive())
         try:
             try:
                 await self._restore()
@@ -160,6 +170,7 @@ class OverlayLink:
             self._error = await reading
         finally:
             reading.cancel()
+            alive.cancel()
             self._ready.clear()
             self._fail_open()
             if self.writer is not None:
@@ -173,7 +184,7 @@ class OverlayLink:
                 raw = writer.get_extra_info("socket")
                 if raw is not None:
                     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                writer.write(p.frame(p.Hello(p.PROTOCOL, "client", self.name)))
+                writer.write(p.frame(p.Hello(p.PROTOCOL, "client", self.name, ticket=self._ticket)))
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 if not 0 < size <= p.MAX_FRAME:
                     raise Unavailable(f"No router at {where}: it speaks something else")
@@ -187,7 +198,20 @@ class OverlayLink:
             raise raised(answer) if isinstance(answer, p.Failure) else Unavailable(answer.reason)
         self.name, self.router, self.publisher = answer.name, answer.router, answer.publisher
         self.sequence = 0
+        self._ticket, self._lease = answer.ticket, answer.lease
         self._reader, self.writer = reader, writer
+        self._miss(answer.missed)
+
+    async def _stay_alive(self) -> None:
+        """Say something a few times per lease, whatever the application does."""
+        while self._lease:
+            await asyncio.sleep(self._lease / 4)
+            self.send(p.Alive())
+
+    def _miss(self, events: int) -> None:
+        if events:
+            self.missed += events
+            log.warning("%s: up to %d events may be missing: a connection on their way was too slow", self.name, events)
 
     # -- requests -------------------------------------------------------------------------
 
@@ -268,16 +292,31 @@ class OverlayLink:
         assert self._reader is not None
         framer = p.client_framer()
         try:
-            while data := await self._reader.read(1 << 18):
+            while data := await self._bytes():
                 for message in framer.feed(data):
                     ended = await self._take(message)
                     if ended is not None:
                         return ended
+        except TimeoutError:
+            return Unavailable(f"Nothing came from the router for {self._lease:g} s")
         except OSError as error:
             return Unavailable(f"Connection lost: {error}")
         except SievenetError as error:
             return error
         return Unavailable("The router closed the connection")
+
+    async def _bytes(self) -> bytes:
+        """What came next; `TimeoutError` if nothing came for a lease, unless it was this process that slept."""
+        assert self._reader is not None
+        now = asyncio.get_running_loop().time
+        while True:
+            begin = now()
+            try:
+                async with asyncio.timeout(self._lease or None):
+                    return await self._reader.read(1 << 18)
+            except TimeoutError:
+                if now() - begin < 1.25 * self._lease:
+                    raise
 
     async def _take(self, message: Any) -> SievenetError | None:
         match message:
@@ -295,6 +334,8 @@ class OverlayLink:
                 self._answered(request, raised(message))
             case p.Goodbye(reason):
                 return Unavailable(f"The router closed the connection: {reason}")
+            case Missed(events):
+                self._miss(events)
             case Malformed(error=error):
                 return error
         return None

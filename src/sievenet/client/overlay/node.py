@@ -249,4 +249,5 @@ class OverlayNode(Node):
             dropped=self.tally.dropped,
             losses=self._link.losses,
             connected=self.connected,
+            missed=self._link.missed,
         )

@@ -33,7 +33,9 @@ __all__ = [
 #: Claims that may go with a subscription.
 MAX_CLAIMS: Final = 1024
 
-Number = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
+#: The digest of a schema: any 64 bits.
+Category = Annotated[int, msgspec.Meta(ge=0)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 16)]
 Batch = Annotated[tuple[Blob, ...], msgspec.Meta(max_length=1024)]
 
@@ -58,7 +60,7 @@ class Compute(_Message, frozen=True):
 
     job: Number
     #: The schema's category, so that the client can read the filters; 0 for schemaless (or hidden) ones.
-    category: Annotated[int, msgspec.Meta(ge=0)]
+    category: Category
     inputs: Batch
     vectors: tuple[VectorUpdate, ...]
     #: The schema in the codec's bytes, in the first request of a category to a client.
@@ -87,7 +89,7 @@ class Assign(_Message, frozen=True):
     """The fixed set of a category, which replaces any before."""
 
     version: Number
-    category: Number
+    category: Category
     filters: Annotated[tuple[Blob, ...], msgspec.Meta(max_length=4096)]
     #: As in `Compute`; always there, unless schemaless.
     schema: Annotated[bytes, msgspec.Meta(max_length=1 << 20)] = b""

@@ -1,0 +1,105 @@
+"""Carrying out what a router wants: events and messages to connections, each on its own.
+
+What cannot be written costs itself alone. Events for a connection whose buffer is full are dropped and counted; the
+links with long buffers are told to the caller, whose publisher waits for them (`peer.Pressure`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sievenet.routers import protocol as p
+from sievenet.routers.alarm import Alarm
+from sievenet.routers.core import Router
+from sievenet.routers.messages import Carried
+from sievenet.routers.offload.messages import Assign, Compute
+from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
+from sievenet.routers.peer import Peer, Pressure
+from sievenet.routers.registry import Registry
+from sievenet.routers.shipment import Shipment
+
+__all__ = ["Dispatch"]
+
+log = logging.getLogger("sievenet.routers")
+
+
+class Dispatch:
+    """The way out of a router."""
+
+    def __init__(self, router: Router, registry: Registry) -> None:
+        self._router, self._registry = router, registry
+        self.alarm = Alarm(router.due, self._ring)
+        self.pressure = Pressure(time.monotonic)
+        #: Clients in this process, and who takes their events.
+        self.ports: dict[str, Callable[[Shipment], None]] = {}
+        #: Told that a wave is back.
+        self.wave_done: Callable[[int], None] = lambda number: None
+        #: Events dropped because a connection was too slow or lost.
+        self.dropped = 0
+        #: Errors that should not be: each is in the log.
+        self.errors = 0
+
+    def write(self, peer: Peer, message: msgspec.Struct) -> None:
+        """Send what has to arrive."""
+        peer.send(p.frame(message))
+
+    def wrong(self, where: str) -> None:
+        """Count the error that is being handled, and log it."""
+        self.errors += 1
+        log.exception("%s: internal error %s (please report)", self._router.name, where)
+
+    def _ring(self) -> None:
+        self.do(self._router.tick(time.monotonic()))
+
+    def do(self, outputs: Sequence[Output]) -> set[Peer]:
+        """Carry out what the router wants; the links with long buffers that events were written to."""
+        encoded: dict[int, bytes] = {}
+        held: set[Peer] = set()
+        for output in outputs:
+            try:
+                self._one(output, encoded, held)
+            except Exception:
+                self.wrong(f"in {type(output).__name__}")
+        self.alarm.set()
+        return held
+
+    def _one(self, output: Output, encoded: dict[int, bytes], held: set[Peer]) -> None:
+        match output:
+            case Deliver(client, shipment) if client in self.ports:
+                self.ports[client](shipment)
+            case Deliver(client, shipment):
+                data = encoded.get(id(shipment))
+                if data is None:
+                    data = encoded[id(shipment)] = p.frame(shipment.message())
+                self._events(self._registry.clients.get(client), data, len(shipment))
+            case Send(neighbour, message):
+                near = self._registry.routers.get(neighbour)
+                if near is not None and isinstance(message, Carried):
+                    self._events(near, p.frame(message), len(message.sequences) // 8)
+                    if self.pressure.holds(near):
+                        held.add(near)
+                elif near is not None:
+                    self.write(near, message)
+            case WaveDone(number):
+                self.wave_done(number)
+            case Tell(client, request):
+                self._tell(client, request)
+
+    def _events(self, peer: Peer | None, data: bytes, events: int) -> None:
+        if peer is not None and not peer.offer(data, events):
+            self.dropped += events
+            if peer.dropped == events:
+                log.warning("%s: %s %s is too slow: events are dropped", self._router.name, peer.role, peer.name)
+
+    def _tell(self, client: str, request: Compute | Assign) -> None:
+        """A question for a client; one that does not read is not asked, and found out by its silence."""
+        peer = self._registry.clients.get(client)
+        if peer is not None:
+            begin = time.process_time()
+            peer.offer(p.frame(request))
+            if isinstance(request, Compute):
+                self._router.helpers.charge(request.job, time.process_time() - begin)

@@ -1,0 +1,109 @@
+"""The first message of a connection: who is at the other end, and whether that is true and welcome."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from sievenet.control.framing import Malformed
+from sievenet.errors import CodecError, Rejected
+from sievenet.routers import protocol as p
+from sievenet.routers.core import Router
+from sievenet.routers.dispatch import Dispatch
+from sievenet.routers.peer import Peer
+from sievenet.routers.registry import Registry
+
+__all__ = ["Handshake"]
+
+log = logging.getLogger("sievenet.routers")
+
+Address = tuple[str, int]
+
+
+class Handshake:
+    """``gone`` is told of connections that lose their name to a newer one."""
+
+    def __init__(
+        self,
+        router: Router,
+        registry: Registry,
+        dispatch: Dispatch,
+        gone: Callable[[Peer], None],
+        tls: ssl.SSLContext | None,
+        dial_tls: ssl.SSLContext | None,
+    ) -> None:
+        self._router, self._registry, self._dispatch, self._gone = router, registry, dispatch, gone
+        self._tls, self._dial_tls = tls, dial_tls
+        #: Names of neighbours by the address they were dialled at, and the tickets that they gave.
+        self._names: dict[Address, str] = {}
+        self._tickets: dict[Address, bytes] = {}
+
+    def linked(self, address: Address) -> bool:
+        """Whether there is a connection to the neighbour at an address."""
+        return self._names.get(address, "") in self._registry.routers
+
+    def call(self, peer: Peer, address: Address) -> None:
+        """Say hello on a connection that was dialled."""
+        ticket = self._tickets.get(address, b"")
+        self._dispatch.write(peer, p.Hello(p.PROTOCOL, "router", self._router.name, ticket=ticket))
+
+    def greeted(self, peer: Peer, message: Any, address: Address | None) -> None:
+        """The other side says who it is; raises if it is not welcome."""
+        match message:
+            case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
+                raise Rejected(f"Expected version {p.PROTOCOL} of the router protocol, got {protocol}")
+            case p.Hello(role="client", name=name, ticket=ticket) if not peer.dialled:
+                self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket)
+            case p.Hello(role="router", name=str(name), ticket=ticket) if not peer.dialled:
+                self._check_name(peer, name, self._tls)
+                self._replace(self._registry.called(peer, name, ticket))
+                self._welcome(peer, self._router.name)
+                self._link(peer)
+            case p.Welcome(router=name, ticket=ticket) if peer.dialled and address is not None:
+                self._check_name(peer, name, self._dial_tls)
+                self._names[address], self._tickets[address] = name, ticket
+                self._replace(self._registry.welcomed(peer, name))
+                self._link(peer)
+            case Malformed(error=error):
+                raise CodecError(str(error))
+            case p.Goodbye() | p.Failure():
+                log.debug("%s: turned away by %s: %s", self._router.name, peer.address, message)
+                peer.writer.close()
+            case _:
+                raise CodecError(expected="Hello", got=type(message).__name__, where="connection")
+
+    def _client(self, peer: Peer, name: str, ticket: bytes) -> None:
+        if name in self._dispatch.ports:
+            raise Rejected(f"The name {name} is taken")
+        self._replace(self._registry.client(peer, name, ticket))
+        self._router.attach(name)
+        unique = f"{self._router.name}/{name}/{secrets.token_hex(8)}".encode()
+        peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
+        self._welcome(peer, name, self._registry.owed(peer, ticket))
+
+    def _check_name(self, peer: Peer, name: str, tls: ssl.SSLContext | None) -> None:
+        if tls is not None and name not in peer.certified:
+            named = ", ".join(sorted(peer.certified)) or "none that was verified"
+            raise Rejected(f"Expected a certificate of the router {name} (--tls-ca), got {named}")
+
+    def _replace(self, before: Peer | None) -> None:
+        """A newer connection has the name of this one."""
+        if before is not None:
+            log.info("%s: a newer connection of %s replaces the earlier one", self._router.name, before.name)
+            self._gone(before)
+            before.role = "replaced"
+            before.writer.transport.abort()
+
+    def _welcome(self, peer: Peer, name: str, missed: int = 0) -> None:
+        lease = self._router.settings.lease
+        welcome = p.Welcome(p.PROTOCOL, self._router.name, name, peer.publisher, 0, peer.ticket, lease, missed)
+        self._dispatch.write(peer, welcome)
+
+    def _link(self, peer: Peer) -> None:
+        peer.untold += self._registry.owed(peer, b"")
+        self._dispatch.do(self._router.connected(peer.name, time.monotonic()))

@@ -1,0 +1,111 @@
+"""What clients ask of a router, carried out: requests in, answers out. The connections are the server's business."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
+from sievenet.errors import CodecError, Rejected
+from sievenet.routers import protocol as p
+from sievenet.routers.core import Router
+from sievenet.routers.limits import Limits
+from sievenet.routers.messages import category_of
+from sievenet.routers.outputs import Output
+from sievenet.routers.peer import Peer
+from sievenet.routers.requests import answer, schema_of
+from sievenet.routers.waiting import Waiting
+
+__all__ = ["Service"]
+
+
+class Service:
+    """``do`` carries out what the router wants, ``write`` answers, ``counts`` are the server's, for `status`."""
+
+    def __init__(
+        self,
+        router: Router,
+        limits: Limits,
+        do: Callable[[Sequence[Output]], Any],
+        write: Callable[[Peer, msgspec.Struct], None],
+        counts: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._router, self._limits = router, limits
+        self._do, self._write, self._counts = do, write, counts
+        #: Requests that wait for a wave, and what to do to begin one.
+        self._waiting: Waiting[tuple[Peer, int]] = Waiting(self._begin_wave, self._run_wave, self._settled)
+        self._beginning: list[Output] = []
+
+    def request(self, peer: Peer, message: Any) -> None:
+        """Carry out a request of a client and answer it; raises if it cannot be granted."""
+        router, now = self._router, time.monotonic()
+        match message:
+            case p.Register(request, data):
+                self._write(peer, p.CategoryIs(request, self._register(peer, data), data))
+            case p.LookUp(request, name):
+                category, schema = router.catalogue.named(name)
+                self._write(peer, p.CategoryIs(request, category, encode_schema(schema)))
+            case p.Subscribe(request, number, category, content, claims):
+                self._room(peer, ("subscription", number))
+                wanted = decode_subscription(schema_of(router, category), content)
+                self._do(router.subscribe(peer.name, number, category, wanted, now, claims))
+                self._waiting.add((peer, request))
+            case p.Advertise(request, number, category, content):
+                self._room(peer, ("advertisement", number))
+                wanted = decode_subscription(schema_of(router, category), content)
+                self._do(router.advertise(peer.name, number, category, wanted, now))
+                self._waiting.add((peer, request))
+            case p.Unsubscribe(request, number):
+                self._do(router.unsubscribe(peer.name, number, now))
+                peer.entries.discard(("subscription", number))
+                self._write(peer, p.Done(request))
+            case p.Unadvertise(request, number):
+                self._do(router.unadvertise(peer.name, number, now))
+                peer.entries.discard(("advertisement", number))
+                self._write(peer, p.Done(request))
+            case p.Volunteer(request, willing):
+                peer.helps = willing
+                self._do(router.volunteer(peer.name, willing, now))
+                self._write(peer, p.Done(request))
+            case p.Ask(request, about, of):
+                self._write(peer, p.Done(request, answer(router, about, of, self._counts())))
+            case _:
+                raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
+
+    def _register(self, peer: Peer, data: bytes) -> int:
+        schema = decode_schema(data)
+        known = self._router.catalogue.schemas
+        if category_of(schema) not in known:
+            for number, limit, whose in (
+                (peer.schemas, self._limits.schemas_per_client, "of one client"),
+                (len(known), self._limits.schemas, "at a router"),
+            ):
+                if number >= limit:
+                    raise Rejected(f"Expected at most {limit} schemas {whose}, {schema.name} is one more")
+            peer.schemas += 1
+        return self._router.register(schema)
+
+    def _room(self, peer: Peer, entry: tuple[str, int]) -> None:
+        if len(peer.entries) >= self._limits.registrations and entry not in peer.entries:
+            raise Rejected(f"Expected at most {self._limits.registrations} registrations of one client")
+        peer.entries.add(entry)
+
+    # -- settling -------------------------------------------------------------------------
+
+    def wave_done(self, number: int) -> None:
+        """A wave is back: those who waited for it are answered."""
+        self._waiting.done(number)
+
+    def _begin_wave(self) -> int:
+        number, self._beginning = self._router.settle(time.monotonic())
+        return number
+
+    def _run_wave(self) -> None:
+        outputs, self._beginning = self._beginning, []
+        self._do(outputs)
+
+    def _settled(self, request: tuple[Peer, int]) -> None:
+        self._write(request[0], p.Done(request[1]))

@@ -1,0 +1,271 @@
+"""What one connection can do to others: nothing. Numbers at their ends, wrong messages, names, silence, hoarding."""
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from sievenet.control.framing import Malformed
+from sievenet.errors import CodecError, InvalidInput, Rejected
+from sievenet.routers import messages as m
+from sievenet.routers import protocol as p
+from sievenet.routers.core import Router
+from sievenet.routers.limits import Admission, Limits, Unfinished
+from sievenet.routers.outputs import Send
+from sievenet.routers.routing import Settings
+from sievenet.routers.server import RouterServer
+from sievenet.routers.shipment import Shipment
+from tests.fabric.harness import eventually
+from tests.routers.wire import (
+    CATEGORY,
+    SAMPLES,
+    SCHEMA,
+    Stranger,
+    client_hello,
+    extremes,
+    honest,
+    router_hello,
+    two_routers,
+)
+
+
+def names(messages):
+    return [type(each).__name__ for each in messages]
+
+
+def test_there_is_a_sample_of_every_message():
+    assert {type(each) for each in SAMPLES} == set(p.FromPeer.__args__)
+
+
+# -- numbers -------------------------------------------------------------------------------
+
+
+def met():
+    """Routers a and x, pure, that are neighbours; a knows the category."""
+    a = Router("a", Settings(), 0.0, incarnation=10**12)
+    a.register(SCHEMA)
+    a.connected("x", 0.0)
+    return a
+
+
+@pytest.mark.parametrize("scheme", ["covering", "cbcb", "bdrp", "edge"])
+@pytest.mark.parametrize("sample", SAMPLES, ids=names(SAMPLES))
+def test_no_number_of_a_neighbour_is_too_large_to_pass_on(sample, scheme):
+    """Whatever number is accepted, all that the router says afterwards can be said, and be read by its neighbours."""
+    router = Router("a", Settings(scheme), 0.0, incarnation=10**12)
+    router.register(SCHEMA)
+    for neighbour in ("x", "b"):
+        router.connected(neighbour, 0.0)
+    framer = p.PeerFramer()
+    framer.widen("router")
+    now = 0.0
+    for path, data in extremes(sample):
+        (message,) = framer.feed(data)
+        outputs = []
+        if not isinstance(message, Malformed) and type(message) in m.FromRouter.__args__:
+            now += 0.001
+            outputs = router.receive("x", message, now)
+            outputs += router.tick(now + 100.0 if now > 1 else now)
+        for output in outputs:
+            if isinstance(output, Send):
+                (said,) = framer.feed(p.frame(output.message))
+                assert said == output.message, (path, said)
+
+
+def test_a_stated_number_leaves_room_for_the_truth():
+    """Somebody states what a hears, with a number as large as may be: a can still say how it is."""
+    for number in (1 << 63, (1 << 64) - 1):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.msgpack.decode(
+                msgspec.msgpack.encode({"type": "LinkStated", "origin": "a", "number": number, "neighbours": []}),
+                type=m.LinkStated,
+            )
+    a = met()
+    for number in ((1 << 62) - 1, (10**12 + 10**9) << 16):
+        a.receive("x", m.LinkStated("a", number, ()), 1.0)
+    assert a.counts.malformed == 2
+    assert a.states.number("a") < (10**12 + 1) << 16
+    # What may be true, though it is a lie, is outdone.
+    a.receive("x", m.LinkStated("a", (10**12 + 10**6) << 16, ()), 1.0)
+    assert a.states.number("a") > (10**12 + 10**6) << 16
+    assert a.states.overlay.links["a"] == ()
+    a.receive("x", m.LinkStated("x", 5, ("a",)), 1.0)
+    assert a.states.overlay.links["a"] == ("x",)
+
+
+@pytest.mark.parametrize("last", [-1, 1 << 63, (1 << 63) - 1, (1 << 62) + 1])
+def test_numbers_of_events_are_checked(last):
+    whole = Shipment.publish("x", 1, CATEGORY, 5, 1, [1]).sequences.tobytes()
+    wrong = (last % (1 << 64)).to_bytes(8, "little")
+    batch = next(each.batch for each in SAMPLES if isinstance(each, m.Carried))
+    for sequences, departures in ((wrong, whole), (whole, wrong)):
+        if (sequences is whole and last == (1 << 62) + 1) or (last == (1 << 63) - 1 and sequences is whole):
+            continue
+        with pytest.raises(CodecError):
+            Shipment.of(m.Carried("x", 1, CATEGORY, sequences, departures, batch), SCHEMA)
+
+
+@pytest.mark.parametrize("role", ["client", "router"])
+def test_extreme_numbers_disturb_nobody(role):
+    """Every message with every number at its ends, to a running router, with an honest pair beside it."""
+
+    async def main():
+        limits = Limits(malformed=1 << 20)
+        async with two_routers(limits=limits) as (a, b), honest(a.url, b.url) as pair:
+            hello = client_hello("x") if role == "client" else router_hello()
+            for sample in SAMPLES:
+                stranger = await Stranger.call(a.address, hello)
+                assert await stranger.hear("Welcome")
+                stranger.say(*(data for _, data in extremes(sample)))
+                stranger.say(p.frame(p.Ask(77, "status")) if role == "client" else b"")
+                if role == "client" and not isinstance(sample, p.Goodbye):
+                    while (answer := await stranger.hear("Done")) is not None and answer["request"] != 77:
+                        pass
+                await pair.check(timeout=20.0)
+                stranger.say(p.Goodbye("done"))
+                await stranger.ended()
+                stranger.close()
+                await eventually(lambda: "x" not in a._registry.of(role))
+            assert a._dispatch.errors == b._dispatch.errors == 0
+            await pair.subscriber.unsubscribe(await pair.subscriber.subscribe("wire: n > 3"))
+
+    asyncio.run(main())
+
+
+def test_one_frame_does_not_break_an_overlay():
+    async def main():
+        async with two_routers() as (a, b), honest(a.url, b.url) as pair:
+            stranger = await Stranger.call(a.address, router_hello())
+            assert await stranger.hear("Welcome")
+            wrong = {"type": "LinkStated", "origin": "a", "number": (1 << 64) - 1, "neighbours": []}
+            body = msgspec.msgpack.encode(wrong)
+            stranger.say(len(body).to_bytes(4, "big") + body)
+            await eventually(lambda: any(each.malformed for each in a._peers))
+            await pair.check()
+            feed = await pair.subscriber.subscribe("wire: n = 1000")
+            await pair.publisher.publish(SCHEMA.event(n=1000, who="x"))
+            assert (await feed.next()).event.values == (1000, "x")
+            stranger.close()
+
+    asyncio.run(main())
+
+
+def test_an_error_ends_its_connection_alone(monkeypatch, caplog):
+    def broken(*_arguments):
+        raise ZeroDivisionError
+
+    async def main():
+        async with two_routers() as (a, b), honest(a.url, b.url) as pair:
+            with monkeypatch.context() as patch:
+                patch.setattr(a._service, "_register", broken)
+                stranger = await Stranger.call(a.address, client_hello("x"), p.Register(1, b""))
+                answer = await stranger.hear("Failure")
+                assert "internal error" in answer["message"]
+                await stranger.ended()
+                patch.setattr(a.router, "tick", broken)
+                patch.setattr(a, "_look_after", broken)
+                await eventually(lambda: a._dispatch.errors > 2)
+            await pair.check()
+            assert "please report" in caplog.text
+
+    asyncio.run(main())
+
+
+def test_routers_do_not_complain_about_complaints():
+    """A malformed message on a link is counted; answering it could go on for ever."""
+
+    async def main():
+        async with RouterServer("a", Settings(lease=8.0), limits=Limits(malformed=5)) as a:
+            stranger = await Stranger.call(a.address, router_hello())
+            assert await stranger.hear("Welcome")
+            stranger.say(p.Failure(0, "Rejected", "what?"), b"\0\0\0\2\xc1\xc1")
+            await eventually(lambda: any(each.malformed for each in a._peers))
+            stranger.say(*[b"\0\0\0\2\xc1\xc1"] * 5)
+            assert "at most 5 malformed" in (await stranger.hear("Failure"))["message"]
+            await stranger.ended()
+
+    asyncio.run(main())
+
+
+# -- bounds --------------------------------------------------------------------------------
+
+
+def test_admission_counts_in_all_and_per_address():
+    doors = Admission(Limits(connections=3, per_address=2))
+    doors.enter("one")
+    doors.enter("one")
+    with pytest.raises(Rejected, match="at most 2 connections from one"):
+        doors.enter("one")
+    doors.enter("two")
+    with pytest.raises(Rejected, match="at most 3 connections,"):
+        doors.enter("three")
+    doors.leave("one")
+    doors.enter("three")
+    assert doors.turned_away == 2
+    with pytest.raises(InvalidInput, match=r"limits\.hello"):
+        Limits(hello=0)
+
+
+def test_whoever_hoards_most_goes_first():
+    held = Unfinished(Limits(unfinished=100, frame=10))
+    assert held.note("small", 10, 0.0, whole=False) is None
+    assert held.note("large", 80, 0.0, whole=False) is None
+    assert held.note("small", 30, 1.0, whole=False) == "large"
+    held.note("large", 0, 2.0, whole=True)
+    assert held.total == 30
+    # Time counts from the first byte of a frame, not from the last that came.
+    assert held.note("small", 31, 9.0, whole=False) is None
+    assert held.late(9.0) == []
+    assert held.late(11.0) == ["small"]
+    held.note("small", 31, 11.0, whole=True)
+    assert held.late(12.0) == []
+
+
+def test_strangers_have_to_say_hello_and_to_finish():
+    async def main():
+        limits = Limits(hello=0.3, frame=0.3, per_address=4, unfinished=1 << 16)
+        async with RouterServer("a", Settings(lease=8.0), limits=limits) as a, honest(a.url, a.url) as pair:
+            begin = time.monotonic()
+            silent = await Stranger.call(a.address)
+            slow = await Stranger.call(a.address, b"\0\0\0\7abc")
+            refused = await Stranger.call(a.address, client_hello())
+            assert "at most 4 connections" in (await refused.hear("Failure"))["message"]
+            for each in (silent, slow):
+                assert "Expected a hello" in (await each.hear("Failure"))["message"]
+                await each.ended()
+            assert time.monotonic() - begin < 5
+            begun = await Stranger.call(a.address, client_hello("begun"))
+            assert await begun.hear("Welcome")
+            begun.say(b"\0\0\1\0abc")
+            assert "rest of a frame" in (await begun.hear("Failure"))["message"]
+            large = await Stranger.call(a.address, b"\0\1\0\0")
+            assert "frame of 1 to 4096" in (await large.hear("Failure"))["message"]
+            hoard = await Stranger.call(a.address, client_hello("hoard"))
+            assert await hoard.hear("Welcome")
+            hoard.say(b"\0\2\0\0" + bytes(100_000))
+            assert "unfinished frames in all" in (await hoard.hear("Failure"))["message"]
+            await pair.check()
+            assert a._unfinished.total == 0
+            assert (await pair.publisher.ask("status"))["turned_away"] == 1
+
+    asyncio.run(main())
+
+
+def test_schemas_and_registrations_are_bounded():
+    async def main():
+        limits = Limits(schemas_per_client=1, registrations=2)
+        async with RouterServer("a", Settings(lease=8.0), limits=limits) as a, honest(a.url, a.url) as pair:
+            other = type(SCHEMA)("other", SCHEMA.attributes)
+            with pytest.raises(Rejected, match="at most 1 schemas of one client"):
+                await pair.publisher.schema(other)
+            await pair.subscriber.schema(SCHEMA)
+            await pair.subscriber.schema(other)
+            feed = await pair.subscriber.subscribe("wire: n = 1")
+            with pytest.raises(Rejected, match="at most 2 registrations"):
+                await pair.subscriber.subscribe("wire: n = 2")
+            await feed.close()
+            await pair.subscriber.subscribe("wire: n = 2")
+            await pair.check()
+
+    asyncio.run(main())

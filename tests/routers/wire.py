@@ -1,0 +1,217 @@
+"""Speaking the router protocol by hand: a raw connection, a sample of every message, and an honest pair beside it."""
+
+import asyncio
+import contextlib
+import math
+import socket
+
+import msgspec
+
+import sievenet
+from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, ValueSet
+from sievenet.content.batch_codec import encode_batch
+from sievenet.content.codec import encode_filter, encode_schema, encode_subscription
+from sievenet.routers import messages as m
+from sievenet.routers import protocol as p
+from sievenet.routers.offload.messages import Answer, Claim, Computed, Relations, encode_answer
+from sievenet.routers.routing import Settings
+from sievenet.routers.server import RouterServer
+from tests.fabric.harness import eventually
+
+SCHEMA = Schema("wire", (Attribute("n", "int", lo=0, hi=1 << 20), Attribute("who", "str")))
+CATEGORY = m.category_of(SCHEMA)
+WANTED = Filter(SCHEMA, {"n": ValueSet.interval(5, 10)})
+ITEM = m.Item(m.SUBSCRIPTION, CATEGORY, encode_filter(WANTED), "x/c/1")
+DATA = encode_schema(SCHEMA)
+CONTENT = encode_subscription(Subscription([WANTED]))
+BATCH = encode_batch(EventBatch.from_events(SCHEMA, [SCHEMA.event(n=7, who="x")]))
+ONE = (1).to_bytes(8, "little")
+
+#: One of each message that a connection can bring, every field said.
+SAMPLES = (
+    p.Hello(p.PROTOCOL, "client", "x", 1),
+    p.Welcome(p.PROTOCOL, "x", "x", 1, 1, b"t", 1.0, 1),
+    p.Register(1, DATA),
+    p.LookUp(1, "wire"),
+    p.Subscribe(1, 1, CATEGORY, CONTENT, (Claim(1, (1,), (2,)),)),
+    p.Unsubscribe(1, 1),
+    p.Advertise(1, 1, CATEGORY, CONTENT),
+    p.Unadvertise(1, 1),
+    p.Publish(CATEGORY, 1, 1, BATCH, (), 1),
+    p.Volunteer(1),
+    Computed(1, (Answer(1, encode_answer(Relations(((),), ((),)))),), encode_answer(()), (1,)),
+    p.Ask(1, "status"),
+    p.Alive(),
+    p.Goodbye("x"),
+    p.Failure(1, "Rejected", "x"),
+    m.Missed(1, 1),
+    m.Greeting(1, 1, 1, 1),
+    m.LinkStated("x", 1, ("a", "b")),
+    m.LinkStated("a", 1, ("x",)),
+    m.Delta(1, 1, (ITEM,), (ITEM,), (DATA,)),
+    m.Whole(1, 1, (ITEM,), (DATA,)),
+    m.AskWhole(),
+    m.Receivers("x", 1, True, (ITEM,), (DATA,)),
+    m.Receivers("a", 1, True, (ITEM,), (DATA,)),
+    m.SenderAsks("x", 1, 1.0),
+    m.UpdateReply("x", 1, True, (ITEM,), (DATA,)),
+    m.Settle("x", 1),
+    m.Settled("a", 1),
+    m.Carried("x", 1, CATEGORY, ONE, ONE, BATCH, (), 1, ("a",), b""),
+)
+
+WHOLE = (-(1 << 63), -1, 0, (1 << 16) - 1, (1 << 32) - 1, 1 << 32, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63)
+EXTREMES = (*WHOLE, (1 << 64) - 1, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324)
+#: Numbers of events, which travel as bytes.
+SEQUENCES = ((0).to_bytes(8, "little"), b"\xff" * 7 + b"\x7f", b"\xff" * 8, b"\0" * 7 + b"\x80", b"\0" * 7 + b"\x40")
+
+
+def leaves(value, path=()):
+    """The ways to all numbers in plain data."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, (*path, key))
+    elif isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            yield from leaves(each, (*path, place))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
+
+
+def put(value, path, new):
+    """Plain data with another value at the end of a way."""
+    if not path:
+        return new
+    if isinstance(value, dict):
+        return {**value, path[0]: put(value[path[0]], path[1:], new)}
+    return [put(each, path[1:], new) if i == path[0] else each for i, each in enumerate(value)]
+
+
+def plain(message):
+    """A message as plain data, bytes as they are, defaults included."""
+    found = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+    for name in message.__struct_fields__:
+        found.setdefault(name, msgspec.to_builtins(getattr(message, name), builtin_types=(bytes,)))
+    return found
+
+
+def framed(data):
+    body = msgspec.msgpack.encode(data)
+    return len(body).to_bytes(4, "big") + body
+
+
+def extremes(message):
+    """The message with each of its numbers, one at a time, at the end of what a number can be: path and frame."""
+    data = plain(message)
+    for path in leaves(data):
+        for number in EXTREMES:
+            yield (*path, number), framed(put(data, path, number))
+    for name in ("sequences", "departures"):
+        if name in data:
+            for number in SEQUENCES:
+                yield (name, number), framed(put(data, (name,), number))
+
+
+class Stranger:
+    """A connection that says whatever it likes."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+        self._framer = p.Framer(msgspec.msgpack.Decoder(), p.MAX_PEER_FRAME)
+        self._messages = []
+
+    @classmethod
+    async def call(cls, address, *messages, **options):
+        reader, writer = await asyncio.open_connection(*address, **options)
+        self = cls(reader, writer)
+        self.say(*messages)
+        return self
+
+    def say(self, *messages):
+        for message in messages:
+            self.writer.write(message if isinstance(message, bytes) else p.frame(message))
+
+    async def next(self, timeout=10.0):
+        """The next message, or None at the end of the connection."""
+        async with asyncio.timeout(timeout):
+            while not self._messages:
+                try:
+                    data = await self.reader.read(1 << 16)
+                except ConnectionError:
+                    return None
+                if not data:
+                    return None
+                self._messages += self._framer.feed(data)
+        return self._messages.pop(0)
+
+    async def hear(self, kind, timeout=10.0):
+        """The next message of a kind (others are skipped), or None at the end of the connection."""
+        while (message := await self.next(timeout)) is not None and message["type"] != kind:
+            pass
+        return message
+
+    async def ended(self, timeout=10.0):
+        """Wait until the router has closed the connection."""
+        async with asyncio.timeout(timeout):
+            with contextlib.suppress(ConnectionError):
+                while await self.reader.read(1 << 16):
+                    pass
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.writer.transport.abort()
+
+
+def router_hello(name="x", **rest):
+    return p.Hello(p.PROTOCOL, "router", name, **rest)
+
+
+def client_hello(name=None, **rest):
+    return p.Hello(p.PROTOCOL, "client", name, **rest)
+
+
+class Pair:
+    """A publisher at one router and a subscriber at another; every event has to arrive, once and in order."""
+
+    def __init__(self, publisher, subscriber, feed):
+        self.publisher, self.subscriber, self.feed = publisher, subscriber, feed
+        self._next = 0
+
+    async def check(self, count=3, timeout=10.0):
+        """Publish some events, and see them arrive."""
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        await self.publisher.publish_many([SCHEMA.event(n=n, who="honest") for n in numbers])
+        async with asyncio.timeout(timeout):
+            got = [(await self.feed.next()).event.values[0] for _ in numbers]
+        assert got == list(numbers)
+
+
+@contextlib.asynccontextmanager
+async def honest(first, last, **options):
+    """An honest pair: publishes at one router, subscribes at the other."""
+    async with sievenet.connect(first, **options) as publisher, sievenet.connect(last, **options) as subscriber:
+        await publisher.schema(SCHEMA)
+        await publisher.advertise(SCHEMA)
+        await subscriber.schema(SCHEMA)
+        feed = await subscriber.subscribe('wire: who = "honest"')
+        yield Pair(publisher, subscriber, feed)
+
+
+@contextlib.asynccontextmanager
+async def two_routers(settings=None, **options):
+    """Routers a and b, linked."""
+    settings = settings or Settings(lease=8.0)
+    async with RouterServer("a", settings, **options) as a, RouterServer("b", settings, neighbours=[a.address]) as b:
+        await eventually(lambda: all(len(each.router.states.overlay.links) == 2 for each in (a, b)))
+        yield a, b
+
+
+def reads_nothing(address, hello):
+    """A socket that says hello and never reads."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(address)
+    sock.sendall(p.frame(hello))
+    sock.setblocking(False)
+    return sock
