@@ -1,13 +1,14 @@
 """What is wrong with a text, and at which column."""
 
 import pickle
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Event, Filter, Record, Schema, parse_event, parse_filter, parse_subscription
-from sievenet.content.lexer import MAX_TEXT
+from sievenet.content.lexer import MAX_TEXT, tokens, words
 from sievenet.content.parser import MAX_FILTERS, MAX_TERMS
 from sievenet.errors import FilterError, InvalidInput, ParseError
 
@@ -243,3 +244,29 @@ def test_record_errors():
 def test_parse_filter_without_schema_is_schemaless():
     assert parse_filter("price > 5").schema is None
     assert parse_filter("any") == Filter()
+
+
+@given(
+    st.lists(
+        st.sampled_from([*"ab_1.-+\"\\<>=!(){}[],|: \n'é$", "-inf", "and", "1e5", '"a"', '"\\n"', "..", "in"]),
+        max_size=12,
+    )
+)
+def test_words_are_those_of_tokens(parts):
+    """What is split quickly is what is split carefully, wherever that finds nothing wrong."""
+    text = "".join(parts)
+    try:
+        careful = tokens(text)
+    except ParseError:
+        with pytest.raises(ParseError):
+            parse_filter(f"x = {text}")
+    else:
+        assert words(text) == [token.text for token in careful]
+
+
+def test_quotes_that_never_close_are_refused_at_once():
+    begun = time.process_time()
+    for text in ('"' + '\\"' * 30_000, '"\\' * 30_000, 'x = "' + "a" * 60_000, '"' * 60_001):
+        with pytest.raises(ParseError):
+            parse_filter(text)
+    assert time.process_time() - begun < 5

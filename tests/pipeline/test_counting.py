@@ -1,11 +1,14 @@
 """Counting on plain batches: equal to the kernels of the index and to brute force, whatever the plan."""
 
+import math
+import operator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.content import Attribute, Event, EventBatch, Schema, Subscription, parse_filter
+from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet, parse_filter
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
 from sievenet.index.evaluate import Evaluation
@@ -13,7 +16,7 @@ from sievenet.matcher import Matcher
 from sievenet.pipeline import spans
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
 from sievenet.pipeline.covers import Covers, Interests
-from sievenet.testing.strategies import batches, schemas, subscriptions
+from sievenet.testing.strategies import batches, near_floats, schemas, subscriptions
 from sievenet.workload import Hotspots, Mixed, Ticks, grid
 
 LOAD = Hotspots(schema=grid(4, hi=255), selectivity=0.3, seed=2)
@@ -132,3 +135,48 @@ def test_whole_numbers_too_large_for_doubles():
     wanted = [parse_filter(f"big: x = {x}", schema) for x in values] + [parse_filter("big: y < 2", schema)]
     assert Wants(schema, wanted).per_subscription(batch).tolist() == [1, 1, 1, 1, 1, 5]
     assert Wants(schema, wanted).per_event(batch).tolist() == [2] * 5
+
+
+def test_whole_numbers_up_to_the_last_of_64_bits():
+    top = (1 << 63) - 1
+    schema = Schema("big", [Attribute("x", "int", -top, top)])
+    batch = EventBatch.of(schema, {"x": [-top, -top + 1, 0, top - 1, top]})
+    wanted = [parse_filter(text, schema) for text in (f"x >= {top}", f"x < {top}", f"x <= {1 - top}", "x > 0")]
+    assert Wants(schema, wanted).per_subscription(batch).tolist() == [1, 4, 2, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_open_and_closed_ends_of_floats_are_told_apart(data):
+    """Wanted and delivered, against explicit floats at and next to the ends."""
+    lo, hi = data.draw(st.sampled_from([(0.0, 10.0), (-1.0, 1.0), (0.0, 1.7976931348623157e308), (0.0, 5e-324)]))
+    schema = Schema("s", [Attribute("x", "float", lo, hi), Attribute("y", "float", 0, 1)])
+    ends = data.draw(st.lists(near_floats(lo, hi), min_size=2, max_size=5))
+    near = {p for e in ends for p in (e, math.nextafter(e, math.inf), math.nextafter(e, -math.inf)) if lo <= p <= hi}
+    rows = [(p, y) for p in sorted(near) for y in (0.0, 0.5)]
+    batch = EventBatch.from_events(schema, [Event(schema, row) for row in rows])
+    wanted, tests = [], []
+    for _ in range(data.draw(st.integers(1, 4))):
+        a, b = sorted((data.draw(st.sampled_from(ends)), data.draw(st.sampled_from(ends))))
+        above, below = (
+            data.draw(st.sampled_from([operator.gt, operator.ge])),
+            data.draw(st.sampled_from([operator.lt, operator.le])),
+        )
+        strict = data.draw(st.booleans())
+        values = ValueSet.interval(a, b, open_lo=above is operator.gt, open_hi=below is operator.lt)
+        wanted.append(Filter(schema, {"x": values, "y": ValueSet.interval(0.5, None, open_lo=strict)}))
+        tests.append([above(x, a) and below(x, b) and (y > 0.5 if strict else y >= 0.5) for x, y in rows])
+    wants = Wants(schema, wanted)
+    assert wants.per_subscription(batch).tolist() == [sum(test) for test in tests]
+    assert wants.per_event(batch).tolist() == np.array(tests).sum(axis=0).tolist()
+    plan = Plan.regular(schema, data.draw(st.integers(2, 100)), kind=data.draw(st.sampled_from(["dz", "cells"])))
+    covers = Covers.of(plan, Interests.of(schema, wanted), 8)
+    packets, delivered = Deliveries(plan, covers, len(wanted)).per_subscription(batch)
+    assert packets == len(batch)
+    codes = [plan.encode(event)[0] for event in batch]
+    for each, count, test in zip(wanted, delivered.tolist(), tests, strict=True):
+        held = [any(cell.covers(code.cell(plan.bits)) for cell in plan.cover_cells(each, 8)) for code in codes]
+        if plan.kind == "dz":
+            held = [any(dz.covers(code) for dz in plan.cover_dz(each, 8)) for code in codes]
+        assert count == sum(held)
+        assert all(h or not t for h, t in zip(held, test, strict=True))

@@ -1,9 +1,11 @@
 """Evaluation on Spark equals the single-machine kernels, to the event."""
 
+import math
+
 import numpy as np
 import pytest
 
-from sievenet.content import Schema
+from sievenet.content import Attribute, EventBatch, Schema, parse_filter
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
@@ -50,3 +52,31 @@ def test_plans_for_others_are_refused(events_table):
     newer = Schema("grid", load.schema.attributes, version=2)
     with pytest.raises(InvalidInput, match=r"a plan for grid version 1, got `?a plan for grid version 2"):
         evaluate(events_table(load.events(10)), load.schema, [], [Plan.regular(newer, 8)])
+
+
+def test_open_ends_of_floats_by_brute_force(events_table):
+    """`x > 5` does not want 5.0: rates are those that explicit events, filters and covers give."""
+    schema = Schema("s", (Attribute("x", "float", lo=0, hi=10), Attribute("n", "int", lo=0, hi=(1 << 62) + 1)))
+    near = [p for v in range(11) for p in (v, math.nextafter(v, 99), math.nextafter(v, -99), v + 0.5) if 0 <= p <= 10]
+    batch = EventBatch.of(schema, {"x": [float(p) for p in near], "n": [(1 << 62) + i % 2 for i in range(len(near))]})
+    texts = [
+        "x > 5",
+        "x < 5",
+        "x >= 5",
+        "x in (2, 3)",
+        "x in [2, 3)",
+        "x in (2, 3]",
+        "x != 7",
+        f"n > {1 << 62}",
+        "x > 0",
+    ]
+    wanted = [parse_filter(text, schema) for text in texts]
+    events = list(batch)
+    plan = Plan.regular(schema, 12)
+    (result,) = evaluate(events_table(batch), schema, wanted, [plan], 4)
+    exact = [sum(w.matches(e) for e in events) for w in wanted]
+    assert exact[0] == sum(p > 5 for p in near)
+    assert result.wanted.tolist() == exact
+    held = [sum(any(dz.covers(plan.encode(e)[0]) for dz in plan.cover_dz(w, 4)) for e in events) for w in wanted]
+    assert result.delivered.tolist() == held
+    assert result.fpr == (sum(held) - sum(exact)) / sum(held) > 0

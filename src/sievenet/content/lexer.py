@@ -5,6 +5,10 @@
 
 A name is what a schema allows: a letter or ``_``, then letters, digits, ``_ . -``.  There is no
 arithmetic, so ``a-1`` is one name and ``>-1`` an operator and a number.
+
+`words` splits a text in one pass of one regular expression and nothing more, since a filter is read in some 40 µs and
+most are right.  Whatever is not a word of the language comes out as a word that no rule accepts; `tokens` then says
+what is wrong and where.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from sievenet.content.schema import RESERVED
 from sievenet.content.valueset import MAX_STRING, Value
 from sievenet.errors import ParseError, shortened
 
-__all__ = ["MAX_TEXT", "Token", "number", "quoted", "shown", "tokens"]
+__all__ = ["MAX_TEXT", "Token", "number", "quoted", "shown", "tokens", "words"]
 
 #: Longest text that is parsed, in characters.
 MAX_TEXT: Final = 1 << 16
@@ -33,6 +37,11 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_WORD: Final = re.compile(
+    r""""[^"\\]*(?:\\.[^"\\]*)*"|[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?|[A-Za-z_][A-Za-z0-9_.-]*"""
+    r"""|-inf\b|\.\.|[<>!=]=|".*|\S""",
+    re.DOTALL | re.ASCII,
+)
 #: Longest number: a whole number below 2**1024 has 309 digits, an exact float may have more.
 _LONGEST_NUMBER: Final = 1100
 _EXTRA_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -45,6 +54,15 @@ class Token(NamedTuple):
     text: str
     value: Value | None
     column: int
+
+
+def words(text: str) -> list[str]:
+    """All words of a text, the last one empty; what is none is not refused but stands as it is."""
+    if len(text) > MAX_TEXT:
+        tokens(text)
+    found: list[str] = _WORD.findall(text)
+    found.append("")
+    return found
 
 
 def tokens(text: str) -> list[Token]:

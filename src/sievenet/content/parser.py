@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from sievenet.content.filter import Filter, Subscription
-from sievenet.content.lexer import Token, shown, tokens
-from sievenet.content.schema import Attribute, Schema
+from sievenet.content.lexer import number, shown, tokens, words
+from sievenet.content.schema import MAX_STRING, RESERVED, Attribute, Schema
 from sievenet.content.valueset import (
     ABSENT,
     ALL,
@@ -36,6 +36,7 @@ from sievenet.content.valueset import (
     STRINGS,
     Value,
     ValueSet,
+    kind_of,
 )
 from sievenet.errors import ParseError
 
@@ -46,10 +47,15 @@ MAX_TERMS: Final = 4096
 #: Most filters in one subscription.
 MAX_FILTERS: Final = 1024
 
-_COMPARISONS: Final = ("=", "==", "!=", "<", "<=", ">", ">=")
+_COMPARISONS: Final = frozenset(("=", "==", "!=", "<", "<=", ">", ">="))
 _KINDS: Final = {"bool": BOOLS, "number": NUMBERS, "string": STRINGS}
 _WORDS: Final = {"exists": PRESENT, "absent": ABSENT, "any": ALL, "none": EMPTY}
 _TYPES: Final = {"bool": "bool", "number": "int float", "string": "str"}
+_DIGITS: Final = frozenset("0123456789")
+_NUMERIC: Final = frozenset("0123456789+-.")
+_INITIALS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+#: Numbers of fewer characters, without an exponent, are finite.
+_SHORT: Final = 18
 _TERM: Final = "a condition (= != < <= > >= in not prefix exists absent any)"
 _PIECE: Final = "a set of values ([a, b] {a, b} a..b or prefix)"
 
@@ -63,7 +69,7 @@ def parse_filter(text: str, schema: Schema | None = None) -> Filter:
     parser = _Parser(text, schema)
     parser.prefix()
     found = parser.filter()
-    hint = "this is a subscription of several filters" if parser.token.text == "or" else ""
+    hint = "this is a subscription of several filters" if parser.words[parser.at] == "or" else ""
     parser.end("`and` or the end", hint)
     return found
 
@@ -94,9 +100,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class _Parser:
+    """Goes through the words of a text; where a word stands is found out only if something is wrong."""
+
+    __slots__ = ("at", "known", "schema", "terms", "text", "words")
+
     def __init__(self, text: str, schemas: Schema | Mapping[str, Schema] | None) -> None:
         self.text = text
-        self.tokens = tokens(text)
+        self.words = words(text)
         self.at = 0
         self.terms = 0
         self.known = {schemas.name: schemas} if isinstance(schemas, Schema) else schemas
@@ -104,36 +114,26 @@ class _Parser:
 
     # -- words ------------------------------------------------------------------------------
 
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
+    def take(self, word: str) -> bool:
+        """Whether the next word is this operator or reserved word, which then is behind us."""
+        if self.words[self.at] != word:
+            return False
+        self.at += 1
+        return True
 
-    def next(self) -> Token:
-        token = self.tokens[self.at]
-        if token.kind != "end":
-            self.at += 1
-        return token
-
-    def take(self, *texts: str) -> str:
-        """The next word if it is one of these operators or reserved words."""
-        token = self.token
-        if token.kind in ("op", "word") and token.text in texts:
-            self.at += 1
-            return token.text
-        return ""
-
-    def expect(self, text: str) -> None:
-        if not self.take(text):
-            self.fail(f"`{text}`")
+    def expect(self, word: str) -> None:
+        if not self.take(word):
+            self.fail(f"`{word}`")
 
     def end(self, expected: str, hint: str = "") -> None:
-        if self.token.kind != "end":
-            if not hint and self.token.text.lower() in ("and", "or"):
-                hint = f"did you mean {self.token.text.lower()}?"
+        word = self.words[self.at]
+        if word:
+            if not hint and word.lower() in ("and", "or"):
+                hint = f"did you mean {word.lower()}?"
             self.fail(expected, hint=hint)
 
-    def fail(self, expected: str, got: str = "", hint: str = "", token: Token | None = None) -> NoReturn:
-        token = token or self.token
+    def fail(self, expected: str, got: str = "", hint: str = "", at: int | None = None) -> NoReturn:
+        token = tokens(self.text)[self.at if at is None else at]  # a word that is none is told first
         got = got or ("the end" if token.kind == "end" else shown(token.text))
         raise ParseError(self.text, token.column, expected=expected, got=got, hint=hint)
 
@@ -146,18 +146,17 @@ class _Parser:
 
     def prefix(self, again: bool = False) -> None:
         """The schema's name and colon, or the only schema there is."""
-        token = self.token
-        named = token.kind == "name" and self.tokens[self.at + 1].text == ":"
-        if named:
+        at, word = self.at, self.words[self.at]
+        if word and self.words[at + 1] == ":" and _is_name(word):
             self.at += 2
             if self.known is None:
-                self.fail("a schemaless filter", f"schema {shown(token.text)}", token=token)
-            found = self.known.get(token.text)
+                self.fail("a schemaless filter", f"schema {shown(word)}", at=at)
+            found = self.known.get(word)
             if found is None:
                 names = ", ".join(self.known)
-                self.fail(f"a schema ({names})", hint=nearest(token.text, self.known), token=token)
+                self.fail(f"a schema ({names})", hint=nearest(word, self.known), at=at)
             if again and found is not self.schema:
-                self.fail(f"the same schema ({self.schema.name if self.schema else ''})", token=token)
+                self.fail(f"the same schema ({self.schema.name if self.schema else ''})", at=at)
             self.schema = found
         elif self.known is not None and not again:
             if len(self.known) != 1:
@@ -168,57 +167,54 @@ class _Parser:
         constraints: dict[str, ValueSet] = {}
         nothing = False
         while True:
-            if self.take("none", "false"):
+            word = self.words[self.at]
+            if word in ("none", "false"):
+                self.at += 1
                 nothing = True
-            elif not self.take("any", "true"):
-                name, values = self.condition()
+            elif word in ("any", "true"):
+                self.at += 1
+            else:
+                name, values = self.condition(word)
                 constraints[name] = constraints[name] & values if name in constraints else values
-            if not self.take("and"):
+            if self.words[self.at] != "and":
                 return Filter.nothing(self.schema) if nothing else Filter(self.schema, constraints)
+            self.at += 1
 
-    def condition(self) -> tuple[str, ValueSet]:
-        token = self.token
-        if self.schema is not None:
-            if token.kind != "name" or token.text not in self.schema:
-                names = ", ".join(self.schema.positions)
-                hint = _parenthesis(token) or nearest(token.text, self.schema.positions)
-                self.fail(f"an attribute of {self.schema.name} ({names})", hint=hint)
-            name, attribute = token.text, self.schema[token.text]
-        elif token.kind in ("name", "string"):
-            name, attribute = str(token.value) if token.kind == "string" else token.text, None
+    def condition(self, word: str) -> tuple[str, ValueSet]:
+        schema, attribute = self.schema, None
+        if schema is not None:
+            position = schema.positions.get(word)
+            if position is None:
+                hint = _parenthesis(word) or nearest(word, schema.positions)
+                self.fail(f"an attribute of {schema.name} ({', '.join(schema.positions)})", hint=hint)
+            name, attribute = word, schema.attributes[position]
+        elif word[:1] == '"':
+            name = self.string(word)
+        elif _is_name(word):
+            name = word
         else:
-            self.fail("an attribute's name", hint=_parenthesis(token))
-        self.next()
-        union = [self.term(attribute)]
+            self.fail("an attribute's name", hint=_parenthesis(word))
+        self.at += 1
+        values = self.term(attribute)
+        if self.words[self.at] != "|":
+            return name, values
+        union = [values]
         while self.take("|"):
             union.append(self.term(attribute))
         return name, ValueSet.union_of(union)
 
     def term(self, attribute: Attribute | None) -> ValueSet:
-        operator = self.take(*_COMPARISONS)
-        if operator:
-            return self.comparison(operator, attribute)
-        if self.take("not"):
-            return self.negated(attribute)
-        if self.take("in"):
+        word = self.words[self.at]
+        if word in _COMPARISONS:
+            self.at += 1
+            return _compared(word, self.value(attribute, word[0] in "<>"))
+        if word == "in":
+            self.at += 1
             return self.piece(attribute, _PIECE)
+        if word == "not":
+            self.at += 1
+            return self.negated(attribute)
         return self.piece(attribute, _TERM)
-
-    def comparison(self, operator: str, attribute: Attribute | None) -> ValueSet:
-        value = self.value(attribute, ordered=operator[0] in "<>")
-        match operator:
-            case "<":
-                return ValueSet.interval(None, value, open_hi=True)
-            case "<=":
-                return ValueSet.interval(None, value)
-            case ">":
-                return ValueSet.interval(value, None, open_lo=True)
-            case ">=":
-                return ValueSet.interval(value, None)
-            case "!=":
-                return PRESENT - ValueSet.of(value)
-            case _:
-                return ValueSet.of(value)
 
     def negated(self, attribute: Attribute | None) -> ValueSet:
         if self.take("in"):
@@ -228,114 +224,174 @@ class _Parser:
             return PRESENT - ValueSet.union_of(excluded)
         if self.take("exists"):
             return ABSENT
-        if self.token.text != "prefix":
+        if self.words[self.at] != "prefix":
             self.fail("`in`, `prefix` or `exists`")
         return PRESENT - self.piece(attribute, _PIECE)
 
     def piece(self, attribute: Attribute | None, expected: str) -> ValueSet:
         self.count()
-        start = self.token
-        if self.take("[", "("):
+        start, word = self.at, self.words[self.at]
+        if word in ("[", "("):
+            self.at += 1
             return self.interval(attribute, start)
-        if self.take("{"):
+        if word == "{":
+            self.at += 1
             values = [self.value(attribute)]
             while self.take(","):
                 values.append(self.value(attribute))
             self.expect("}")
             return ValueSet.of(*values)
-        if self.take("prefix"):
+        if word == "prefix":
+            self.at += 1
             self.check_type(attribute, "string", start)
-            if self.token.kind != "string":
+            text = self.words[self.at]
+            if text[:1] != '"':
                 self.fail("a string in quotes")
-            return ValueSet.prefix(str(self.next().value))
-        word = self.take(*_WORDS, *_KINDS)
-        if word:
-            if word in _KINDS:
-                self.check_type(attribute, word, start)
-            return _WORDS[word] if word in _WORDS else _KINDS[word]
-        if start.kind not in ("number", "string"):
-            self.fail(expected, hint=nearest(start.text, _WORDS) if start.kind == "name" else "")
+            found = self.string(text)
+            self.at += 1
+            return ValueSet.prefix(found)
+        if word in _WORDS:
+            self.at += 1
+            return _WORDS[word]
+        if word in _KINDS:
+            self.at += 1
+            self.check_type(attribute, word, start)
+            return _KINDS[word]
+        if word[:1] != '"' and self.number(word) is None:
+            self.fail(expected, hint=nearest(word, _WORDS) if _is_name(word) else "")
         return self.range(attribute, expected)
 
-    def interval(self, attribute: Attribute | None, start: Token) -> ValueSet:
-        first = self.token
+    def interval(self, attribute: Attribute | None, start: int) -> ValueSet:
+        first = self.at
         lo = None if self.take("-inf") else self.value(attribute, ordered=True)
         self.expect(",")
-        second = self.token
+        second = self.at
         hi = None if self.take("inf") else self.value(attribute, ordered=True)
-        closing = self.token
-        if not self.take("]", ")"):
+        closing = self.words[self.at]
+        if closing not in ("]", ")"):
             self.fail("`]` or `)`")
+        self.at += 1
         if lo is None and hi is None:
-            self.fail("an interval with at least one end", token=first)
-        if lo is not None and hi is not None and _kind(lo) != _kind(hi):
-            self.fail(f"{_kind(lo)}, like the other end", token=second)
-        found = ValueSet.interval(lo, hi, open_lo=start.text == "(", open_hi=closing.text == ")")
+            self.fail("an interval with at least one end", at=first)
+        if lo is not None and hi is not None and kind_of(lo) != kind_of(hi):
+            self.fail(f"{_kind(lo)}, like the other end", at=second)
+        found = ValueSet.interval(lo, hi, open_lo=self.words[start] == "(", open_hi=closing == ")")
         if not found:
-            whole = self.text[start.column : closing.column + 1]
-            self.fail("an interval from low to high that holds a value", shown(whole), token=start)
+            every = tokens(self.text)
+            whole = self.text[every[start].column : every[self.at - 1].column + 1]
+            self.fail("an interval from low to high that holds a value", shown(whole), at=start)
         return found
 
     def range(self, attribute: Attribute | None, expected: str) -> ValueSet:
         """``lo..hi``, both ends included."""
-        start = self.token
-        if self.tokens[self.at + 1].text != "..":
+        start = self.at
+        if self.words[start + 1] != "..":
             self.fail(expected)
         lo = self.value(attribute, ordered=True)
         self.expect("..")
-        second = self.token
+        second = self.at
         hi = self.value(attribute, ordered=True)
-        if _kind(lo) != _kind(hi):
-            self.fail(f"{_kind(lo)}, like the other end", token=second)
+        if kind_of(lo) != kind_of(hi):
+            self.fail(f"{_kind(lo)}, like the other end", at=second)
         found = ValueSet.interval(lo, hi)
         if not found:
-            self.fail("a range from low to high", f"{start.text}..{second.text}", token=start)
+            self.fail("a range from low to high", f"{self.words[start]}..{self.words[second]}", at=start)
         return found
 
     # -- values -----------------------------------------------------------------------------
 
     def value(self, attribute: Attribute | None, ordered: bool = False) -> Value:
         """A value that the attribute can have; for an order comparison, one of its type."""
-        self.count()
-        token = self.next()
-        found: Value | None = token.value
-        if token.kind == "word" and token.text in ("true", "false"):
-            found = token.text == "true"
+        self.terms += 1
+        if self.terms > MAX_TERMS:
+            self.fail(f"at most {MAX_TERMS} values", "more")
+        at = self.at
+        word = self.words[at]
+        found: Value | None
+        if word[:1] == '"':
+            found = self.string(word)
+        elif word in ("true", "false"):
+            found = word == "true"
+        else:
+            found = self.number(word)
+        if word:
+            self.at = at + 1
         if attribute is None:
             if found is None:
-                self.fail('a value (a number, "string", true or false)', token=token)
+                self.fail('a value (a number, "string", true or false)', at=at)
             return found
-        if token.kind == "name" and attribute.values is not None:
-            found = token.text  # members of an enumeration need no quotes
-        if attribute.type == "int" and isinstance(found, float) and found.is_integer():
+        if attribute.values is not None and _is_name(word):
+            found = word  # members of an enumeration need no quotes
+        if attribute.type == "int" and type(found) is float and found.is_integer():
             found = int(found)
         if found is None or not _fits(attribute, found, ordered):
             hint = ""
             if attribute.values is not None and isinstance(found, str):
                 hint = nearest(found, attribute.values)
-            elif token.kind == "name" and attribute.type == "str":
-                hint = f'strings are in quotes: "{shown(token.text)}"'
-            self.fail(f"{attribute.describes} for {attribute.name}", hint=hint, token=token)
+            elif _is_name(word) and attribute.type == "str":
+                hint = f'strings are in quotes: "{shown(word)}"'
+            self.fail(f"{attribute.describes} for {attribute.name}", hint=hint, at=at)
         return found
 
-    def check_type(self, attribute: Attribute | None, word: str, token: Token) -> None:
+    def check_type(self, attribute: Attribute | None, word: str, at: int) -> None:
         if attribute is not None and attribute.type not in _TYPES[word]:
-            self.fail(f"{attribute.describes} for {attribute.name}", token=token)
+            self.fail(f"{attribute.describes} for {attribute.name}", at=at)
+
+    def number(self, word: str) -> int | float | None:
+        """The number that a word means, if it does."""
+        if word[-1:] not in _DIGITS or word[0] not in _NUMERIC:
+            return None
+        if len(word) < _SHORT and word.isdigit():
+            return int(word)
+        return number(self.text, -1, word) if len(word) < _SHORT and "e" not in word.lower() else self.exactly(word)
+
+    def string(self, word: str) -> str:
+        """The string that the next word, in quotes, means."""
+        if "\\" not in word and word.isascii() and len(word) <= MAX_STRING and word[-1:] == '"' and len(word) > 1:
+            return word[1:-1]
+        return str(self.exactly(word))
+
+    def exactly(self, word: str) -> Any:
+        """The value of the next word, checked for everything that can be wrong with it."""
+        return tokens(self.text)[self.at].value
+
+
+def _is_name(word: str) -> bool:
+    return word[:1] in _INITIALS and word not in RESERVED and word != ""
+
+
+def _compared(operator: str, value: Value) -> ValueSet:
+    match operator:
+        case "<":
+            return ValueSet.interval(None, value, open_hi=True)
+        case "<=":
+            return ValueSet.interval(None, value)
+        case ">":
+            return ValueSet.interval(value, None, open_lo=True)
+        case ">=":
+            return ValueSet.interval(value, None)
+        case "!=":
+            return PRESENT - ValueSet.of(value)
+        case _:
+            return ValueSet.of(value)
 
 
 def _fits(attribute: Attribute, value: Value, ordered: bool) -> bool:
-    if isinstance(value, bool) or attribute.type == "bool":
-        return isinstance(value, bool) and attribute.type == "bool"
-    if isinstance(value, str):
-        return attribute.type == "str" and (ordered or attribute.values is None or value in attribute.ordinals)
-    if attribute.type not in ("int", "float"):
-        return False
-    return isinstance(value, int if attribute.type == "int" else int | float) and value in attribute.domain
+    kind = type(value)
+    match attribute.type:
+        case "float":
+            return (kind is float or kind is int) and attribute.lo <= value <= attribute.hi  # type: ignore[operator]
+        case "int":
+            return kind is int and attribute.lo <= value <= attribute.hi  # type: ignore[operator]
+        case "bool":
+            return kind is bool
+        case _:
+            return kind is str and (ordered or attribute.values is None or value in attribute.ordinals)
 
 
 def _kind(value: Value) -> str:
     return "a bool" if isinstance(value, bool) else "a string" if isinstance(value, str) else "a number"
 
 
-def _parenthesis(token: Token) -> str:
-    return "filters have no parentheses: write `a and b or a and c`" if token.text == "(" else ""
+def _parenthesis(word: str) -> str:
+    return "filters have no parentheses: write `a and b or a and c`" if word == "(" else ""

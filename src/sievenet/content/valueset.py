@@ -307,17 +307,26 @@ class ValueSet:
     def among(self, members: tuple[str, ...]) -> ValueSet:
         """The same members of a sorted enumeration: each run of members becomes one stretch."""
         cuts: list[Cut] = []
-        keys = [point(m) for m in members]
+        last = -1
         for start, stop in self.stretches():
-            first, behind = bisect_left(keys, start), bisect_left(keys, stop)
+            first, behind = _place(members, start), _place(members, stop)
             if first == behind:
                 continue
-            entering, leaving = before(members[first]), after(members[behind - 1])
-            if cuts and cuts[-1] == after(members[first - 1]):
+            leaving = (STRING, members[behind - 1] + "\0")
+            if first == last:
                 cuts[-1] = leaving
             else:
-                cuts += (entering, leaving)
+                text = members[first]
+                cuts += ((STRING, text) if text else (STRING,), leaving)
+            last = behind
         return ValueSet(tuple(cuts))
+
+
+def _place(members: tuple[str, ...], cut: Cut) -> int:
+    """How many members of a sorted enumeration lie before a cut."""
+    if cut[0] != STRING:
+        return 0 if cut[0] < STRING else len(members)
+    return bisect_left(members, cut[1]) if len(cut) > 1 else 0
 
 
 def _united(stretches: list[tuple[Cut, Cut]]) -> ValueSet:

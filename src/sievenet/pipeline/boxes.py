@@ -1,10 +1,11 @@
 """Boxes of values: subscriptions as the kernels count them, and the few that are none.
 
 Most filters allow one stretch of values per attribute: a box.  A subscription all of whose filters are boxes is counted
-by bitmaps (`Spans`, `Groups`), which say exactly what the matcher says; the others (sets of values, prefixes of free
-strings, whole numbers too large for a double) are left to the matcher.
+by bitmaps (`Spans`, `Groups`), which say exactly what the matcher says; the others (sets of values, free strings) are
+left to the matcher.
 
-A place is what an event has on an attribute's line: a whole number wherever that is exact, else a double.
+A place is an event's key on an attribute's line (`content.line`): a whole number that stands for one value exactly,
+also for floats, so a box is its first places and those behind its last.  Free strings have hashes instead of keys.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from sievenet.content import (
     EventBatch,
     Filter,
     Schema,
-    StringColumn,
     Subscription,
     decode_subscription,
     encode_subscription,
 )
+from sievenet.content.line import Line
 from sievenet.index.arrays import bounds, each_filter, points
 from sievenet.index.axis import line_range
 from sievenet.index.stabbing import GROUP, Stabbing
@@ -36,8 +37,8 @@ __all__ = ["Asked", "Boxes", "Groups", "as_subscription", "hold", "places_of"]
 
 _I64 = npt.NDArray[np.int64]
 _Any = npt.NDArray[Any]
-#: Whole numbers up to here are exact as doubles.
-_EXACT: Final = 1 << 53
+#: The last key that has one behind it.
+_LAST: Final = (1 << 63) - 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +61,20 @@ class Boxes:
             own = each_filter([wanted[row]])
             filters += own
             owners += [row] * len(own)
-        lo, hi = bounds(schema, filters)
         first: list[_Any] = []
         behind: list[_Any] = []
+        lo, hi = bounds(schema, filters)
         for column, attribute in enumerate(schema.attributes):
-            low, high = lo[:, column], hi[:, column]
-            whole = _whole(attribute)
-            first.append(low.astype(np.int64) if whole else low)
-            behind.append(high.astype(np.int64) + 1 if whole else np.nextafter(high, np.inf))
+            line = _line(attribute)
+            if line is None:
+                first.append(lo[:, column])
+                behind.append(np.nextafter(hi[:, column], np.inf))
+                continue
+            whole = (line.first, line.last)
+            sets = (each.constraints.get(attribute.name) for each in filters)
+            ends = np.array([whole if values is None else line.hull(values) for values in sets], np.int64)
+            first.append(ends.reshape(-1, 2)[:, 0].copy())
+            behind.append(ends.reshape(-1, 2)[:, 1] + 1)
         return Boxes(schema, tuple(first), tuple(behind), np.array(owners, np.int64))
 
     @staticmethod
@@ -84,7 +91,8 @@ class Boxes:
         """The attributes that some filter constrains; one at least."""
         found = []
         for column, attribute in enumerate(self.schema.attributes):
-            lo, hi = line_range(attribute)
+            line = _line(attribute)
+            lo, hi = (line.first, line.last) if line is not None else line_range(attribute)
             if len(self.owners) and (self.first[column].max() > lo or self.behind[column].min() <= hi):
                 found.append(column)
         return tuple(found) or (0,)
@@ -121,28 +129,24 @@ def as_subscription(wanted: Interest) -> Subscription:
     return Subscription([wanted], wanted.schema) if isinstance(wanted, Filter) else wanted
 
 
-def _whole(attribute: Attribute) -> bool:
-    """Whether an attribute's places are whole numbers that doubles can hold."""
-    lo, hi = line_range(attribute)
-    free = attribute.type == "str" and attribute.values is None
-    return attribute.type != "float" and not free and lo >= -_EXACT and hi <= _EXACT
+def _line(attribute: Attribute) -> Line | None:
+    """The line whose keys are an attribute's places, ``None`` if it has none or no room behind its last key."""
+    line = attribute.line
+    return line if line is not None and line.last <= _LAST else None
 
 
 def _is_box(schema: Schema, wanted: Filter) -> bool:
     """Whether a filter is its hull, exactly."""
     for name, values in wanted.constraints.items():
-        attribute = schema[name]
-        if (attribute.type != "float" and not _whole(attribute)) or len(values.cuts) != 2:
+        if _line(schema[name]) is None or len(values.cuts) != 2:
             return False
     return True
 
 
 def _place(batch: EventBatch, column: int) -> _Any:
     """Where the events of a batch are on an attribute's line."""
-    values, attribute = batch.columns[column], batch.schema.attributes[column]
-    if isinstance(values, StringColumn):
-        return values.codes.astype(np.int64) if attribute.values is not None else points(batch)[:, column]
-    return np.asarray(values, np.int64 if _whole(attribute) else np.float64)
+    line = _line(batch.schema.attributes[column])
+    return points(batch)[:, column] if line is None else line.keys(batch.columns[column])
 
 
 def places_of(batch: EventBatch) -> Places:
