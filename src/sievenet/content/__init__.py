@@ -3,8 +3,9 @@
 Everything here is an immutable value and imports nothing of Sievenet but `errors`.
 The idea to know first is in `valueset`: a constraint is a set of values on one line.
 
-    valueset → schema → event → filter            values and their algebra
-               batch                              many events as columns
+    number → valueset → line → schema → event     values, sets of them, and their keys
+    antichain → filter, cost                      filters, unions of them, and what they cost
+    batch                                         many events as columns
     text, lexer, parser, event_parser, explain    for people
     wire, filter_wire, codec, batch_codec         for machines
 """

@@ -33,6 +33,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sievenet.content.cost import cost
 from sievenet.content.event import MAX_PAYLOAD, Event, Record
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.filter_wire import read_body, write_body
@@ -237,12 +238,18 @@ def encode_subscription(each: Subscription) -> bytes:
     return _limited(b"".join(parts))
 
 
-def decode_subscription(schema: Schema | None, data: bytes) -> Subscription:
-    """A subscription of this schema (or a schemaless one) from bytes."""
+def decode_subscription(schema: Schema | None, data: bytes, most: int | None = None) -> Subscription:
+    """A subscription of this schema (or a schemaless one) from bytes; with ``most``, if its `cost` is not higher."""
     reader = Reader(data, SUBSCRIPTION, "subscription", MAX_BYTES)
     check_version(reader, schema)
     filters = tuple(read_body(reader, schema) for _ in range(reader.varint(MAX_FILTERS)))
     reader.end()
+    if most is not None and (steps := cost(filters)) > most:
+        raise CodecError(
+            f"Expected a subscription that costs at most {most} steps, got one of {steps}: "
+            "subscribe to fewer filters, or to fewer values in each",
+            where="subscription",
+        )
     found = Subscription(filters, schema)
     if found.filters != filters:
         reader.fail("filters in order, none covered by another", "`another form`")

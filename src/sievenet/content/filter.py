@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from sievenet.content.antichain import uncovered
 from sievenet.content.schema import Schema, check_string
 from sievenet.content.valueset import ALL, EMPTY, NUMBER, STRING, Value, ValueSet, point
 from sievenet.errors import FilterError, SchemaError
@@ -289,13 +290,13 @@ class Subscription:
     def __init__(self, filters: Iterable[Filter], schema: Schema | None = None) -> None:
         every = list(dict.fromkeys(filters))
         schema = every[0].schema if every else schema
-        kept: list[Filter] = []
         for candidate in every:
-            every[0]._check(candidate)
-            if candidate.empty or any(k.covers(candidate) for k in kept):
-                continue
-            kept = [k for k in kept if not candidate.covers(k)] + [candidate]
-        kept.sort(key=_sort_key)
+            if candidate.schema is not schema:
+                every[0]._check(candidate)
+        kept = [each for each in every if not each.empty]
+        if len(kept) > 1:
+            kept = uncovered(kept)
+            kept.sort(key=_sort_key)
         object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "filters", tuple(kept))
 
