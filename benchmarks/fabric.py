@@ -40,9 +40,11 @@ HOSTS = ["h5", "h6", "h7", "h8"]
 class Worker:
     """A process of the benchmark."""
 
+    module = "benchmarks._fabric_worker"
+
     def __init__(self, stack: ExitStack, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks._fabric_worker", *arguments],
+            [sys.executable, "-m", self.module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -56,18 +58,21 @@ class Worker:
 
     def ready(self) -> dict[str, Any]:
         """Wait until it is; what it says of itself."""
-        return self._answer()
+        return self.answer()
 
     def tell(self, do: str, **order: Any) -> None:
+        self.write({"do": do, **order})
+
+    def write(self, order: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
         self.tell(do, **order)
-        return self._answer()
+        return self.answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

@@ -29,6 +29,7 @@ from typing import Any
 from benchmarks.fabric import HOSTS, Worker
 from benchmarks.harness import Bench, Report, middle, quantiles
 from sievenet import programs
+from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.index import Dz
@@ -231,7 +232,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def start(stack: ExitStack, path: Path, number: int) -> tuple[Worker, Worker]:
+def start(stack: ExitStack, path: Path, number: int, **changes: Any) -> tuple[Worker, Worker]:
     settings: dict[str, Any] = {
         "listen__port": 0,
         "topology": "testbed",
@@ -240,8 +241,10 @@ def start(stack: ExitStack, path: Path, number: int) -> tuple[Worker, Worker]:
         "openflow__run_dir": str(path / "run"),
         "openflow__links": "patch",
         "control__forwarding_delay": 0.05,
+        **changes,
     }
-    network = OvsNetwork(parse_topology("testbed"), settings["openflow__name"], run_dir=path / "run", links="patch")
+    kind = KernelNetwork if settings["dataplane"] == "kernel" else OvsNetwork
+    network = kind(parse_topology("testbed"), settings["openflow__name"], run_dir=path / "run")
     stack.callback(network.down)
     daemon = Worker(stack, "daemon", json.dumps(settings))
     url = daemon.ready()["url"]
@@ -252,9 +255,9 @@ def start(stack: ExitStack, path: Path, number: int) -> tuple[Worker, Worker]:
     return publisher, subscriber
 
 
-def latency(publisher: Worker, subscriber: Worker, count: int) -> dict[str, float]:
+def latency(publisher: Worker, subscriber: Worker, count: int, rate: float = 500) -> dict[str, float]:
     subscriber.ask("reset")
-    publisher.ask("steady", count=count, rate=500)
+    publisher.ask("steady", count=count, rate=rate)
     return latencies_of(subscriber.ask("wait", count=count, latencies=True), count)
 
 

@@ -88,11 +88,13 @@ class Row(NamedTuple):
 
 def is_ordinary(flow: Flow) -> bool:
     """Whether the trie holds it; `InvalidInput` if no map does."""
-    mask = flow.match.bits[1]
-    if flow.table or mask & ((1 << _SHIFT) - 1):
-        raise InvalidInput(expected=f"table 0 and at most {MAX_CODE} bits", got=str(flow), where="flow")
     cell = flow.match.cell
-    return isinstance(cell, Dz) and flow.in_port is None and flow.priority == cell.length
+    ordinary = isinstance(cell, Dz) and flow.in_port is None and flow.priority == cell.length and not flow.table
+    if ordinary and flow.priority <= MAX_CODE:
+        return True
+    if flow.table or flow.match.bits[1] & ((1 << _SHIFT) - 1):
+        raise InvalidInput(expected=f"table 0 and at most {MAX_CODE} bits", got=str(flow), where="flow")
+    return False
 
 
 def prefix_key(flow: Flow) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -127,7 +128,8 @@ class KernelSwitch:
         self._reasons: NDArray[Any] = maps["reasons"].view(np.dtype("u8"))
         #: What it holds: flow, key in its map, counter.
         self._flows: dict[FlowKey, tuple[Flow, bytes, int]] = {}
-        self._free_counters = list(range(maps["counts"].rows - 1, -1, -1))
+        #: Counters that no flow uses; the one that has rested longest is taken first.
+        self._free_counters = deque(range(maps["counts"].rows))
         #: Rows in the order in which they are tried; number and flows of each.
         self._order: list[Row] = []
         self._rows: dict[Row, list[int]] = {}
@@ -180,7 +182,7 @@ class KernelSwitch:
             if not is_ordinary(flow):
                 self._rows[Row.of(flow)][1] += 1
         used = {counter for _, _, counter in self._flows.values()}
-        self._free_counters = [counter for counter in self._free_counters if counter not in used]
+        self._free_counters = deque(counter for counter in self._free_counters if counter not in used)
 
     # -- ports ---------------------------------------------------------------------------------------
 
@@ -224,45 +226,50 @@ class KernelSwitch:
 
     def apply(self, changes: Sequence[FlowChange]) -> None:
         """Carry out changes in order, in effect when this returns; `Rejected`, and none of them, if some do not fit."""
-        self._check(changes)
+        plain = [is_ordinary(change.flow) for change in changes]
+        self._check(changes, plain)
         batch = _Batch(self.maps)
+        now = self._now()
         try:
-            for change in changes:
+            for change, ordinary in zip(changes, plain, strict=True):
                 if isinstance(change, Delete):
-                    self._delete(change.flow, batch)
+                    self._delete(change.flow.key, ordinary, batch, now)
                 else:
-                    self._put(change.flow, isinstance(change, Add), batch)
+                    self._put(change.flow, ordinary, isinstance(change, Add), batch, now)
         finally:
             batch.flush()
 
-    def _check(self, changes: Sequence[FlowChange]) -> None:
-        size, most = len(self._flows), self.capacity or CAPACITY
-        rows = set(self._order)
-        there: dict[FlowKey, bool] = {}
+    def _check(self, changes: Sequence[FlowChange], plain: Sequence[bool]) -> None:
         for number, change in enumerate(changes, 1):
-            flow = change.flow
-            if not is_ordinary(flow):
-                rows.add(Row.of(flow))
-            if len(flow.ports) > MOST:
-                raise Rejected(f"Switch {self.name} refuses change {number}: {len(flow.ports)} outputs, at most {MOST}")
-            wanted = not isinstance(change, Delete)
-            key = flow.key
+            if len(change.flow.ports) > MOST:
+                count = len(change.flow.ports)
+                raise Rejected(f"Switch {self.name} refuses change {number}: {count} outputs, at most {MOST}")
+        rows = {Row.of(change.flow) for change, ordinary in zip(changes, plain, strict=True) if not ordinary}
+        if rows and len(rows.union(self._order)) > ROWS:
+            raise Rejected(f"Switch {self.name}: {ROWS} combinations of mask and priority fit, got more")
+        most = self.capacity or CAPACITY
+        if len(self._flows) + len(changes) > most:
+            self._check_size(changes, most)
+
+    def _check_size(self, changes: Sequence[FlowChange], most: int) -> None:
+        size = len(self._flows)
+        there: dict[FlowKey, bool] = {}
+        for change in changes:
+            wanted, key = not isinstance(change, Delete), change.flow.key
             if there.get(key, key in self._flows) != wanted:
                 size += 1 if wanted else -1
             there[key] = wanted
             if size > most:
                 raise Rejected(f"Switch {self.name} is full: {most} flows fit, {change} would be one more")
-        if len(rows) > ROWS:
-            raise Rejected(f"Switch {self.name}: {ROWS} combinations of mask and priority fit, got {len(rows)}")
 
-    def _put(self, flow: Flow, fresh: bool, batch: _Batch) -> None:
-        key, now = flow.key, self._now()
+    def _put(self, flow: Flow, ordinary: bool, fresh: bool, batch: _Batch, now: float) -> None:
+        key = flow.key
         known = self._flows.get(key)
-        counter = known[2] if known is not None else self._free_counters.pop()
+        counter = known[2] if known is not None else self._free_counters.popleft()
         if fresh or known is None:
             self._counts[counter] = 0
         first = self._ranges.take(flow.ports, now)
-        if is_ordinary(flow):
+        if ordinary:
             where, name = "prefixes", prefix_key(flow)
         else:
             where, name = "cells", cell_key(flow, self._enter(flow, known is None, batch))
@@ -271,18 +278,18 @@ class KernelSwitch:
             self._ranges.release(known[0].ports, now)
         self._flows[key] = flow, name, counter
 
-    def _delete(self, flow: Flow, batch: _Batch) -> None:
-        known = self._flows.pop(flow.key, None)
+    def _delete(self, key: FlowKey, ordinary: bool, batch: _Batch, now: float) -> None:
+        known = self._flows.pop(key, None)
         if known is None:
             return
         held, name, counter = known
-        if is_ordinary(held):
+        if ordinary:
             batch.remove("prefixes", name)
         else:
             batch.remove("cells", name)
             self._leave(held, batch)
-        self._ranges.release(held.ports, self._now())
-        self._free_counters.insert(0, counter)
+        self._ranges.release(held.ports, now)
+        self._free_counters.append(counter)
 
     # -- rows ----------------------------------------------------------------------------------------
 
