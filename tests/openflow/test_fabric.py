@@ -311,12 +311,18 @@ def test_controller_killed(folder):
                     daemon.kill()
                     daemon.wait()
                     begin = time.monotonic()
-                    # Publishers wait until there is a controller again: plans may have changed.
                     daemon.stdout.close()
+                    # The switches forward, so publishers go on as soon as it is certain that there is no daemon.
+                    async with asyncio.timeout(10):
+                        while not publisher.statistics().alone:
+                            await asyncio.sleep(0.01)
+                    await traffic.complete()
+                    assert not publisher.connected
                     daemon, _ = await asyncio.to_thread(start)
                     while not (publisher.connected and subscriber.connected):
                         await asyncio.sleep(0.01)
                     report("controller killed", time.monotonic() - begin)
+                    assert not publisher.statistics().alone
                     await traffic.complete()
                     lost = set(range(first, traffic.sent - 50)) - set(traffic.got)
                     assert not lost

@@ -15,7 +15,7 @@ from sievenet.control import protocol as p
 from sievenet.control.framing import Malformed, client_framer, frame, raised
 from sievenet.errors import CodecError, SievenetError, Unavailable
 
-__all__ = ["Answered", "Conversation", "Effect", "Ended", "PlanNews", "Removal", "Request", "Welcomed"]
+__all__ = ["Answered", "Conversation", "Dismissed", "Effect", "Ended", "PlanNews", "Removal", "Request", "Welcomed"]
 
 #: Makes the message once its number is known.
 Request = Callable[[int], p.FromClient]
@@ -59,6 +59,10 @@ class Ended:
 
 
 Effect = Welcomed | Answered | PlanNews | Removal | Ended
+
+
+class Dismissed(Unavailable):
+    """The daemon has taken its leave, perhaps with its network, or given this node up."""
 
 
 class Conversation:
@@ -108,7 +112,7 @@ class Conversation:
             case p.CategoryRemoved(number):
                 return Removal(number)
             case p.Goodbye(reason):
-                return Ended(Unavailable(f"The daemon closed the connection: {reason}"))
+                return Ended(Dismissed(f"The daemon closed the connection: {reason}"))
             case Malformed(_, error):
                 return Ended(error)
             case p.Welcome() if 0 in self._open:

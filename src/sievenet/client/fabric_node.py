@@ -206,11 +206,10 @@ class FabricNode(Node):
     # -- publishing -----------------------------------------------------------------------
 
     async def publish(self, event: Event | Record) -> None:
-        """Publish one event. Raises if it is not advertised or too large; waits while there is no connection."""
+        """Publish one event. Raises if it is not advertised or too large; waits while nobody would forward it."""
         if not isinstance(event, Event):
             raise EventError(expected="an event of a schema", got=event, where="publish")
-        if not self._session.connected:
-            await self._session.ready()
+        await self._session.sendable()
         if self._transport is not None and (source := self._transport.source_of(event)) is not None:
             self._outbox.check((event,))
             await source.publish(event)
@@ -225,8 +224,7 @@ class FabricNode(Node):
         # What is no event of a schema is refused by the outbox, with a message.
         rows: EventBatch | list[Any] = events if isinstance(events, EventBatch) else list(events)
         for start in range(0, len(rows), _CHUNK):
-            if not self._session.connected:
-                await self._session.ready()
+            await self._session.sendable()
             if isinstance(rows, EventBatch):
                 chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
             else:
@@ -338,4 +336,5 @@ class FabricNode(Node):
             dropped=self.tally.dropped,
             losses=self._session.losses,
             connected=self._session.connected,
+            alone=self._session.alone,
         )

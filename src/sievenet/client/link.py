@@ -12,13 +12,17 @@ from sievenet.client.url import Address
 from sievenet.control.protocol import CategoryInfo, Welcome
 from sievenet.errors import SievenetError, Unavailable
 
-__all__ = ["Link", "LinkLost"]
+__all__ = ["Link", "LinkLost", "NoDaemon"]
 
 _CHUNK = 1 << 16
 
 
 class LinkLost(Unavailable):
     """The connection to the daemon was lost while a request was open: it may or may not have been carried out."""
+
+
+class NoDaemon(Unavailable):
+    """Nobody listens where the daemon was: it does not run, and so changes nothing."""
 
 
 class Link:
@@ -62,6 +66,8 @@ class Link:
                 reader, writer = await asyncio.open_connection(address.host, address.port)
         except TimeoutError:
             raise Unavailable(f"No connection to {address} within {timeout:g} s") from None
+        except ConnectionRefusedError:
+            raise NoDaemon(f"No daemon at {address}: nobody listens there") from None
         except OSError as error:
             raise Unavailable(f"No daemon at {address}: {error.strerror or error}") from None
         raw = writer.get_extra_info("socket")

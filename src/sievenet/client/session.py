@@ -4,6 +4,11 @@
        ▲                                                                                          │
        └───────────────── wait a little (`reconnect`) ◀── connection lost, lease refused ◀────────┘
 
+Events need the data plane and not the daemon, if that is somebody else's: real switches go on forwarding when the
+daemon is killed. As long as it is certain that no daemon runs (nobody listens at its address), nobody changes paths or
+plans either, and publishing goes on. A daemon that cannot be reached, but may well live, is waited for: it may give
+this node up and take its paths away.
+
 A request that was open when the connection broke is asked again on the next one: every request of this protocol may be
 repeated (registrations carry their id). What cannot be repeated says so (`again=False`) and ends with `LinkLost`.
 """
@@ -17,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sievenet.client.catalog import Catalog
-from sievenet.client.conversation import Request
+from sievenet.client.conversation import Dismissed, Request
 from sievenet.client.ledger import Ledger, Registration
-from sievenet.client.link import Link, LinkLost
+from sievenet.client.link import Link, LinkLost, NoDaemon
 from sievenet.client.ports.opening import open_port
 from sievenet.client.ports.port import DataPort, Deliver
 from sievenet.client.reconnect import Reconnect
@@ -84,10 +89,16 @@ class Session:
         self._ticket: bytes | None = None
         self._lease = 30.0
         self._beat = 10.0
+        #: When the daemon last answered, by the loop's clock.
+        self._heard = 0.0
         self._link: Link | None = None
         self.port: DataPort | None = None
         self._endpoint: p.DataEndpoint | None = None
         self._ready = asyncio.Event()
+        #: Set while events may be sent: connected, or alone with a plane that forwards without a daemon.
+        self._sendable = asyncio.Event()
+        #: Whether the daemon took its leave, perhaps with its network.
+        self._dismissed = False
         self._error: SievenetError | None = None
         self._task: asyncio.Task[None] | None = None
         self._acks: set[asyncio.Task[None]] = set()
@@ -108,6 +119,11 @@ class Session:
         """Whether everything is registered and events flow."""
         return self._ready.is_set()
 
+    @property
+    def alone(self) -> bool:
+        """Whether no daemon runs, and events go on by the paths that exist."""
+        return self._sendable.is_set() and not self._ready.is_set()
+
     # -- life -----------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -123,6 +139,8 @@ class Session:
         while True:
             reason = await self._hold(link)
             self._ready.clear()
+            self._sendable.clear()
+            self._dismissed = isinstance(reason, Dismissed | Rejected)
             self._error = reason
             await link.close()
             if not self._reconnect:
@@ -136,12 +154,23 @@ class Session:
                     link = await self._connect()
                 except SievenetError as error:
                     self._error = error
+                    self._dismissed |= isinstance(error, Rejected)
+                    self._go_on(isinstance(error, NoDaemon), loop.time())
                     wait = self._machine.handle("failed", loop.time())
                     log.debug("%s: no connection (%s), again in %.2f s", self.name, error, wait)
                 else:
                     self._machine.handle("connected", loop.time())
                     log.info("%s: connected again", self.name)
                     break
+
+    def _go_on(self, gone: bool, now: float) -> None:
+        """Let events go, or not, without a connection."""
+        if not gone or self._dismissed or self.port is None or not self.port.independent:
+            self._sendable.clear()
+        elif not self._sendable.is_set() and now < self._heard + self._lease:
+            # It has died before it could give this node up.
+            self._sendable.set()
+            log.warning("%s: no daemon at %s; events go on by the paths that exist", self.name, self.address)
 
     async def _hold(self, link: Link) -> SievenetError:
         """Renew the lease until the connection ends, and say why it did."""
@@ -154,6 +183,7 @@ class Session:
             report = self._hooks.report()
             try:
                 await link.call(lambda number: p.Renew(number, report), timeout=self._lease / 3)  # noqa: B023
+                self._heard = asyncio.get_running_loop().time()
                 await self._settle(link, sorted(self._unsettled, key=lambda e: (e.kind, e.id)))
             except SievenetError as error:
                 return error
@@ -180,6 +210,7 @@ class Session:
                     log.debug("%s: leave: %s", self.name, error)
             await link.close()
         self._ready.clear()
+        self._sendable.clear()
         self._error = Unavailable("The node is closed")
         if self.port is not None:
             self.port.close()
@@ -232,6 +263,8 @@ class Session:
             raise LinkLost(str(link.ended.result()))
         self._link = link
         self._ready.set()
+        self._sendable.set()
+        self._heard = asyncio.get_running_loop().time()
         return link
 
     async def _attach(self, welcome: p.Welcome) -> None:
@@ -312,15 +345,22 @@ class Session:
                 # The supervisor clears `ready` in its own time; do not spin meanwhile.
                 await asyncio.sleep(0.001)
 
+    async def sendable(self) -> None:
+        """Wait until events may be sent; `Unavailable`, with the last reason, if that takes too long."""
+        if not self._sendable.is_set():
+            await self._until(self._sendable, None)
+
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until connected; `Unavailable`, with the last reason, if that takes too long."""
-        if self._ready.is_set():
-            return
+        if not self._ready.is_set():
+            await self._until(self._ready, timeout)
+
+    async def _until(self, event: asyncio.Event, timeout: float | None) -> None:
         try:
             async with asyncio.timeout(self.timeout if timeout is None else max(0.0, timeout)):
                 if not self._reconnect or self._task is None or self._task.done():
                     raise TimeoutError
-                await self._ready.wait()
+                await event.wait()
         except TimeoutError:
             reason = self._error or Unavailable("not connected")
             if isinstance(reason, Rejected):

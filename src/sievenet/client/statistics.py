@@ -24,3 +24,5 @@ class NodeStatistics:
     connected: bool
     #: Events that the network said it dropped on their way here, at most (routers only).
     missed: int = 0
+    #: Whether no daemon runs, and events go on by the paths that exist (on real switches).
+    alone: bool = False

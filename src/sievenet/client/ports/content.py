@@ -154,6 +154,8 @@ def gathering(count: int, seconds: float | None) -> float | None:
 class ContentPort(DataPort):
     """A client's socket in its host's network."""
 
+    independent = True
+
     def __init__(self, sock: socket.socket, publisher: int, deliver: Deliver) -> None:
         super().__init__(sock, deliver)
         self._publisher = publisher

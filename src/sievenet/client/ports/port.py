@@ -26,6 +26,9 @@ Deliver = Callable[[list[Packet] | Arrivals], None]
 class DataPort(ABC):
     """A client's own port of the data plane."""
 
+    #: Whether the plane forwards without the daemon.
+    independent = False
+
     def __init__(self, sock: socket.socket, deliver: Deliver) -> None:
         self._socket = sock
         self._deliver = deliver

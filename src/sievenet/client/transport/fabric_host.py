@@ -47,8 +47,7 @@ class FabricHost(Host):
         return port.send([packet for event in events for packet in outbox.packets(event, now)])
 
     async def flushed(self) -> None:
-        """Wait for the connection, and until fewer packets wait."""
-        if not self._session.connected:
-            await self._session.ready()
+        """Wait until events may be sent, and fewer packets wait."""
+        await self._session.sendable()
         if self._session.port is not None:
             await self._session.port.flushed(_LOW)
