@@ -37,8 +37,8 @@ __all__ = ["Asked", "Boxes", "Groups", "as_subscription", "hold", "places_of"]
 
 _I64 = npt.NDArray[np.int64]
 _Any = npt.NDArray[Any]
-#: The last key that has one behind it.
-_LAST: Final = (1 << 63) - 2
+#: The last key of a line of places: one behind it, and one behind that, must be 64-bit numbers too.
+_LAST: Final = (1 << 63) - 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
