@@ -18,7 +18,7 @@ from benchmarks.harness import Bench, Report, quantiles
 from sievenet.content import Filter, Subscription
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
-from sievenet.control.journal import Durability, SqliteJournal
+from sievenet.control.journal import Durability, FileJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.simulator import Simulator
@@ -155,12 +155,12 @@ class Driver:
 
 
 @asynccontextmanager
-async def fabric(load: Load, setting: str) -> AsyncIterator[tuple[Driver, SqliteJournal]]:
+async def fabric(load: Load, setting: str) -> AsyncIterator[tuple[Driver, FileJournal]]:
     """102 switches and 64 hosts, a journal on disk, one controller."""
     switches = Switches(Clos.build(), scheduler=asyncio.get_running_loop())
     bits, budget = SETTINGS[setting]
     with tempfile.TemporaryDirectory() as folder:
-        journal = SqliteJournal(Path(folder) / "journal.sqlite", durability=Durability.POWER)
+        journal = FileJournal(Path(folder) / "journal.sqlite", durability=Durability.POWER)
         config = ControlConfig(bits=bits, budget=budget, lease=86400.0)
         plane = await ControlPlane.start(switches, journal, config)
         await plane.register_schema(load.schema)

@@ -13,7 +13,7 @@ import sievenet
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
 from sievenet.control.framing import client_framer, frame
-from sievenet.control.journal import SqliteJournal
+from sievenet.control.journal import FileJournal
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY, Kind, Packet, encode_datagram, encode_packet
 from sievenet.errors import (
@@ -202,7 +202,7 @@ def test_wrong_plans_are_refused():
 
 def test_a_full_disk_refuses_requests_and_keeps_what_was_accepted(tmp_path):
     async def main():
-        journal = SqliteJournal(tmp_path / "journal.db", max_bytes=60_000)
+        journal = FileJournal(tmp_path / "journal.db", max_bytes=60_000)
         async with (
             fabric(journal=journal) as daemon,
             healthy(daemon) as check,

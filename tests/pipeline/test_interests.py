@@ -15,7 +15,7 @@ from sievenet.control.commands import (
     encode_command,
     encode_content,
 )
-from sievenet.control.journal import SqliteJournal, read_records
+from sievenet.control.journal import FileJournal, read_records
 from sievenet.errors import CodecError, InvalidInput, SchemaError, Unavailable
 from sievenet.index import Plan
 from sievenet.pipeline.interests import load_wanted, read_journal, save_wanted, wanted_of
@@ -43,7 +43,7 @@ def journal(path):
     ]
 
     async def write():
-        kept = SqliteJournal(path)
+        kept = FileJournal(path)
         await kept.append([encode_command(c) for c in commands])
         # Read while the control plane holds the file.
         records = read_records(path)

@@ -36,5 +36,6 @@ COMMANDS: Final[dict[str, Entry]] = {
     "watch": Entry("sievenet.cli.watch:watch", "Watch the tap of a fabric and signal when another plan is better."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
-    "schema": Entry("sievenet.cli.schema:schema", "Check and show schemas."),
+    "schema": Entry("sievenet.cli.schema:schema", "Check, show, register and remove schemas."),
+    "journal": Entry("sievenet.cli.journal:journal", "Check and repair the journal of a fabric."),
 }

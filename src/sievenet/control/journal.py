@@ -1,50 +1,56 @@
 """The journal: accepted requests survive.
 
 A journal is a list of records that only grows, and is now and then replaced as a whole by a
-shorter one that says the same (a snapshot).  Two kinds: in memory, for simulations, and on
-SQLite.
+shorter one that says the same (a snapshot).  Two kinds: in memory, for simulations, and in a
+file (`logfile` says how it is laid out and checked).
 
-SQLite runs in write-ahead mode, in a thread of its own, and commits everything that came
-in while the last commit was on its way (group commit), one row per commit:
+The file is written in a thread of its own, which commits everything that came in while the last
+commit was on its way (group commit):
 
     append([r1]) ─┐
-    append([r2]) ─┼─▶ queue ─▶ BEGIN; INSERT …; COMMIT ─▶ all three return
+    append([r2]) ─┼─▶ queue ─▶ write, flush, mark ─▶ all three return
     append([r3]) ─┘
 
-What is covered: with `Durability.POWER` (``synchronous=FULL``) every commit is flushed to the
-disk, so what was answered survives the machine losing power.  With `Durability.PROCESS`
-(``synchronous=NORMAL``) it survives ``kill -9`` of the process, since the system holds the
-bytes, and a power failure may lose the last moments, though never tear the file.
+What is covered: with `Durability.POWER` every commit is flushed to the disk, so what was
+answered survives the machine losing power.  With `Durability.PROCESS` it survives ``kill -9``
+of the process, since the system holds the bytes; after a power failure the file may be refused.
 
-What fails (a full disk) fails for the callers of that commit alone: the transaction is rolled
-back, they get `Rejected`, the next one is tried afresh.  Growth is bounded by snapshots:
-pages of the replaced rows are used again.
+What fails (a full disk) fails for the callers of that commit alone: they get `Rejected`, the next
+one is tried afresh.  A flush that fails is different: nobody knows what the disk holds, so
+nothing more is taken.  A snapshot is written aside and renamed, so there is always a whole file.
+
+The file and all beside it are readable by their owner alone: filters say what people care about.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import fcntl
+import os
 import queue
-import shutil
-import sqlite3
-import struct
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sievenet.control.aside import Aside, keep_aside
-from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
+from sievenet.control.logfile import Damaged, Scan, Writer, fresh, scan
+from sievenet.control.old_journal import SQLITE, read_sqlite
+from sievenet.errors import Rejected, SievenetError, Unavailable
 
-__all__ = ["Durability", "Journal", "MemoryJournal", "SqliteJournal", "read_records"]
-
-_FORMAT: Final = 1
-#: Bytes per row of a snapshot.
-_ROW: Final = 1 << 20
-_LENGTH: Final = struct.Struct("<I")
+__all__ = [
+    "Durability",
+    "FileJournal",
+    "Journal",
+    "MemoryJournal",
+    "aside_path",
+    "exclusive",
+    "read_records",
+    "write_whole",
+]
 
 
 class Journal(Protocol):
@@ -101,9 +107,9 @@ class Durability(Enum):
     """Which failure an answered request survives."""
 
     #: ``kill -9`` of the process.
-    PROCESS = "NORMAL"
+    PROCESS = "process"
     #: The machine losing power.
-    POWER = "FULL"
+    POWER = "power"
 
 
 class _Order(NamedTuple):
@@ -113,49 +119,55 @@ class _Order(NamedTuple):
     done: asyncio.Future[None]
 
 
-class SqliteJournal:
-    """Records in an SQLite file."""
+class FileJournal:
+    """Records in a file."""
 
     def __init__(
         self, path: Path | str, *, durability: Durability = Durability.POWER, max_bytes: int | None = None
     ) -> None:
         self.path = Path(path)
+        self._sync = durability is Durability.POWER
+        self._max_bytes = max_bytes
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        #: Why nothing can be written any more.
+        self._broken: SievenetError | None = None
         #: Commits, and the records in them.
         self.commits = 0
         self.committed = 0
         try:
-            self._database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1.0)
-            self._prepare(durability, max_bytes)
-        except sqlite3.Error as error:
-            raise Unavailable(f"The journal {self.path} cannot be used: {error}") from error
+            self._lock = _locked(self.path)
+            try:
+                self._records, self._writer, self.dropped = self._open()
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise Unavailable(f"The journal {self.path} cannot be used: {error}") from None
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
-    def _prepare(self, durability: Durability, max_bytes: int | None) -> None:
-        run = self._database.execute
-        run("PRAGMA locking_mode=EXCLUSIVE")  # two control planes must not share one
-        run("PRAGMA journal_mode=WAL")
-        run(f"PRAGMA synchronous={durability.value}")
-        run("PRAGMA journal_size_limit=4194304")
-        if max_bytes is not None:
-            size = run("PRAGMA page_size").fetchone()[0]
-            run(f"PRAGMA max_page_count={max(8, max_bytes // size)}")
-        version = run("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _FORMAT):
-            raise Unavailable(f"The journal {self.path} has format {version}, expected {_FORMAT}")
-        run("BEGIN IMMEDIATE")
-        run("CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY AUTOINCREMENT, records BLOB NOT NULL)")
-        run(f"PRAGMA user_version={_FORMAT}")
-        run("COMMIT")
+    def _open(self) -> tuple[list[bytes], Writer, int]:
+        """The records, whatever writes more, and the bytes of an unfinished write that were dropped."""
+        if not self.path.exists():
+            write_whole(self.path, ())
+        elif _begins(self.path, SQLITE):
+            convert(self.path)
+        os.chmod(self.path, 0o600)
+        handle = os.open(self.path, os.O_RDWR)
+        try:
+            found = _scanned(self.path, handle)
+            writer = Writer(handle, found, self._sync)
+            if found.torn:
+                writer.trim()
+        except BaseException:
+            os.close(handle)
+            raise
+        return found.records, writer, found.torn
 
     def load(self) -> list[bytes]:
-        """Every record kept."""
-        try:
-            rows = self._database.execute("SELECT records FROM batches ORDER BY number").fetchall()
-        except sqlite3.Error as error:
-            raise Unavailable(f"The journal {self.path} cannot be read: {error}") from error
-        return [record for (blob,) in rows for record in _unpacked(blob)]
+        """Every record kept when it was opened."""
+        records, self._records = self._records, []
+        return records
 
     async def append(self, records: Sequence[bytes], replace: bool = False) -> None:
         """Keep records; many calls at a time share a commit."""
@@ -168,7 +180,7 @@ class SqliteJournal:
 
     def set_aside(self, records: Sequence[Aside]) -> None:
         """Keep records that could not be carried out, in a file beside this one."""
-        keep_aside(self.path.with_name(f"{self.path.name}.aside"), records)
+        keep_aside(aside_path(self.path), records)
 
     async def close(self) -> None:
         """Write what waits, then close the file."""
@@ -191,69 +203,128 @@ class SqliteJournal:
                     break
             going = order is not None
             if orders:
-                self._commit(orders)
-        self._database.close()
+                error = self._broken or self._commit(orders)
+                for each in orders:
+                    _settle(each, error)
+        self._writer.close()
+        os.close(self._lock)
 
-    def _commit(self, orders: list[_Order]) -> None:
-        error: SievenetError | None = None
-        run = self._database.execute
+    def _commit(self, orders: list[_Order]) -> SievenetError | None:
+        replace, records = _merged(orders)
         try:
-            run("BEGIN IMMEDIATE")
-            for replace, records in _merged(orders):
-                if replace:
-                    run("DELETE FROM batches")
-                for blob in _packed(records):
-                    run("INSERT INTO batches (records) VALUES (?)", (blob,))
-            run("COMMIT")
-            self.commits += 1
-            self.committed += sum(len(order.records) for order in orders)
-        except sqlite3.Error as failure:
-            if self._database.in_transaction:
-                run("ROLLBACK")
-            error = Rejected(f"The journal {self.path.name} cannot be written: {failure}")
-        for order in orders:
-            _settle(order, error)
+            size = sum(map(len, records)) + (0 if replace else self._writer.end)
+            if self._max_bytes is not None and size > self._max_bytes:
+                raise OSError(errno.ENOSPC, "the disk is full")
+            if replace:
+                write_whole(self.path, records)
+                self._writer.close()
+                _, self._writer, _ = self._open()
+            else:
+                self._writer.append(records)
+        except OSError as failure:
+            told = f"The journal {self.path.name} cannot be written: {failure.strerror or failure}"
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                return Rejected(told)
+            self._broken = Rejected(f"{told}; nobody knows what the disk holds: restart the daemon")
+            return self._broken
+        except SievenetError as failure:
+            self._broken = failure
+            return failure
+        self.commits += 1
+        self.committed += sum(len(order.records) for order in orders)
+        return None
 
 
-def read_records(path: Path | str, *, attempts: int = 50) -> list[bytes]:
-    """The records of a journal that a control plane may be writing, without disturbing it.
+def aside_path(path: Path) -> Path:
+    """Where records are kept that a start could not carry out."""
+    return path.with_name(f"{path.name}.aside")
 
-    A running control plane holds the file for itself, so this reads a copy: of a moment in which neither the file nor
-    its log changed.
-    """
+
+def write_whole(path: Path, records: Iterable[bytes]) -> None:
+    """Put a whole new journal in the place of what is there, in one step."""
+    data, _ = fresh(records)
+    new = path.with_name(f"{path.name}.new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def convert(path: Path) -> None:
+    """A journal of an earlier version in today's form; the old file stays beside it."""
+    records = read_sqlite(path)
+    old = path.with_name(f"{path.name}.old")
+    old.unlink(missing_ok=True)
+    os.link(path, old)
+    os.chmod(old, 0o600)
+    write_whole(path, records)
+    for ending in ("-wal", "-shm"):
+        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+
+
+def read_records(path: Path | str) -> list[bytes]:
+    """The records of a journal that a control plane may be writing, without disturbing it."""
     source = Path(path)
-    if not source.is_file():
-        raise Unavailable(f"The journal {source} cannot be read: no such file")
-    log = source.with_name(f"{source.name}-wal")
-    with tempfile.TemporaryDirectory(prefix="sievenet-journal-") as folder:
-        copy = Path(folder) / "journal"
-        for _ in range(attempts):
-            before = _states(source, log)
-            shutil.copyfile(source, copy)
-            if before[1] is not None:
-                shutil.copyfile(log, copy.with_name("journal-wal"))
-            if _states(source, log) == before:
-                break
-        else:
-            raise Unavailable(f"The journal {source} changed each of {attempts} times that it was read; try again")
-        try:
-            with contextlib.closing(sqlite3.connect(copy)) as database:
-                rows = database.execute("SELECT records FROM batches ORDER BY number").fetchall()
-        except sqlite3.Error as error:
-            raise Unavailable(f"The journal {source} cannot be read: {error}") from error
-    return [record for (blob,) in rows for record in _unpacked(blob)]
+    try:
+        if _begins(source, SQLITE):
+            return read_sqlite(source)
+        handle = os.open(source, os.O_RDONLY)
+    except FileNotFoundError:
+        raise Unavailable(f"The journal {source} cannot be read: no such file") from None
+    except OSError as error:
+        raise Unavailable(f"The journal {source} cannot be read: {error}") from None
+    try:
+        return _scanned(source, handle).records
+    finally:
+        os.close(handle)
 
 
-def _states(*files: Path) -> list[tuple[int, int] | None]:
-    """Size and time of change of each file that there is."""
-    found: list[tuple[int, int] | None] = []
-    for file in files:
-        try:
-            status = file.stat()
-            found.append((status.st_size, status.st_mtime_ns))
-        except FileNotFoundError:
-            found.append(None)
-    return found
+def _scanned(path: Path, handle: int) -> Scan:
+    with os.fdopen(os.dup(handle), "rb") as file:
+        data = file.read()
+    try:
+        return scan(data)
+    except Damaged as error:
+        raise Damaged(
+            f"The journal {path} cannot be read: {error}. See what is lost with `sievenet journal check {path}`"
+        ) from None
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Within it no control plane can use a journal; `Unavailable` if one does."""
+    handle = _locked(path)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(path: Path) -> int:
+    """Two control planes must not share a journal."""
+    handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise Unavailable(f"The journal {path} is locked: another control plane uses it") from None
+    return handle
 
 
 def _settle(order: _Order, error: SievenetError | None) -> None:
@@ -271,35 +342,11 @@ def _settle(order: _Order, error: SievenetError | None) -> None:
         return  # the loop is closed: nobody waits any more
 
 
-def _merged(orders: Iterable[_Order]) -> Iterator[tuple[bool, list[bytes]]]:
-    """Neighbouring orders as one, except that a replacement starts afresh."""
+def _merged(orders: Iterable[_Order]) -> tuple[bool, list[bytes]]:
+    """All orders as one; a replacement starts afresh, since what came before it is in it."""
     replace, records = False, list[bytes]()
     for order in orders:
         if order.replace:
-            replace, records = True, []  # what came before it is in it
+            replace, records = True, []
         records += order.records
-    yield replace, records
-
-
-def _packed(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Records in blobs of about `_ROW` bytes, each behind its length."""
-    parts: list[bytes] = []
-    size = 0
-    for record in records:
-        parts += (_LENGTH.pack(len(record)), record)
-        size += len(record)
-        if size >= _ROW:
-            yield b"".join(parts)
-            parts, size = [], 0
-    if parts:
-        yield b"".join(parts)
-
-
-def _unpacked(blob: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(blob):
-        end = at + _LENGTH.size
-        if end > len(blob) or (stop := end + _LENGTH.unpack_from(blob, at)[0]) > len(blob):
-            raise CodecError(f"Expected whole records, got one cut off at byte {at}", where="journal")
-        yield blob[end:stop]
-        at = stop
+    return replace, records

@@ -22,7 +22,7 @@ from typing import Self
 from sievenet.config import Config
 from sievenet.content.schema import Schema
 from sievenet.control import loading
-from sievenet.control.journal import Journal, MemoryJournal, SqliteJournal
+from sievenet.control.journal import FileJournal, Journal, MemoryJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.planes import AnyPlane, Planes
@@ -76,7 +76,9 @@ class Daemon:
         await asyncio.to_thread(loading.load)  # in the middle of things it would keep everybody waiting
         journal = self._journal
         if journal is None:
-            journal = MemoryJournal() if state is None else SqliteJournal(state / "journal.db")
+            journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")
+            if isinstance(journal, FileJournal) and journal.dropped:
+                log.warning("dropped %d bytes of an unfinished write of the journal", journal.dropped)
         self.control = await ControlPlane.start(self.plane, journal, config.control)
         stack.push_async_callback(self.control.close)
         for path in config.schemas:

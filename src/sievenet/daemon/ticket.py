@@ -37,8 +37,13 @@ class Tickets:
             directory.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 key = path.read_bytes()
-                if len(key) == _KEY:
-                    return cls(key)
+                if len(key) != _KEY:
+                    raise Unavailable(
+                        f"Expected {_KEY} bytes in the key file {path}, got {len(key)}. Restore it; or remove it, and "
+                        "clients that were connected cannot take their names over until their leases end"
+                    )
+                path.chmod(0o600)
+                return cls(key)
             key = secrets.token_bytes(_KEY)
             # Written aside and renamed: a crash in between leaves no half key.
             aside = path.with_suffix(".new")

@@ -1,6 +1,6 @@
 """What subscribers want, for the pipeline: from the control plane's journal, from a table, or from a text file.
 
-    journal   the SQLite file of a fabric: every category, client, advertisement and subscription, as they are now
+    journal   the file of a fabric: every category, client, advertisement and subscription, as they are now
     parquet   the table `interests` (see `tables`), as `snapshot` writes it
     text      one filter per line, as `sievenet sub` takes it; `#` begins a comment
 
@@ -34,8 +34,6 @@ __all__ = [
     "wanted_of",
 ]
 
-#: A journal, by the first bytes of SQLite files.
-_SQLITE: Final = b"SQLite format 3\0"
 _FIELDS: Final = pa.schema(
     [
         ("key", pa.int64()),
@@ -72,8 +70,11 @@ class Wanted:
 
 def is_journal(path: str | Path) -> bool:
     """Whether a file is the journal of a fabric."""
+    from sievenet.control.logfile import MAGIC
+    from sievenet.control.old_journal import SQLITE
+
     with Path(path).open("rb") as opened:
-        return opened.read(len(_SQLITE)) == _SQLITE
+        return opened.read(len(SQLITE)).startswith((MAGIC, SQLITE))
 
 
 def load_wanted(path: str | Path, schema: Schema) -> Wanted:
@@ -139,19 +140,18 @@ def save_wanted(wanted: Wanted, path: str | Path, kind: str = "subscription") ->
 
 def read_journal(path: str | Path) -> State:
     """The control plane's state as its journal has it; the fabric may be running meanwhile."""
-    from sievenet.control.commands import decode_command
     from sievenet.control.journal import read_records
+    from sievenet.control.recovery import replay
     from sievenet.control.state import State
 
     state = State()
-    for record in read_records(path):
-        state.execute(decode_command(record), record)
+    replay(state, read_records(path))
     return state
 
 
 def wanted_of(state: State, schema: Schema, *, advertised: bool = False) -> Wanted:
     """The subscriptions (or advertisements) of a schema in a state."""
-    category = state.named(schema.name)
+    category = next((each for each in state.versions(schema.name) if each.schema == schema), state.named(schema.name))
     if category.schema != schema:
         raise InvalidInput(
             expected=f"{schema.name} version {schema.version} as given",
