@@ -173,29 +173,29 @@ def client_hello(name=None, **rest):
 class Pair:
     """A publisher at one router and a subscriber at another; every event has to arrive, once and in order."""
 
-    def __init__(self, publisher, subscriber, feed):
-        self.publisher, self.subscriber, self.feed = publisher, subscriber, feed
+    def __init__(self, publisher, subscriber, feed, who):
+        self.publisher, self.subscriber, self.feed, self._who = publisher, subscriber, feed, who
         self._next = 0
 
     async def check(self, count=3, timeout=10.0):
         """Publish some events, and see them arrive."""
         numbers = range(self._next, self._next + count)
         self._next += count
-        await self.publisher.publish_many([SCHEMA.event(n=n, who="honest") for n in numbers])
+        await self.publisher.publish_many([SCHEMA.event(n=n, who=self._who) for n in numbers])
         async with asyncio.timeout(timeout):
             got = [(await self.feed.next()).event.values[0] for _ in numbers]
         assert got == list(numbers)
 
 
 @contextlib.asynccontextmanager
-async def honest(first, last, **options):
+async def honest(first, last, who="honest", **options):
     """An honest pair: publishes at one router, subscribes at the other."""
     async with sievenet.connect(first, **options) as publisher, sievenet.connect(last, **options) as subscriber:
         await publisher.schema(SCHEMA)
         await publisher.advertise(SCHEMA)
         await subscriber.schema(SCHEMA)
-        feed = await subscriber.subscribe('wire: who = "honest"')
-        yield Pair(publisher, subscriber, feed)
+        feed = await subscriber.subscribe(f'wire: who = "{who}"')
+        yield Pair(publisher, subscriber, feed, who)
 
 
 @contextlib.asynccontextmanager
