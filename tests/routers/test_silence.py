@@ -219,9 +219,34 @@ def test_a_silent_router_is_given_up():
             port = server.sockets[0].getsockname()[1]
             node = await sievenet.connect(f"sievenet+router://127.0.0.1:{port}")
             await eventually(lambda: node.statistics().losses >= 2)
+            assert node.statistics().away > 0
             assert node._link._ticket == b"ticket"
             await node.close()
             silent.set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_client_that_slept_comes_back_and_says_what_is_missing():
+    """SIGSTOP to `sievenet sub`: after its lease it is forgotten; awake, it gets what comes from then on."""
+
+    async def main():
+        async with RouterServer("a", Settings(lease=1.0)) as a, sievenet.connect(a.url) as publisher:
+            await publisher.schema(SCHEMA)
+            await publisher.advertise(SCHEMA)
+            with shell("sub", "--url", a.url, "-n", "2", "--name", "sleepy", "wire: n < 9", errors=True) as sub:
+                await eventually(lambda: len(a.router._clients.get("sleepy", ())) == 1, timeout=30)
+                await publisher.publish(SCHEMA.event(n=1, who="x"))
+                assert "n=1" in await asyncio.to_thread(sub.stdout.readline)
+                sub.send_signal(signal.SIGSTOP)
+                await eventually(lambda: "sleepy" not in a.router._clients)
+                await publisher.publish(SCHEMA.event(n=2, who="x"))
+                sub.send_signal(signal.SIGCONT)
+                await eventually(lambda: len(a.router._clients.get("sleepy", ())) == 1)
+                await publisher.publish(SCHEMA.event(n=3, who="x"))
+                assert "n=3" in await asyncio.to_thread(sub.stdout.readline)
+                assert "did not arrive here" in await asyncio.to_thread(sub.stderr.read)
 
     asyncio.run(main())
 
@@ -246,13 +271,12 @@ def test_a_process_that_was_held_up_judges_nobody():
 
 
 @contextlib.contextmanager
-def shell(*arguments):
+def shell(*arguments, errors=False):
     """A command in a process of its own, not watched by coverage; ended at the end, stopped or not."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
     command = [sys.executable, "-m", "sievenet", *arguments]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
-    )
+    pipe = subprocess.PIPE if errors else subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=pipe, text=True, bufsize=1)
     try:
         yield process
     finally:
@@ -260,6 +284,8 @@ def shell(*arguments):
         process.terminate()
         process.wait(timeout=20)
         process.stdout.close()
+        if errors:
+            process.stderr.close()
 
 
 def where(process):

@@ -26,3 +26,5 @@ class NodeStatistics:
     missed: int = 0
     #: Whether no daemon runs, and events go on by the paths that exist (on real switches).
     alone: bool = False
+    #: Seconds without a connection since the first one: events of that time are missing (routers only).
+    away: float = 0.0

@@ -18,8 +18,12 @@ import heapq
 from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Final
 
-__all__ = ["LinkStates", "Overlay", "Record"]
+__all__ = ["MAX_ROUTERS", "LinkStates", "Overlay", "Record"]
+
+#: Routers of an overlay; link states of more are not taken.
+MAX_ROUTERS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class LinkStates:
         """Note a link state; True if it is news, to be told to others."""
         known = self._records.get(record.origin)
         if known is not None and known.number >= record.number:
+            return False
+        if known is None and len(self._records) >= MAX_ROUTERS:
             return False
         self._records[record.origin] = record
         self._expires[record.origin] = now + self._lease

@@ -89,8 +89,10 @@ class OverlayLink:
         self._ticket = b""
         #: Seconds of silence after which router and client give each other up; 0 before it is known.
         self._lease = 0.0
-        #: Events that the router says may be missing.
+        #: Events that the router says may be missing, and seconds without a connection, in which others are.
         self.missed = 0
+        self.away = 0.0
+        self._lost: float | None = None
         self.timeout = timeout
         self._again = reconnect
         self._restore, self._arrived, self._asked = restore, arrived, asked
@@ -163,6 +165,7 @@ class OverlayLink:
         try:
             try:
                 await self._restore()
+                self._back()
                 self._ready.set()
             except SievenetError:
                 assert self.writer is not None
@@ -171,6 +174,8 @@ class OverlayLink:
         finally:
             reading.cancel()
             alive.cancel()
+            if self._ready.is_set():
+                self._lost = asyncio.get_running_loop().time()
             self._ready.clear()
             self._fail_open()
             if self.writer is not None:
@@ -207,6 +212,13 @@ class OverlayLink:
         while self._lease:
             await asyncio.sleep(self._lease / 4)
             self.send(p.Alive())
+
+    def _back(self) -> None:
+        """Everything is registered again: whatever was published since the loss is not coming."""
+        if self._lost is not None:
+            away, self._lost = asyncio.get_running_loop().time() - self._lost, None
+            self.away += away
+            log.warning("%s: no router for %.1f s: what was published meanwhile did not arrive here", self.name, away)
 
     def _miss(self, events: int) -> None:
         if events:

@@ -250,4 +250,5 @@ class OverlayNode(Node):
             losses=self._link.losses,
             connected=self.connected,
             missed=self._link.missed,
+            away=self._link.away,
         )
