@@ -37,7 +37,7 @@ def test_an_event_becomes_one_dz_and_its_address():
     assert entry["code"] == str(dz)
     assert entry["length"] == 40
     address = ipaddress.IPv6Address(entry["addresses"][0])
-    assert int(address) >> 96 == 0xFF0E_0007
+    assert int(address) >> 96 == 0xFD0E_0007
     assert f"{int(address):0128b}"[32:72] == str(dz)
     assert answer["kind"] == "event"
     assert "covered" not in answer
@@ -45,9 +45,9 @@ def test_an_event_becomes_one_dz_and_its_address():
 
 def test_other_addresses():
     text = "plane: x in 0..127 and y in 128..255"
-    families = [word for name in ("ipv6", "unicast", "ipv4") for word in ("--address", name)]
+    families = [word for name in ("ipv6", "multicast", "ipv4") for word in ("--address", name)]
     (entry,) = encoded(text, "--bits", "16", *families)["entries"]
-    assert entry["addresses"] == ["ff0e:1:4000::/34", "fd0e:1:4000::/34", "239.160.0.0/11"]
+    assert entry["addresses"] == ["fd0e:1:4000::/34", "ff0e:1:4000::/34", "239.160.0.0/11"]
     (entry,) = encoded("plane: x=3, y=200", "--bits", "16", "--address", "ipv4")["entries"]
     assert entry["addresses"] == ["239.168.37.0"]
 
@@ -79,7 +79,7 @@ def test_cells_have_masks_and_cover_less():
 def test_the_page_for_people():
     lines = run("encode", "plane: x in 0..127 and y in 128..255", "--bits", "8").output.splitlines()
     assert lines[0] == "plane: x <= 127 and y >= 128"
-    assert lines[3].split() == ["a", "01", "ff0e:1:4000::/34", "x", "<=", "127", "and", "y", ">=", "128"]
+    assert lines[3].split() == ["a", "01", "fd0e:1:4000::/34", "x", "<=", "127", "and", "y", ">=", "128"]
     assert lines[5] == "1 entry, 25 % of the event space, 1 times what is wanted"
     picture = [line.partition("│ ")[2] for line in lines if "│" in line]
     assert picture == ["A" * 24 + "·" * 24] * 10 + ["·" * 48] * 10
@@ -169,7 +169,7 @@ def test_volume(text, part):
 
 def test_tour_tells_the_whole_story():
     output = run("tour", "--subscriptions", "500").output
-    for word in ("── ", "✓ price", "ff0e:1:", "▲", "A", "500 subscriptions", "ticks/s"):
+    for word in ("── ", "✓ price", "fd0e:1:", "▲", "A", "500 subscriptions", "ticks/s"):
         assert word in output
 
 

@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.dataplane.openflow.numbers import Oxm
+from sievenet.dataplane.openflow.pipeline import Translator, address_of
 from sievenet.errors import CodecError, PlanError
 from sievenet.index import Cell, Dz
-from sievenet.index.address import IPV4, IPV6, IPV6_UNICAST, Addressing, ipv4
+from sievenet.index.address import IPV4, IPV6, IPV6_MULTICAST, Addressing, ipv4
+from sievenet.network.flow import Flow, Match
 
-SCHEMES = [IPV6, IPV6_UNICAST, IPV4, ipv4(4)]
+SCHEMES = [IPV6, IPV6_MULTICAST, IPV4, ipv4(4)]
 
 
 def dzs(bits):
@@ -37,15 +40,15 @@ def test_round_trips(scheme, data):
 
 
 def test_the_layout():
-    assert str(IPV6.address(0x2A, Dz.parse("1" * 16 + "0" * 15 + "1"))) == "ff0e:2a:ffff:1::"
-    assert str(IPV6.flow(1, Dz.parse(""))) == "ff0e:1::/32"
-    assert str(IPV6_UNICAST.flow(1, Dz.parse("1"))) == "fd0e:1:8000::/33"
+    assert str(IPV6.address(0x2A, Dz.parse("1" * 16 + "0" * 15 + "1"))) == "fd0e:2a:ffff:1::"
+    assert str(IPV6.flow(1, Dz.parse(""))) == "fd0e:1::/32"
+    assert str(IPV6_MULTICAST.flow(1, Dz.parse("1"))) == "ff0e:1:8000::/33"
     assert IPV6.bits == 96
     assert IPV4.bits == 23
     assert ipv4(7).bits == 16
     assert str(IPV4.flow(0, Dz.parse("1" * 23))) == "239.255.255.255/32"
     assert ipaddress.ip_address(str(IPV4.address(0, Dz.parse("")))).is_multicast
-    assert str(IPV6.match(1, Cell.parse("1*0"))) == "ff0e:1:8000::/ffff:ffff:a000::"
+    assert str(IPV6.match(1, Cell.parse("1*0"))) == "fd0e:1:8000::/ffff:ffff:a000::"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_what_does_not_fit(attempt):
         attempt()
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "ff0f::1", "10.0.0.1", "ff0e::/999", "::", "ff0e:1::/8/9"])
+@pytest.mark.parametrize("text", ["", "nonsense", "ff0f::1", "10.0.0.1", "fd0e::/999", "::", "fd0e:1::/8/9"])
 def test_what_is_no_address(text):
     for parse in (IPV6.parse, IPV6.parse_flow, IPV6.parse_match):
         with pytest.raises(CodecError):
@@ -72,9 +75,29 @@ def test_what_is_no_address(text):
 
 
 def test_what_is_no_flow():
-    for text in ("ff0e::/16", "ff0e:1::1/64"):
+    for text in ("fd0e::/16", "fd0e:1::1/64"):
         with pytest.raises(CodecError):
             IPV6.parse_flow(text)
-    for text in ("ff0e:1::/ffff::", "ff0e:1::1/ffff:ffff::", "ff0e:1::"):
+    for text in ("fd0e:1::/ffff::", "fd0e:1::1/ffff:ffff::", "fd0e:1::"):
         with pytest.raises(CodecError):
             IPV6.parse_match(text)
+
+
+@pytest.mark.parametrize("entry", [Dz.parse(""), Dz.parse("1011"), Dz.parse("01" * 48), Cell.parse("1*0*")], ids=str)
+def test_addresses_are_those_that_switches_match(entry):
+    """What documents and `sievenet encode` show is what an OpenFlow switch is told."""
+    flow = Flow(Match(7, entry), frozenset({1}), 5)
+    value, mask = Translator(4)._fields(flow, *flow.match.bits)[Oxm.IPV6_DST]
+    shown = IPV6.match(7, entry)
+    assert (value, mask) == (int(shown.value), int(shown.mask))
+    if isinstance(entry, Dz):
+        assert address_of(7, entry.code)[0] == int(IPV6.address(7, entry))
+
+
+@given(st.text("01", max_size=112), st.integers(0, (1 << 128) - 1))
+def test_codes_and_masks(text, code):
+    dz = Dz.parse(text)
+    value, mask = dz.masked
+    assert (value, mask) == dz.cell(112).masked
+    assert dz.code == value == dz.interval(128)[0]
+    assert (code & mask == value) == (dz.interval(128)[0] <= code < dz.interval(128)[1])

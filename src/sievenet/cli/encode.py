@@ -25,10 +25,10 @@ __all__ = ["encode"]
 @click.option(
     "--address",
     "families",
-    type=click.Choice(["ipv6", "unicast", "ipv4"]),
+    type=click.Choice(["ipv6", "multicast", "ipv4"]),
     multiple=True,
     default=["ipv6"],
-    help="Addresses to show: IPv6 multicast (default), IPv6 unicast, IPv4 multicast (23 bits). May be repeated.",
+    help="Addresses to show: IPv6 as switches match it (default), IPv6 or IPv4 (23 bits) multicast. May be repeated.",
 )
 @click.option("--as", "reading", type=click.Choice(["auto", "filter", "event"]), default="auto", help="What TEXT is.")
 @json_option

@@ -11,7 +11,7 @@ import msgspec
 from sievenet.cli.picture import can_draw, draw, letter, paint
 from sievenet.content import Attribute, Event, Subscription, ValueSet
 from sievenet.index import Cell, CellSet, Dz, Plan
-from sievenet.index.address import IPV4, IPV6, IPV6_UNICAST
+from sievenet.index.address import IPV4, IPV6, IPV6_MULTICAST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "Answer", "Entry", "answered", "codes_of", "pages", "summary", "volume"]
 
 #: Kinds of addresses by their names on the command line; IPv4 has no room for a category.
-FAMILIES: Final = {"ipv6": IPV6, "unicast": IPV6_UNICAST, "ipv4": IPV4}
+FAMILIES: Final = {"ipv6": IPV6, "multicast": IPV6_MULTICAST, "ipv4": IPV4}
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
-from sievenet.index import Dz
 
 if TYPE_CHECKING:
     from sievenet.client.catalog import Category
@@ -34,7 +33,6 @@ __all__ = ["MANY", "Edge", "Edges"]
 
 #: From this many subscriptions on the matcher is used.
 MANY: Final = 24
-_FIELD: Final = 128
 
 
 class Edge:
@@ -119,12 +117,7 @@ class Edge:
             return
         plan = self._plan()
         for member in plan.cover(wanted, budget=self._budget) if self._budget else plan.cover(wanted):
-            if isinstance(member, Dz):
-                shift = _FIELD - member.length
-                value, mask = member.bits << shift, ((1 << member.length) - 1) << shift
-            else:
-                shift = _FIELD - member.width
-                value, mask = member.value << shift, member.mask << shift
+            value, mask = member.masked
             cells.setdefault(mask, {}).setdefault(value, []).append(key)
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
-_FIELD: Final = 128
 #: Events published in batches from which on the batch encoder is worth loading.
 _WORTHWHILE: Final = 2_000
 #: Events that are worth a matrix.
@@ -81,10 +80,7 @@ class Outbox:
         if not codes:
             self.unwanted += 1
         number = category.number
-        return [
-            Packet(number, dz.bits << (_FIELD - dz.length), self.publisher, sequence, now, 0, body, self.incarnation)
-            for dz in codes
-        ]
+        return [Packet(number, dz.code, self.publisher, sequence, now, 0, body, self.incarnation) for dz in codes]
 
     def batch_packets(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> Iterable[list[Packet]]:
         """The packets of many events of one schema, encoded together; all are checked before the first is sent."""
@@ -139,9 +135,7 @@ class Outbox:
             # An event's codes together, events in order: every event in its turn, whatever the plan makes of it.
             order = np.argsort(codes.row, kind="stable")
             return codes.row[order], codes.hi[order], codes.lo[order]
-        found = [
-            (row, dz.bits << (_FIELD - dz.length)) for row, e in enumerate(batch) for dz in category.plan.encode(e)
-        ]
+        found = [(row, dz.code) for row, e in enumerate(batch) for dz in category.plan.encode(e)]
         low = (1 << 64) - 1
         return (
             np.fromiter((row for row, _ in found), np.int64, len(found)),
@@ -160,7 +154,7 @@ class Outbox:
 
     def _codes(self, category: Category, batch: EventBatch, rows: list[Event]) -> list[list[int]]:
         if not self._encoder_ready(category, batch):
-            return [[dz.bits << (_FIELD - dz.length) for dz in category.plan.encode(event)] for event in rows]
+            return [[dz.code for dz in category.plan.encode(event)] for event in rows]
         codes = category.plan.encode_batch(batch)
         own: list[list[int]] = [[] for _ in rows]
         for row, high, low in zip(codes.row.tolist(), codes.hi.tolist(), codes.lo.tolist(), strict=True):

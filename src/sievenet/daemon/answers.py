@@ -30,7 +30,6 @@ from sievenet.network.topology import Attachment
 
 __all__ = ["Answers"]
 
-_FIELD: Final = 128
 #: Rows of an answer after which events get their turn.
 _TURN: Final = 100
 #: Subscriptions that a trace explains at most; there may be a hundred thousand.
@@ -293,7 +292,7 @@ class Answers:
                 self._places(),
                 start,
                 category.number,
-                dz.bits << (_FIELD - dz.length),
+                dz.code,
                 down_switches=down_switches,
                 down_links=down_links,
             )

@@ -1,20 +1,20 @@
 """Addresses: codes as destination addresses, dz and cells as what a switch matches.
 
-    IPv6    | ff0e | category |  code, left-aligned, zeros behind        |
+    IPv6    | fd0e | category |  code, left-aligned, zeros behind        |
              16 bits  16 bits    up to 96 bits
     IPv4    | 239.128/9 |  category (none by default)  |  code           |
                9 bits      c bits                       23 - c bits
 
 A dz is a CIDR prefix of the address (``/32 + length`` in IPv6), a cell an address under a
-mask.  The unicast form (``fd0e::/16``, of the unique local addresses) carries the same bits:
-switches and hosts handle unicast better, multicast needs no route.  IPv4 multicast has 23
-bits because that is what survives in an Ethernet multicast address.
+mask.  `IPV6` is what the switches of this project see: unique local unicast, since switches and
+hosts handle unicast better.  `IPV6_MULTICAST` (``ff0e::/16``) carries the same bits and needs no
+route.  IPv4 multicast has 23 bits because that is what survives in an Ethernet multicast address.
 
     >>> str(IPV6.address(1, Dz.parse("101")))
-    'ff0e:1:a000::'
+    'fd0e:1:a000::'
     >>> str(IPV6.flow(1, Dz.parse("101")))
-    'ff0e:1:a000::/35'
-    >>> IPV6.parse("ff0e:1:a000::").code >> 93
+    'fd0e:1:a000::/35'
+    >>> IPV6.parse("fd0e:1:a000::").code >> 93
     5
 """
 
@@ -28,7 +28,7 @@ from sievenet.errors import CodecError, PlanError
 from sievenet.index.cell import Cell
 from sievenet.index.dz import Dz
 
-__all__ = ["IPV4", "IPV6", "IPV6_UNICAST", "Address", "Addressing", "Match", "Network", "Parsed", "ipv4"]
+__all__ = ["IPV4", "IPV6", "IPV6_MULTICAST", "Address", "Addressing", "Match", "Network", "Parsed", "ipv4"]
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -161,9 +161,9 @@ def ipv4(category_bits: int = 0) -> Addressing:
     return Addressing(ipaddress.IPv4Network("239.128.0.0/9"), category_bits)
 
 
+#: Unique local unicast: the addresses that switches match.
+IPV6: Final = Addressing(ipaddress.IPv6Network("fd0e::/16"), 16)
 #: Multicast, global scope, not permanently assigned.
-IPV6: Final = Addressing(ipaddress.IPv6Network("ff0e::/16"), 16)
-#: Unique local unicast.
-IPV6_UNICAST: Final = Addressing(ipaddress.IPv6Network("fd0e::/16"), 16)
+IPV6_MULTICAST: Final = Addressing(ipaddress.IPv6Network("ff0e::/16"), 16)
 #: Multicast, one category.
 IPV4: Final = ipv4()

@@ -151,8 +151,14 @@ class Cell:
         length = self.width - free.bit_length()
         return Dz(self.value >> (self.width - length), length)
 
+    @property
+    def masked(self) -> tuple[int, int]:
+        """``(value, mask)`` left-aligned in `FIELD` bits: a code lies in the cell iff ``code & mask == value``."""
+        shift = FIELD - self.width
+        return self.value << shift, self.mask << shift
+
     def words(self) -> tuple[int, int, int, int]:
-        """Value and mask left-aligned in 128 bits: value high, low, mask high, low."""
-        value, mask = self.value << (FIELD - self.width), self.mask << (FIELD - self.width)
+        """The same as 64-bit words: value high, low, mask high, low."""
+        value, mask = self.masked
         low = 0xFFFF_FFFF_FFFF_FFFF
         return value >> 64, value & low, mask >> 64, mask & low

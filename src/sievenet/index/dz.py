@@ -83,6 +83,17 @@ class Dz:
             other.length,
         )
 
+    @property
+    def code(self) -> int:
+        """The bits left-aligned in `FIELD` bits, zeros behind: what packets carry."""
+        return self.bits << (FIELD - self.length)
+
+    @property
+    def masked(self) -> tuple[int, int]:
+        """``(value, mask)`` in `FIELD` bits: a code lies in the subspace iff ``code & mask == value``."""
+        shift = FIELD - self.length
+        return self.bits << shift, ((1 << self.length) - 1) << shift
+
     # -- asking -----------------------------------------------------------------------------
 
     def covers(self, other: Dz) -> bool:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from sievenet.errors import InvalidInput
-from sievenet.index import Cell, Dz
+from sievenet.index import FIELD, Cell, Dz
 
 __all__ = [
     "CODE_BITS",
@@ -35,15 +35,13 @@ __all__ = [
 ]
 
 #: Codes are left-aligned in this many bits everywhere in the data plane.
-CODE_BITS: Final = 128
+CODE_BITS: Final = FIELD
 
 #: Categories are numbered in sixteen bits.
 MAX_CATEGORY: Final = 0xFFFF
 
 #: Above the priority of any dz: for flows that hold while a plan changes.
 TOP_PRIORITY: Final = 1000
-
-_ALL: Final = (1 << CODE_BITS) - 1
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
@@ -60,12 +58,7 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     @property
     def bits(self) -> tuple[int, int]:
         """``(value, mask)`` in a field of `CODE_BITS`: a code matches iff ``code & mask == value``."""
-        cell = self.cell
-        if isinstance(cell, Dz):
-            shift = CODE_BITS - cell.length
-            return cell.bits << shift, _ALL >> shift << shift
-        shift = CODE_BITS - cell.width
-        return cell.value << shift, cell.mask << shift
+        return self.cell.masked
 
     @property
     def is_prefix(self) -> bool:

@@ -32,6 +32,7 @@ from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.numbers import ANY, CONTROLLER, NO_BUFFER, Command, Oxm, Type
 from sievenet.errors import InvalidInput
 from sievenet.index import Cell, Dz
+from sievenet.index.address import IPV6
 from sievenet.network.flow import CODE_BITS, Add, Delete, Flow, FlowChange, Match
 from sievenet.network.topology import CLIENT_PORTS
 
@@ -41,7 +42,7 @@ __all__ += ["MAX_CODE", "address_of", "admit_client", "admit_link", "delete_all"
 ADMISSION: Final = 0
 CONTENT: Final = 1
 #: Content addresses: unique local unicast, so that hosts need neither multicast groups nor rewriting.
-CONTENT_PREFIX: Final = 0xFD0E
+CONTENT_PREFIX: Final = int(IPV6.base.network_address) >> 112
 #: Where a host reaches the control plane through its switch.
 CONTROL_ADDRESS: Final = 0xFD0F << 112 | 1
 #: The UDP port of packets with codes of up to 96 bits.
