@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sievenet.client.transport import exchange
 from sievenet.client.transport.shim import MARK, all_escaped, escaped, stamped, unstamped
+from sievenet.client.transport.voice import Verdict, Voices
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.errors import CodecError
 from sievenet.index.plan import Plan
@@ -133,12 +134,33 @@ def test_only_a_publisher_speaks_for_itself():
     digest = encode_header(Header(7, 1, 2, 3.0, 4, digest=True))
     gone, reply = encode(Gone(7, 1, 2, 3)), encode(Echo(5, 7, 1.0, reply=True))
     for data in (digest, gone, reply):
-        assert exchange.genuine(data, 7)
-        assert not exchange.genuine(data, 8)
+        assert exchange.spoken_for(data) == 7
     for message in (Request(7, 1, 2, 5, 0, 0.1, 0.1, 3, 16), Repair(5, 0, HEADER + b"body"), Echo(5, 7, 1.0)):
-        assert exchange.genuine(encode(message), 8)
-    assert not exchange.genuine(HEADER + b"body", 7)  # published messages come as events of their own category
-    assert exchange.genuine(b"", 7)  # nothing to believe; the transport counts it as malformed
+        assert exchange.spoken_for(encode(message)) is None
+    assert exchange.spoken_for(HEADER + b"body") == -1  # published messages come as events of their own category
+    assert exchange.spoken_for(b"") is None  # nothing to believe; the transport counts it as malformed
+
+
+def test_a_voice_is_believed_while_the_one_before_is_silent():
+    voices = Voices()
+    assert voices.judge(7, 7, 0.0) is Verdict.TRUE
+    assert voices.judge(7, 8, 0.1) is Verdict.WAIT  # a new connection, or a forger
+    assert voices.judge(7, 7, 0.2) is Verdict.TRUE  # was still under way
+    assert voices.judge(7, 8, 0.9) is Verdict.WAIT
+    assert voices.judge(7, 8, 1.1) is Verdict.TRUE
+    assert voices.judge(7, 8, 1.2) is Verdict.TRUE
+    assert voices.judge(9, 5, 2.0) is Verdict.TRUE  # behind a gateway: nobody spoke before
+    assert voices.judge(9, 9, 2.1) is Verdict.TRUE  # the network vouches
+
+
+def test_a_forger_is_a_stranger_while_the_publisher_speaks():
+    voices = Voices()
+    verdicts = set()
+    for i in range(100):
+        now = i * 0.1
+        assert voices.judge(7, 7, now) is Verdict.TRUE
+        verdicts.add((now >= 1.0, voices.judge(7, 8, now + 0.05)))
+    assert verdicts == {(False, Verdict.WAIT), (True, Verdict.FOREIGN)}
 
 
 def test_names_are_short_enough_and_different():

@@ -8,10 +8,10 @@ import pytest
 
 from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.errors import InvalidInput
-from sievenet.transport.actions import Channel, Deliver, Gap, Publish, Send
+from sievenet.transport.actions import OPEN, Channel, Deliver, Gap, Publish, Send
 from sievenet.transport.bloom import Tagger
 from sievenet.transport.cache import Cache, Log
-from sievenet.transport.control import Echo, Gone, Repair, Request, decode, encode
+from sievenet.transport.control import Echo, Gone, Inquiry, Repair, Request, decode, encode
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.repairs import Repairs
@@ -99,7 +99,7 @@ def test_wants_are_bounded():
     asking = Requests(1, Recover(wanted=3), Random(1))
     assert [asking.lost(loss(i), 0.0) for i in range(5)] == [True, True, True, False, False]
     assert asking.lost(loss(1), 0.0)
-    assert len(asking.forget(PUBLISHER)) == 3
+    assert len(asking.forget((PUBLISHER, 1))) == 3
 
 
 def test_gone_ends_what_was_asked_twice():
@@ -347,7 +347,7 @@ def test_sender_repairs_from_its_log_and_says_what_is_gone():
     for i in range(5):
         sender.publish(MINE, b"%d" % i, float(i))
     sender.receive(encode(request(4, attempt=1)), 10.0)
-    (action,) = sender.expire(sender.timer(10.0))
+    action, *_digests = sender.expire(10.0)
     assert isinstance(action, Send)
     assert decode(action.data).message.endswith(b"4")
     assert sender.receive(encode(request(0)), 11.0) == []
@@ -357,15 +357,45 @@ def test_sender_repairs_from_its_log_and_says_what_is_gone():
     assert sender.statistics().repairs == 1
 
 
-def test_digests_end_when_nothing_is_new():
+def test_digests_go_on_rarely_and_the_last_says_that_it_ended():
     sender = Sender(PUBLISHER, Publishing(record=0, digest=0.5), epoch=1)
     assert isinstance(sender.publish(MINE, b"x", 0.0)[0], Publish)
-    count = 0
-    while (due := sender.timer(0.0)) is not None:
-        due_before = due
-        count += len(sender.expire(due))
-    assert count == sender.digests == 7  # one, and six reminders at growing distances
-    assert 15 < due_before < 17
+    times = []
+    while (due := sender.timer(0.0)) < 100.0:
+        times.append(due)
+        sender.expire(due)
+    assert times[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert {b - a for a, b in pairwise(times[4:])} == {5.0}
+    (last,) = sender.end(100.0)
+    header, _ = decode_header(last.data)
+    assert (header.ended, header.sequence, header.part) == (True, 1, False)
+    assert sender.timer(0.0) == 100.5
+
+
+def test_publisher_says_what_was_sent_as_far_back_as_its_log():
+    sender = Sender(PUBLISHER, Publishing(record=2, log=2000), epoch=1, largest=HEADER + 20 * 100)
+    for i in range(3000):
+        sender.publish(MINE if i % 7 == 0 else OTHER, b"%d" % i, i * 0.001)
+    sender.expire(3.0)
+    sender.receive(encode(Inquiry(PUBLISHER, 1, 990, 1149, 77)), 4.0)
+    sender.receive(encode(Inquiry(PUBLISHER, 9, 990, 1149, 77)), 4.0)  # of another life
+    answers = [each for each in sender.expire(4.01) if each.channel is Channel.NODE]
+    assert {each.target for each in answers} == {77}
+    *pages, gone = answers
+    assert decode(gone.data) == Gone(PUBLISHER, 1, 990, 999)
+    told = {}
+    for page in pages:
+        header, _ = decode_header(page.data)
+        assert header.part
+        for i, (age, bits) in enumerate(header.record.walk(header.previous, header.record.count)):
+            told[header.sequence - 1 - i] = bits
+            assert age == pytest.approx(4.01 - (header.sequence - 1 - i) * 0.001, abs=0.001)
+    assert told == {i: MINE if i % 7 == 0 else OTHER for i in range(1000, 1150)}
+    for requester in (77, 78):
+        sender.receive(encode(Inquiry(PUBLISHER, 1, 2990, 5000, requester)), 5.0)
+    answers = [each for each in sender.expire(5.01) if isinstance(each, Send)]
+    assert {each.channel for each in answers} == {Channel.DIGEST}  # several asked
+    assert decode_header(answers[0].data)[0].sequence == 3000  # it goes no further than that
 
 
 @pytest.mark.parametrize(
@@ -399,17 +429,36 @@ def test_long_digests_are_told_in_parts():
     assert left == {i: pytest.approx(i * 0.01, abs=1e-4) for i in range(20)}
 
 
-def test_given_up_messages_of_a_restarted_publisher_are_gaps():
-    receiver = Receiver(1, (MINE,), recover=Recover(distance=5.0))
-    old, new = (Sender(PUBLISHER, Publishing(record=4), epoch=epoch) for epoch in (1, 2))
+def test_a_publisher_that_restarts_is_another_stream_and_the_old_one_is_settled():
+    receiver = Receiver(1, (MINE,), recover=Recover(distance=0.05))
+    old, new = (Sender(PUBLISHER, Publishing(record=4, log=4), epoch=epoch) for epoch in (1, 2))
     sent = [old.publish(MINE, b"%d" % i, i * 0.01)[0].data for i in range(3)]
     receiver.receive(sent[0], 0.0)
     receiver.receive(sent[2], 0.02)
-    receiver.expire(receiver.timer())
-    assert len(receiver.requests) == 1
+    receiver.receive(old.expire(0.5)[0].data, 0.5)
     actions = receiver.receive(new.publish(MINE, b"n", 1.0)[0].data, 1.0)
+    assert [each.item for each in actions if isinstance(each, Deliver)] == [b"n"]
+    while not receiver.gaps:
+        actions = receiver.expire(receiver.timer())
     assert Gap(PUBLISHER, 1, 1, 1) in actions
-    assert receiver.gaps == 1
+    # It was killed: what it may have sent after the last digest, nobody can say.
+    assert Gap(PUBLISHER, 1, 3, OPEN) in receiver.expire(1000.0)
+    assert str(Gap(PUBLISHER, 1, 3, OPEN)).endswith("from 3, on (the publisher fell silent)")
+
+
+def test_a_stream_that_is_heard_again_after_a_long_silence_is_taken_up_where_it_was():
+    receiver = Receiver(1, WANT, recover=Recover(), idle=10.0)
+    sender = Sender(PUBLISHER, Publishing(record=1, log=100), epoch=1)
+    data = [sender.publish(MINE, b"%d" % i, float(i))[0].data for i in range(5)]
+    receiver.receive(data[0], 0.0)
+    receiver.expire(100.0)
+    assert receiver.statistics().sessions == 0
+    receiver.receive(data[4], 200.0)
+    sent = []
+    while (due := receiver.timer()) is not None:
+        sent += [decode(each.data) for each in receiver.expire(due) if isinstance(each, Send)]
+    assert any(isinstance(each, Request) and each.sequence == 3 for each in sent)
+    assert any(isinstance(each, Inquiry) and (each.first, each.last) == (1, 2) for each in sent)
 
 
 def test_each_publisher_has_its_own_width():

@@ -24,6 +24,7 @@ from sievenet.transport.wire import (
 )
 
 U64 = st.integers(0, (1 << 64) - 1)
+U63 = st.integers(0, (1 << 63) - 1)
 U32 = st.integers(0, (1 << 32) - 1)
 F32 = st.floats(0, 1e6, width=32)
 TIMES = st.floats(0, 1e12, exclude_max=True)
@@ -65,17 +66,18 @@ messages = st.one_of(
             c.Request,
             U64,
             U32,
-            U64,
+            U63,
             U64,
             st.integers(0, 255),
-            st.floats(0, 3600, width=32),
+            st.floats(0, 10, width=32),
             st.floats(0, 3600, width=32),
             st.integers(0, (1 << 8 * w) - 1),
             st.just(w),
         )
     ),
     st.builds(c.Repair, U64, U64, st.binary(max_size=50).map(lambda b: HEADER + b)),
-    st.tuples(U64, U32, U64, U64).map(lambda t: c.Gone(t[0], t[1], min(t[2:]), max(t[2:]))),
+    st.tuples(U64, U32, U63, U63).map(lambda t: c.Gone(t[0], t[1], min(t[2:]), max(t[2:]))),
+    st.tuples(U64, U32, U63, U63, U64).map(lambda t: c.Inquiry(t[0], t[1], min(t[2:4]), max(t[2:4]), t[4])),
     st.builds(c.Feedback, U64, U64, TIMES, st.lists(flows, max_size=5).map(tuple)),
     st.builds(c.Echo, U64, U64, TIMES, st.booleans()),
 )

@@ -42,7 +42,7 @@ from sievenet.content.codec import encode_subscription
 from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
-from sievenet.errors import InvalidInput, Rejected, SievenetError
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.transport.actions import Gap
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.statistics import SenderStatistics
@@ -300,15 +300,27 @@ class Node(ABC):
         raise InvalidInput(expected="a node in a fabric", got="one at a router, which has no index plans")
 
     async def close(self) -> None:
-        """Take back everything and disconnect; feeds end after what they have queued."""
+        """Take back everything and disconnect; feeds end after what they have queued.
+
+        What was published is sent first; `Unavailable`, once all is closed, if that could not be done.
+        """
+        unsent: list[str] = []
         if self._transport is not None:
-            await self._transport.close()
+            try:
+                await self._transport.close()
+            except Unavailable as error:
+                unsent.append(str(error))
         self._closed = True
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        await self._leave()
+        try:
+            await self._leave()
+        except Unavailable as error:
+            unsent.append(str(error))
         for feed in (feeds := list(self._feeds.values())):
             self._drop(feed)
             feed.end()
         await asyncio.gather(*(feed.drained() for feed in feeds))
+        if unsent:
+            raise Unavailable("; ".join(unsent))

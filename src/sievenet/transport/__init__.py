@@ -4,8 +4,9 @@ Bytes and `now` go in; bytes to send, deliveries, losses and the next timer come
 
     options, actions, statistics            what can be set, what is to be done, what was done
     bloom → wire, control                   what is said, as bits and bytes
-    latch → session                         order and loss detection, per publisher
-    timers, requests, repairs, cache        SRM over publish/subscribe
+    latch, stretch → account → session      order and loss detection, per stream
+    timers, requests, inquiries             asking: for what is lost, and what it was
+    cache, repairs, history                 answering
     response, doubt, rates, flows           content-aware TFMCC
     receiver, sender                        the compositions: what shells use (`client.transport` in real time)
     simulation                              a lossy overlay in virtual time, with a TCP to compete against

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from sievenet.transport.bloom import Bits
 
-__all__ = ["Action", "Channel", "Deliver", "Gap", "Publish", "Send"]
+__all__ = ["OPEN", "Action", "Channel", "Deliver", "Gap", "Publish", "Send"]
 
 
 class Channel(Enum):
@@ -39,8 +39,15 @@ class Deliver(msgspec.Struct, frozen=True):
     recovered: bool = False
 
 
+#: The last number of a gap that has no end.
+OPEN: Final = (1 << 63) - 1
+
+
 class Gap(msgspec.Struct, frozen=True):
-    """Messages that are gone for good: they seemed to be wanted, and nobody has them."""
+    """Messages that are gone for good: they seemed to be wanted, or nobody can say what they were, and nobody has them.
+
+    A gap whose `last` is `OPEN` has no end: the publisher fell silent, and what it sent since, if anything, is unknown.
+    """
 
     publisher: int
     epoch: int
@@ -48,7 +55,13 @@ class Gap(msgspec.Struct, frozen=True):
     last: int
 
     def __str__(self) -> str:
-        return f"gap: publisher {self.publisher:016x}, from {self.first}, to {self.last}"
+        end = "on (the publisher fell silent)" if self.open else f"to {self.last}"
+        return f"gap: publisher {self.publisher:016x}, from {self.first}, {end}"
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no end."""
+        return self.last == OPEN
 
 
 class Send(msgspec.Struct, frozen=True):

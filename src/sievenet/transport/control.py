@@ -3,6 +3,7 @@
 REQUEST      ver|kind, 0, publisher u64, epoch u32, sequence u64, requester u64, attempt u8, distance f32,
 wait f32, width u8, bits                        "who has this message? its bits are these"
 REPAIR       ver|kind, 0, responder u64, requester u64 (0: for all), the message as it was sent
+INQUIRY      ver|kind, 0, publisher u64, epoch u32, first u64, last u64, requester u64      "what were these?"
 GONE         ver|kind, 0, publisher u64, epoch u32, first u64, last u64       "nobody can have these any more"
 FEEDBACK     ver|kind, 0, subscriber u64, publisher u64, sent f64, count u8, (quota f32, width u8, bits) × count
 ECHO         ver|kind, 0, subscriber u64, publisher u64, sent f64
@@ -18,7 +19,7 @@ import msgspec
 
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.bloom import MAX_WIDTH, Bits
-from sievenet.transport.wire import MAX_TIME, VERSION, Kind, checked_rate, decode_header, kind_of
+from sievenet.transport.wire import MAX_SEQUENCE, MAX_TIME, VERSION, Kind, checked_rate, decode_header, kind_of
 
 __all__ = [
     "MAX_FLOWS",
@@ -27,6 +28,7 @@ __all__ = [
     "Feedback",
     "FlowRequest",
     "Gone",
+    "Inquiry",
     "Message",
     "Repair",
     "Request",
@@ -40,10 +42,12 @@ MAX_FLOWS: Final = 64
 MAX_MESSAGE: Final = 65_507
 #: A distance or wait beyond this is absurd, in seconds.
 _MAX_WAIT: Final = 3600.0
+_MAX_DISTANCE: Final = 10.0
 
 _REQUEST: Final = struct.Struct(">BBQIQQBffB")
 _REPAIR: Final = struct.Struct(">BBQQ")
 _GONE: Final = struct.Struct(">BBQIQQ")
+_INQUIRY: Final = struct.Struct(">BBQIQQQ")
 _FEEDBACK: Final = struct.Struct(">BBQQdB")
 _FLOW: Final = struct.Struct(">fB")
 _ECHO: Final = struct.Struct(">BBQQd")
@@ -86,6 +90,16 @@ class Gone(msgspec.Struct, frozen=True):
     last: int
 
 
+class Inquiry(msgspec.Struct, frozen=True):
+    """A receiver cannot account for these messages: what were they?"""
+
+    publisher: int
+    epoch: int
+    first: int
+    last: int
+    requester: int
+
+
 class FlowRequest(msgspec.Struct, frozen=True):
     """At most this many messages per second of this flow."""
 
@@ -113,7 +127,7 @@ class Echo(msgspec.Struct, frozen=True):
     reply: bool = False
 
 
-Message = Request | Repair | Gone | Feedback | Echo
+Message = Request | Repair | Gone | Inquiry | Feedback | Echo
 
 
 def encode(message: Message) -> bytes:
@@ -131,6 +145,9 @@ def encode(message: Message) -> bytes:
             case Gone():
                 m2 = message
                 return _GONE.pack(_first(Kind.GONE), 0, m2.publisher, m2.epoch, m2.first, m2.last)
+            case Inquiry():
+                i = message
+                return _INQUIRY.pack(_first(Kind.INQUIRY), 0, i.publisher, i.epoch, i.first, i.last, i.requester)
             case Feedback():
                 f = message
                 head = _FEEDBACK.pack(_first(Kind.FEEDBACK), 0, f.subscriber, f.publisher, f.sent, len(f.flows))
@@ -162,9 +179,10 @@ def decode(data: bytes) -> Message:
             return Repair(responder, requester, message)
         case Kind.GONE:
             _, _, publisher, epoch, first, last = _unpack(_GONE, data, exact=True)
-            if first > last:
-                raise CodecError(expected="first <= last", got=(first, last), where="gone")
-            return Gone(publisher, epoch, first, last)
+            return Gone(publisher, epoch, *_range(first, last, "gone"))
+        case Kind.INQUIRY:
+            _, _, publisher, epoch, first, last, requester = _unpack(_INQUIRY, data, exact=True)
+            return Inquiry(publisher, epoch, *_range(first, last, "inquiry"), requester)
         case Kind.FEEDBACK:
             return _decode_feedback(data)
         case Kind.ECHO | Kind.ECHO_REPLY:
@@ -176,9 +194,11 @@ def decode(data: bytes) -> Message:
 
 def _decode_request(data: bytes) -> Request:
     _, _, publisher, epoch, sequence, requester, attempt, distance, wait, width = _unpack(_REQUEST, data)
-    for value in (distance, wait):
-        if not 0.0 <= value <= _MAX_WAIT:
-            raise CodecError(expected=f"seconds in [0, {_MAX_WAIT:g}]", got=value, where="request")
+    for value, most in ((distance, _MAX_DISTANCE), (wait, _MAX_WAIT)):
+        if not 0.0 <= value <= most:
+            raise CodecError(expected=f"seconds in [0, {most:g}]", got=value, where="request")
+    if sequence >= MAX_SEQUENCE:
+        raise CodecError(expected="a sequence number below 2**63", got=sequence, where="request")
     bits, end = _bits(data, _REQUEST.size, width)
     _ended(data, end)
     return Request(publisher, epoch, sequence, requester, attempt, distance, wait, bits, width)
@@ -219,6 +239,12 @@ def _bits(data: bytes, at: int, width: int) -> tuple[Bits, int]:
 def _ended(data: bytes, at: int) -> None:
     if at != len(data):
         raise CodecError(expected="the end", got=f"`{len(data) - at} more bytes`", where=f"byte {at}")
+
+
+def _range(first: int, last: int, where: str) -> tuple[int, int]:
+    if not first <= last < MAX_SEQUENCE:
+        raise CodecError(expected="first <= last < 2**63", got=(first, last), where=where)
+    return first, last
 
 
 def _time(value: float, where: str) -> float:

@@ -10,6 +10,10 @@ A flow is everything that matches a filter (known by its bits). A receiver's wis
 Covering between bits: a flow G holds all of F's messages if ``G ⊆ F`` (fewer bits ask for less). Every flow has a token
 bucket; a message goes when every flow that it belongs to has a token, and takes one of each. Otherwise it waits, in the
 order of publishing within each flow, while messages of other flows pass (`SendQueue`). Flows without feedback expire.
+
+A wish may be forged, or a bit of it flipped. So one wish slows a flow down to no less than an eighth of what it is (of
+what the publisher sends, if the flow is new), and all together to no less than `SLOWEST`; who means it repeats it, a
+few times per round trip. What a single wrong message does is over when its flow expires, or when the next one comes.
 """
 
 from __future__ import annotations
@@ -23,11 +27,14 @@ import msgspec
 from sievenet.transport.bloom import Bits
 from sievenet.transport.control import Feedback
 
-__all__ = ["Flow", "FlowTable", "SendQueue"]
+__all__ = ["SLOWEST", "Flow", "FlowTable", "SendQueue"]
 
 #: Seconds' worth of quota that a bucket holds: what may burst after a pause.
 _BURST: Final = 0.02
 _MAX_DELAY: Final = 1e9
+#: No flow is slower, in messages per second, and no wish makes one slower by more than this factor.
+SLOWEST: Final = 1.0
+_STEP: Final = 8.0
 
 
 class Flow(msgspec.Struct):
@@ -82,8 +89,8 @@ class FlowTable:
             self._numbers = {each: count for each, count in self._numbers.items() if each in current}
         return number
 
-    def feedback(self, message: Feedback, now: float) -> None:
-        """A receiver's wishes."""
+    def feedback(self, message: Feedback, now: float, rate: float = 0.0) -> None:
+        """A receiver's wishes; ``rate`` is what the publisher sends, in messages per second."""
         if message.publisher != self._publisher or not message.subscriber:
             self.absurd += 1
             return
@@ -93,10 +100,13 @@ class FlowTable:
             if not wish.quota > 0 or wish.width != self._width:
                 self.absurd += 1
             else:
-                self._wish(wish.bits, message.subscriber, wish.quota, delay if abs(delay) < _MAX_DELAY else 0.0, now)
+                delay = delay if abs(delay) < _MAX_DELAY else 0.0
+                self._wish(wish.bits, message.subscriber, max(wish.quota, SLOWEST), delay, now, rate)
 
-    def _wish(self, bits: Bits, subscriber: int, quota: float, delay: float, now: float) -> None:
+    def _wish(self, bits: Bits, subscriber: int, quota: float, delay: float, now: float, rate: float) -> None:
         replaced = []
+        before = min((flow.quota for flow in self.flows if flow.bits == bits), default=rate)
+        quota = max(quota, before / _STEP)
         for flow in self.flows:
             if flow.bits == bits and flow.clr == subscriber:
                 flow.count(now)

@@ -51,7 +51,9 @@ class Recover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Hit ratio that the cache aims at.
     hit_ratio: float = 1.0
     #: Requests per message before it is given up.
-    attempts: int = 8
+    attempts: int = 10
+    #: Ask publishers what they sent where a gap is longer than the record.
+    inquire: bool = True
     #: Messages asked for at a time; what is lost beyond that is given up at once.
     wanted: int = 4096
     #: Distance from a publisher until it is known, in seconds.
@@ -103,7 +105,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record: int = 5
     #: Width of their Bloom filters, in bits.
     width: int = 128
-    #: Seconds between digests while something is published; None: no digests.
+    #: Seconds between digests while something is published (at most 5, or this, while not); None: a quarter with a
+    #: log, which would be of little use without, and no digests otherwise.
     digest: float | None = None
     #: Messages and bytes that the publisher keeps to repair losses; 0: none.
     log: int = 0
@@ -118,11 +121,15 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flow_timeout: float = 10.0
     #: Flows kept at most.
     flows: int = 1024
-    #: Seconds that a closing node stays at most, to send what waits and to answer for what it sent.
+    #: Seconds that a closing node takes at most to send what waits; what is left then is an error.
+    drain: float = 30.0
+    #: Seconds that a closing node with a log stays after that, to answer for what it sent.
     linger: float = 0.0
 
     def __post_init__(self) -> None:
         _check(0 <= self.record <= MAX_RECORD, f"0..{MAX_RECORD} messages", self.record, "publishing.record")
+        if self.digest is None and self.log:
+            msgspec.structs.force_setattr(self, "digest", 0.25)
         width = self.width
         _check(8 <= width <= MAX_WIDTH and width % 8 == 0, f"8..{MAX_WIDTH} bits in bytes", width, "publishing.width")
         _check(self.digest is None or 0 < self.digest < 3600, "seconds above 0", self.digest, "publishing.digest")
@@ -130,4 +137,5 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check(self.queue >= 1, "at least 1 message", self.queue, "publishing.queue")
         _check(0 < self.flow_timeout < 3600, "seconds above 0", self.flow_timeout, "publishing.flow_timeout")
         _check(1 <= self.flows <= 65536, "1..65536 flows", self.flows, "publishing.flows")
+        _check(0 <= self.drain <= 86_400, "seconds in [0, 86400]", self.drain, "publishing.drain")
         _check(0 <= self.linger <= 3600, "seconds in [0, 3600]", self.linger, "publishing.linger")

@@ -38,18 +38,18 @@ class Loss(msgspec.Struct, frozen=True):
     departure: float
     #: False if this is likely one of the false alarms that the record's bits are expected to raise.
     believed: bool = True
+    #: Last message of a stretch of which nothing is known; -1 if this is one message.
+    last: int = -1
 
 
 class Missing(msgspec.Struct):
-    """A wanted message, or an unknown stretch, that is still waited for."""
+    """A wanted message that is still waited for."""
 
     deadline: float
     bits: Bits
     width: int
     age: float
     departure: float
-    #: Last message of an unknown stretch, -1 if this is one message that a record showed to be wanted.
-    last: int = -1
     #: Reported lost; still in the way only if held for repair.
     lost: bool = False
 
@@ -83,9 +83,10 @@ class SessionCounts(msgspec.Struct):
     overflows: int = 0
     absurd: int = 0
     stale: int = 0
-    restarts: int = 0
+    #: Numbers beyond the record that nobody could be asked about.
+    unknown: int = 0
 
     def dropped(self) -> dict[str, int]:
         """What was not delivered, and other oddities, as far as there were any."""
-        names = ("duplicates", "late_dropped", "overflows", "absurd", "stale", "restarts")
+        names = ("duplicates", "late_dropped", "overflows", "absurd", "stale", "unknown")
         return {name: value for name in names if (value := getattr(self, name))}

@@ -3,55 +3,52 @@
     message ─▶ session (order, gaps) ─▶ deliver
                   │ loss                        ╲
                   ├─▶ requests ─▶ peers          cache ◀─ requests of others ─▶ repairs
+                  ├─▶ inquiries ─▶ publisher
                   └─▶ rates ─▶ feedback to the publisher
 
-One `Receiver` serves one subscription and keeps a session per publisher. It is told what comes and what time it is, and
-answers with actions; `timer` says when to call `expire`. State is bounded: sessions by number and idle time, everything
-else by the options. What is malformed, foreign or absurd is counted and dropped.
+With recovery, every message that a publisher sent since the subscription stood is delivered once, or told as a gap, or
+is not wanted; as far as the publisher could be heard at all. If one that reports regularly falls silent without saying
+that it has ended, a gap without an end tells of what it may have sent since.
+
+One `Receiver` serves one subscription and keeps a session per stream (publisher and epoch). It is told what comes and
+what time it is, and answers with actions; `timer` says when to call `expire`. State is bounded: sessions by number and
+idle time, everything else by the options. What is malformed, foreign or absurd is counted and dropped.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 from typing import Any, Final
 
 from sievenet.errors import CodecError
-from sievenet.transport.actions import Action, Channel, Deliver, Gap, Send
+from sievenet.transport.actions import OPEN, Action, Channel, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, covers_any
-from sievenet.transport.cache import Cache
-from sievenet.transport.control import Echo, Gone, Repair, Request, decode, encode
-from sievenet.transport.doubt import Doubt
-from sievenet.transport.latch import DelayModel
+from sievenet.transport.control import Echo, Gone, Inquiry, Repair, Request, decode, encode
+from sievenet.transport.inquiries import Inquiries, StreamKey
 from sievenet.transport.options import Order, RateControl, Recover
+from sievenet.transport.profile import Encoding, Profile
 from sievenet.transport.rates import RateSession
-from sievenet.transport.repairs import Repairs
 from sievenet.transport.requests import Requests
-from sievenet.transport.session import Limits, Loss, Released, Session, SessionCounts
+from sievenet.transport.session import Loss, Released, Session, SessionCounts
 from sievenet.transport.statistics import ReceiverStatistics
+from sievenet.transport.volunteer import Volunteer
 from sievenet.transport.wire import Header, Kind, decode_header
 
 __all__ = ["Receiver", "ReceiverStatistics"]
 
-#: Publishers at a time, and seconds of silence after which one is forgotten.
+#: Streams at a time, and seconds of silence after which one is forgotten but for its last number; of so many.
 _SESSIONS: Final = 1024
 _IDLE: Final = 120.0
-_WHOLE: Final = (0,)
-
-#: Width in bytes → the bits of something in that width.
-Encoding = Callable[[int], tuple[Bits, ...]]
+_REMEMBERED: Final = 4096
+#: Seconds until there may be room again for another request.
+_LATER: Final = 0.1
 
 #: Body → what the application gets, or None if it is not wanted after all.
 Decoder = Callable[[Header, bytes], Any]
-
-
-def _encoding(bits: tuple[Bits, ...] | Encoding) -> Encoding:
-    """Widths come from outside, but there are no more than 64 of them."""
-    return (lambda _width: bits) if isinstance(bits, tuple) else lru_cache(maxsize=None)(bits)
 
 
 class Receiver:
@@ -73,29 +70,28 @@ class Receiver:
         idle: float = _IDLE,
     ) -> None:
         self.me = me
-        #: What is wanted, and what names this subscription's flows to publishers: bits of the width that they use.
-        self._wanted = _encoding(interests)
-        self._flows = _encoding(flow_bits) if flow_bits else self._wanted
-        self._width = width // 8
-        self.interests = self._wanted(self._width)
-        #: When the subscription stood; until that is said, nothing is due that left before the first message.
-        self.since = inf
-        self._order, self._recover, self._rate = order, recover, rate
+        self.profile = Profile(interests, flow_bits, width // 8, order, recover, rate)
+        self.interests = self.profile.wanted(width // 8)
         self._decode: Decoder = decode_item or (lambda _header, body: body)
         self._rng = rng or Random(me)
         self._limit, self._idle = sessions, idle
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
-        self._rates: dict[int, RateSession] = {}
+        self._sessions: OrderedDict[StreamKey, Session] = OrderedDict()
+        self._rates: dict[StreamKey, RateSession] = {}
+        #: Of streams that were forgotten, the first number that has not been accounted for.
+        self._resume: OrderedDict[StreamKey, int] = OrderedDict()
         self.requests = Requests(me, recover, self._rng) if recover else None
-        self.cache = Cache(recover) if recover and recover.volunteer else None
-        self.repairs = Repairs(me, self._rng, style=recover.repair) if recover and recover.volunteer else None
+        inquire = recover is not None and recover.inquire
+        self.inquiries = Inquiries(me, recover.attempts, self._rng) if recover and inquire else None
+        self.volunteer = Volunteer(me, recover, self._rng) if recover and recover.volunteer else None
+        self.cache = self.volunteer.cache if self.volunteer else None
         self.counts = SessionCounts()
         self.delivered = self.recovered = self.gaps = 0
         #: Why messages were dropped, and how many.
         self.dropped: Counter[str] = Counter()
-        self._timers: list[tuple[float, int]] = []
-        self._set: dict[int, float] = {}
-        self._sweep = 0.0
+        self._timers: list[tuple[float, StreamKey]] = []
+        self._set: dict[StreamKey, float] = {}
+        #: When streams are next looked through for those that fell silent.
+        self._sweep = inf
         #: What came of sessions that had to go.
         self._spilt: list[Action] = []
 
@@ -115,40 +111,38 @@ class Receiver:
         return self.message(header, self._decode(header, data[at:]), now, data)
 
     def message(
-        self, header: Header, item: Any, now: float, data: bytes = b"", matched: Sequence[int] = _WHOLE
+        self, header: Header, item: Any, now: float, data: bytes = b"", matched: Sequence[int] = (0,)
     ) -> list[Action]:
         """A published message; ``data`` is all of it, ``matched`` the filters (by number) that it matches."""
         if item is None:
             self.dropped["unwanted"] += 1
             return []
-        publisher = header.publisher
-        session = self._session(publisher, header.record.width, now)
+        key = (header.publisher, header.epoch)
+        session = self._session(key, header.record.width, now)
         before = self.counts.received
-        epoch = session.epoch
-        released = session.arrive(header, item, now)
+        if session.epoch < 0:
+            self._spilt += self._greet(header.publisher, now)
+        released = session.arrive(header := session.departures.checked(header, now), item, now)
         if self.requests is not None:
-            if epoch < 0:
-                self._spilt += self._greet(publisher, now)
-            elif epoch != session.epoch:
-                self._spilt += self._given_up(self.requests.forget(publisher), now)
-            self.requests.found((publisher, header.epoch, header.sequence), now)
+            self.requests.found((*key, header.sequence), now)
         if self.counts.received != before:
             if self.cache is not None:
-                self.cache.keep(publisher, header.epoch, header.sequence, data, now)
-            if self._rate is not None:
-                self._rates[publisher].received(header, len(data), session.uncovered, now, tuple(matched))
-        self._watch(publisher, session)
+                self.cache.keep(*key, header.sequence, data, now)
+            if self._rates:
+                self._rates[key].received(header, len(data), session.uncovered, now, tuple(matched))
+        self._watch(key, session, now)
         if not session.expired_by(now) and not self._spilt:
             return self._deliver(released)
-        return [*self._spill(), *self._deliver(released), *self._expire_session(publisher, now)]
+        return [*self._spill(), *self._deliver(released), *self._expire_session(key, now)]
 
     def digest(self, header: Header, now: float) -> list[Action]:
         """A publisher's digest."""
-        session = self._session(header.publisher, header.record.width, now)
-        if session.epoch < 0 and self.requests is not None:
+        key = (header.publisher, header.epoch)
+        session = self._session(key, header.record.width, now)
+        if session.epoch < 0:
             self._spilt += self._greet(header.publisher, now)
-        released = session.digest(header, now)
-        self._watch(header.publisher, session)
+        released = session.digest(session.departures.checked(header, now), now)
+        self._watch(key, session, now)
         return [*self._spill(), *self._deliver(released)]
 
     def control(self, data: bytes, now: float) -> list[Action]:
@@ -163,8 +157,9 @@ class Receiver:
                 return self._asked(message, now)
             case Repair():
                 return self._repaired(message, now)
-            case Gone() if self.requests is not None:
-                return self._given_up(self.requests.gone(message), now)
+            case Gone(publisher, epoch, first, last) if self.requests is not None:
+                gone = self._given_up(self.requests.gone(message), now)
+                return gone + self._untold((publisher, epoch), first, last, now)
             case Echo(reply=True) if message.subscriber == self.me:
                 self._echoed(message, now)
             case _:
@@ -179,7 +174,10 @@ class Receiver:
         while timers and current.get(timers[0][1]) != timers[0][0]:
             heappop(timers)
         due = timers[0][0] if timers else None
-        for part in (self.requests, self.repairs):
+        if self._sessions and (due is None or self._sweep < due):
+            due = self._sweep
+        repairs = self.volunteer.repairs if self.volunteer else None
+        for part in (self.requests, self.inquiries, repairs):
             if part is not None and (when := part.timer()) is not None and (due is None or when < due):
                 due = when
         return due
@@ -188,28 +186,35 @@ class Receiver:
         """Do what is due."""
         actions: list[Action] = []
         while self._timers and self._timers[0][0] <= now:
-            when, publisher = heappop(self._timers)
-            if self._set.get(publisher) == when:
-                actions += self._expire_session(publisher, now)
+            when, key = heappop(self._timers)
+            if self._set.get(key) == when:
+                actions += self._expire_session(key, now)
         if self.requests is not None:
             requests, given_up = self.requests.expire(now)
             actions += [Send(Channel.PEERS, r.publisher, r.bits, encode(r), r.width) for r in requests]
             actions += [echo for r in requests for echo in self._greet(r.publisher, now)]
             actions += self._given_up(given_up, now)
-        if self.repairs is not None:
-            actions += [self._send_repair(repair, bits) for repair, bits in self.repairs.expire(now)]
+        if self.inquiries is not None and (due := self.inquiries.timer()) is not None and due <= now:
+            actions += self._inquire(self.inquiries, now)
+        if self.volunteer is not None:
+            actions += self.volunteer.expire(now)
         if now >= self._sweep:
-            actions += self._forget_idle(now)
+            self._sweep = now + self._idle / 4
+            for key in [each for each, session in self._sessions.items() if session.touched + self._idle < now]:
+                actions += self._drop(key, now)
         return actions
 
+    def renewed(self, now: float) -> list[Action]:
+        """Something may have been missed: ask publishers how far they are."""
+        tops = {key: session.top + 1 for key, session in self._sessions.items() if not session.ended}
+        asked = [Inquiry(*key, top, top, self.me) for key, top in tops.items()] if self.inquiries else []
+        return [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
+
     def close(self, now: float) -> list[Action]:
-        """The subscription ends: what is held is delivered."""
-        actions: list[Action] = []
-        for session in self._sessions.values():
-            actions += self._deliver(session.close(now))
-        self._sessions.clear()
-        self._rates.clear()
-        self._set.clear()
+        """The subscription ends: what is held is delivered, and nothing is due any more."""
+        actions = [each for session in self._sessions.values() for each in self._deliver(session.close(now)[0])]
+        for each in (self._sessions, self._rates, self._set):
+            each.clear()
         return actions
 
     # -- inside ---------------------------------------------------------------------------
@@ -221,90 +226,97 @@ class Receiver:
 
     def _echoed(self, echo: Echo, now: float) -> None:
         known = self.requests is not None and self.requests.echoed(echo, now)
-        rates = self._rates.get(echo.publisher)
-        if rates is not None:
+        for rates in (rates for key, rates in self._rates.items() if key[0] == echo.publisher):
+            known = True
             rates.echoed(echo, now)
-        elif not known:
+        if not known:
             self.dropped["unknown publisher"] += 1
 
     def _spill(self) -> list[Action]:
         spilt, self._spilt = self._spilt, []
         return spilt
 
-    def _session(self, publisher: int, width: int, now: float) -> Session:
-        session = self._sessions.get(publisher)
+    def _session(self, key: StreamKey, width: int, now: float) -> Session:
+        session = self._sessions.get(key)
         if session is not None:
-            if session.width != width:  # it restarted with other settings
-                session.width, session.interests = width, self._wanted(width or self._width)
+            self.profile.fit(session, width)
             return session
-        order, recover = self._order, self._recover
-        interests = self._wanted(width or self._width)
-        session = self._sessions[publisher] = Session(
-            publisher,
-            interests,
-            DelayModel(order.p_late, order.samples) if order else DelayModel(Order().p_late),
-            order=order is not None,
-            late=order.late if order else "deliver",
-            hold_lost=order is not None and recover is not None and order.hold_for_repair,
-            limits=order.limits if order else Limits(),
-            doubt=Doubt(interests) if self._rate is not None else None,
-            counts=self.counts,
-            since=self.since,
-            width=width,
-        )
-        if self._rate is not None:
-            width = width or self._width
-            self._rates[publisher] = RateSession(
-                self.me, publisher, self._flows(width), width, self._rate, self._rng, session.model
-            )
+        self._sweep = min(self._sweep, now + self._idle / 4)
+        session = self._sessions[key] = self.profile.session(key[0], width, self._resume.pop(key, -1), self.counts)
+        if (rates := self.profile.rates(self.me, session, width, self._rng)) is not None:
+            self._rates[key] = rates
         if len(self._sessions) > self._limit:
-            oldest = min(self._sessions, key=lambda each: self._sessions[each].touched if each != publisher else now)
+            oldest = min(self._sessions, key=lambda each: self._sessions[each].touched if each != key else now)
             self.dropped["sessions"] += 1
             self._spilt += self._drop(oldest, now)
         return session
 
-    def _drop(self, publisher: int, now: float) -> list[Action]:
-        session = self._sessions.pop(publisher)
-        self._rates.pop(publisher, None)
-        self._set.pop(publisher, None)
-        # Should it be heard again, what is from before counts as had.
-        self.since = max(self.since, session.touched)
-        actions = self._deliver(session.close(now))
-        return actions if self.requests is None else actions + self._given_up(self.requests.forget(publisher), now)
-
-    def _forget_idle(self, now: float) -> list[Action]:
-        self._sweep = now + self._idle / 4
-        actions: list[Action] = []
-        for publisher in [each for each, session in self._sessions.items() if session.touched + self._idle < now]:
-            actions += self._drop(publisher, now)
+    def _drop(self, key: StreamKey, now: float) -> list[Action]:
+        """A stream is forgotten but for its last number: what is open is told."""
+        session = self._sessions[key]
+        released, losses = session.close(now)
+        if self.requests is not None:
+            losses += self.requests.forget(key)
+        actions = [*self._deliver(released), *self._given_up(losses, now)]
+        if self.requests is not None and session.reports and not session.ended and session.touched + self._idle < now:
+            self.gaps += 1
+            actions.append(Gap(*key, session.top + 1, OPEN))
+        del self._sessions[key]
+        self._rates.pop(key, None)
+        self._set.pop(key, None)
+        if self.inquiries is not None:
+            self.inquiries.update(key, None, 0.0, now)
+        self._resume[key] = session.top + 1
+        if len(self._resume) > _REMEMBERED:
+            self._resume.popitem(last=False)
         return actions
 
-    def _watch(self, publisher: int, session: Session) -> None:
+    def _watch(self, key: StreamKey, session: Session, now: float) -> None:
         due = session.timer()
-        if self._rate is not None and (when := self._rates[publisher].timer()) is not None:
+        if self._rates and (when := self._rates[key].timer()) is not None:
             due = when if due is None or when < due else due
+        if self.inquiries is not None and self.requests is not None:
+            self.inquiries.update(key, session.asking(), self.requests.distance(key[0]), now)
         if due is None:
-            self._set.pop(publisher, None)
-        elif self._set.get(publisher) != due:
-            self._set[publisher] = due
-            heappush(self._timers, (due, publisher))
+            self._set.pop(key, None)
+        elif self._set.get(key) != due:
+            self._set[key] = due
+            heappush(self._timers, (due, key))
 
-    def _expire_session(self, publisher: int, now: float) -> list[Action]:
-        session = self._sessions[publisher]
+    def _expire_session(self, key: StreamKey, now: float) -> list[Action]:
+        session = self._sessions[key]
         released, losses = session.expire(now)
         actions = self._deliver(released)
-        rates = self._rates.get(publisher)
+        rates = self._rates.get(key)
         for loss in losses:
-            if rates is not None and loss.believed:
+            if rates is not None and loss.believed and loss.last < 0:
                 rates.lost(loss)
-            if self.requests is not None and not self.requests.lost(loss, now):
+            if self.requests is None or loss.last >= 0:
                 actions += self._given_up([loss], now)
-            elif self.requests is None:
-                self.gaps += 1
-                actions.append(Gap(loss.publisher, loss.epoch, loss.sequence, loss.sequence))
+            elif not self.requests.lost(loss, now):
+                session.postpone(loss, now + _LATER)
         if rates is not None:
-            actions += [Send(Channel.PUBLISHER, publisher, 0, encode(each)) for each in rates.expire(now)]
-        self._watch(publisher, session)
+            actions += [Send(Channel.PUBLISHER, key[0], 0, encode(each)) for each in rates.expire(now)]
+        self._watch(key, session, now)
+        return actions
+
+    def _inquire(self, inquiries: Inquiries, now: float) -> list[Action]:
+        assert self.requests is not None
+        distances = {key: self.requests.distance(key[0]) for key in self._sessions}
+        asked, given_up = inquiries.expire(distances, now)
+        actions: list[Action] = [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
+        for key in given_up:
+            actions += self._untold(key, 0, OPEN, now)
+        return actions
+
+    def _untold(self, key: StreamKey, first: int, last: int, now: float) -> list[Action]:
+        """Nobody can say what these of the numbers that were asked for have been: gaps."""
+        session = self._sessions.get(key)
+        if session is None or (span := session.asking()) is None:
+            return []
+        actions = self._given_up(session.untold(max(first, span[0]), min(last, span[1])), now)
+        actions += self._deliver(session.abandon(-1, 0, now))
+        self._watch(key, session, now)
         return actions
 
     def _deliver(self, released: list[Released], recovered: int = -1) -> list[Action]:
@@ -315,24 +327,20 @@ class Receiver:
         ]
 
     def _asked(self, request: Request, now: float) -> list[Action]:
-        wanted = self._wanted(request.width)
+        wanted = self.profile.wanted(request.width)
         if self.requests is None or request.requester == self.me or not covers_any(request.bits, wanted):
             self.dropped["not for me"] += 1
             return []
-        session = self._sessions.get(request.publisher)
-        if session is not None and session.lacks(request.epoch, request.sequence):
+        session = self._sessions.get((request.publisher, request.epoch))
+        if session is not None and not self.requests.full:
             # Somebody else noticed what this receiver could not: it is missing here too.
-            departure = now - request.distance
-            loss = Loss(request.publisher, request.epoch, request.sequence, request.bits, request.width, 0.0, departure)
-            self.requests.lost(loss, now)
+            loss = session.shown(request.epoch, request.sequence, request.bits, request.width, now)
+            if loss is not None:
+                self.requests.lost(loss, now)
         self.requests.heard(request, now)
-        if self.cache is not None and self.repairs is not None:
-            key = (request.publisher, request.epoch, request.sequence)
-            kept = self.cache.get(*key)
-            if key not in self.requests:
-                self.cache.asked(request.publisher, request.wait, request.distance, kept is not None)
-            if kept:
-                self.repairs.asked(request, kept, now)
+        if self.volunteer is not None:
+            missing = (request.publisher, request.epoch, request.sequence) in self.requests
+            self.volunteer.asked(request, now, missing=missing)
         return []
 
     def _repaired(self, repair: Repair, now: float) -> list[Action]:
@@ -341,18 +349,17 @@ class Receiver:
         if repair.requester not in (0, self.me):
             self.dropped["not for me"] += 1
             return []
-        if self.repairs is not None:
-            self.repairs.heard(key, now)
-        if self.cache is not None:
-            self.cache.repaired(header.publisher, mine=False)
+        if self.volunteer is not None:
+            self.volunteer.heard(key, now)
         wanted = self.requests is not None and self.requests.found(key, now)
-        session = self._sessions.get(header.publisher)
+        session = self._sessions.get(key[:2])
         if session is None or self.requests is None or not (wanted or session.due(header.epoch, header.sequence)):
             self.dropped["not due"] += 1
             return []
         item = self._decode(header, repair.message[at:])
         if item is None:  # its bits were wanted, it is not
             released = session.abandon(header.epoch, header.sequence, now) if wanted else []
+            self._watch(key[:2], session, now)
             return self._deliver(released)
         before = self.counts.received
         released = session.repaired(header, item, now)
@@ -360,29 +367,23 @@ class Receiver:
             self.recovered += 1
             if self.cache is not None:
                 self.cache.keep(*key, repair.message, now)
-        self._watch(header.publisher, session)
+        self._watch(key[:2], session, now)
         return self._deliver(released, header.sequence)
-
-    def _send_repair(self, repair: Repair, bits: Bits) -> Action:
-        header, _ = decode_header(repair.message)
-        if self.cache is not None:
-            self.cache.repaired(header.publisher, mine=True)
-        channel = Channel.NODE if repair.requester else Channel.PEERS
-        return Send(channel, repair.requester or header.publisher, bits, encode(repair), header.record.width)
 
     def _given_up(self, losses: list[Loss], now: float) -> list[Action]:
         actions: list[Action] = []
         for loss in losses:
-            self.gaps += 1
-            actions.append(Gap(loss.publisher, loss.epoch, loss.sequence, loss.sequence))
-            session = self._sessions.get(loss.publisher)
-            if session is not None:
+            last = max(loss.sequence, loss.last)
+            self.gaps += last - loss.sequence + 1
+            actions.append(Gap(loss.publisher, loss.epoch, loss.sequence, last))
+            session = self._sessions.get((loss.publisher, loss.epoch))
+            if session is not None and loss.last < 0:
                 actions += self._deliver(session.abandon(loss.epoch, loss.sequence, now))
         return actions
 
     def statistics(self) -> ReceiverStatistics:
         """What was done since the subscription began."""
-        counts, rates = self.counts, list(self._rates.values())
+        counts, rates = self.counts, self._rates.values()
         return ReceiverStatistics(
             delivered=self.delivered,
             held=counts.held,

@@ -91,6 +91,9 @@ class Repairs:
             if self._last_resort and request.attempt > 0 and pending.due > now:
                 pending.due = now  # peers had their chance
                 heappush(self._due, (now, key))
+            elif (soonest := now + 2 * self.timer_parameters.mean * request.distance) < pending.due:
+                pending.due = soonest  # whoever asked first said that it was far away
+                heappush(self._due, (soonest, key))
             return
         done = self._done.get(key)
         if (done is not None and now < done[0]) or len(self._pending) >= _PENDING:
@@ -143,7 +146,7 @@ class Repairs:
 
     def _finish(self, key: Key, now: float, pending: _Pending, duplicates: int) -> None:
         delay = (now - pending.since) / max(pending.distance, 1e-6)
-        self._done[key] = (now + 3 * pending.distance, delay)
+        self._done[key] = (now + 3 * min(pending.distance, 1.0), delay)
         self._done.move_to_end(key)
         if len(self._done) > _DONE:
             self._done.popitem(last=False)

@@ -40,6 +40,8 @@ _ECHO_AGAIN: Final = 1.0
 _ECHO_LOST: Final = 0.5
 #: No distance is taken to be shorter, and no first repetition comes sooner than twice this, in seconds.
 _NEAREST: Final = 0.001
+#: A longer round trip is not believed, in seconds.
+_FARTHEST: Final = 10.0
 _PATIENCE: Final = 0.01
 
 
@@ -94,6 +96,8 @@ class Requests:
 
     def hint(self, publisher: int, round_trip: float) -> None:
         """A round trip to a publisher was measured."""
+        if not 0.0 <= round_trip <= _FARTHEST:
+            return
         known = self._trips.pop(publisher, inf)
         # A short one is certain, a long one may have waited somewhere.
         self._trips[publisher] = round_trip if round_trip < known else known + 0.25 * (round_trip - known)
@@ -132,8 +136,7 @@ class Requests:
         key = (loss.publisher, loss.epoch, loss.sequence)
         if key in self._wants:
             return True
-        if len(self._wants) >= self._options.wanted:
-            self.counts.given_up += 1
+        if self.full:
             return False
         self.counts.wanted += 1
         due = now + self.timer_parameters.draw(self._rng, self.distance(loss.publisher))
@@ -177,9 +180,14 @@ class Requests:
         ]
         return [self._give_up(key) for key in done]
 
-    def forget(self, publisher: int) -> list[Loss]:
-        """Give up everything of a publisher (it restarted, or is gone)."""
-        return [self._give_up(key) for key in [key for key in self._wants if key[0] == publisher]]
+    def forget(self, stream: tuple[int, int]) -> list[Loss]:
+        """Give up everything of a stream: publisher and epoch."""
+        return [self._give_up(key) for key in [key for key in self._wants if key[:2] == stream]]
+
+    @property
+    def full(self) -> bool:
+        """Whether no more can be asked for now."""
+        return len(self._wants) >= self._options.wanted
 
     # -- time -----------------------------------------------------------------------------
 
@@ -233,7 +241,7 @@ class Requests:
         wait = self.timer_parameters.draw(self._rng, distance, float(1 << min(want.attempt, 6)))
         # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates. And those who
         # have the message may be farther away than the one who sent it.
-        wait = max(wait, 4.0 * distance, _PATIENCE * (1 << min(want.attempt, 6)))
+        wait = max(wait, 4.0 * distance, _PATIENCE * (1 << min(want.attempt, 10)))
         want.due = now + wait
         want.deaf = now + wait / 2
         heappush(self._due, (want.due, (loss.publisher, loss.epoch, loss.sequence)))

@@ -2,9 +2,12 @@
 
     publish ─▶ flows (token buckets, queue) ─▶ stamp: sequence, departure, record, control ─▶ Publish
                   ▲ feedback                        │                                   ╲
-                  │                                 └─▶ log ─▶ repairs, "gone"           digests
+                  │                                 ├─▶ log ─▶ repairs, "gone"           digests
+                                                    └─▶ history ─▶ answers to inquiries
 
-A `Sender` is one stream of messages (one publisher in one category). Without any option it only numbers and stamps.
+A `Sender` is one stream of messages (one publisher in one category). Without any option it numbers and stamps, and can
+say what its last messages were. With digests it tells how far it is for as long as it lives, rarely while nothing is
+published, and says when it has ended: so a receiver that lost the last messages, or all of them, hears of it.
 When its queue is full `publish` raises `Rejected`; `blocked` tells before, and the shell waits if it is set to.
 """
 
@@ -18,8 +21,9 @@ from sievenet.errors import CodecError, InvalidInput, Rejected
 from sievenet.transport.actions import Action, Channel, Publish, Send
 from sievenet.transport.bloom import Bits
 from sievenet.transport.cache import Log
-from sievenet.transport.control import MAX_MESSAGE, Echo, Feedback, Gone, Repair, Request, decode, encode
+from sievenet.transport.control import MAX_MESSAGE, Echo, Feedback, Gone, Inquiry, Repair, Request, decode, encode
 from sievenet.transport.flows import Flow, FlowTable, SendQueue
+from sievenet.transport.history import History
 from sievenet.transport.options import Publishing
 from sievenet.transport.repairs import Repairs
 from sievenet.transport.statistics import SenderStatistics
@@ -31,15 +35,21 @@ from sievenet.transport.wire import (
     Record,
     decode_header,
     encode_header,
-    record_entry,
 )
 
 __all__ = ["Sender", "SenderStatistics"]
 
 #: Echoes answered per second at most.
 _ECHOES: Final = 1000
-#: Digests after the last message.
-_REMINDERS: Final = 6
+#: Seconds between digests while nothing is published, at most, unless `digest` is longer.
+_HEARTBEAT: Final = 5.0
+#: Messages that a digest describes, at most; who misses more asks.
+_DESCRIBED: Final = 512
+#: Digests that answer one inquiry at most, and seconds that inquiries are collected.
+_PAGES: Final = 16
+_COLLECT: Final = 0.005
+#: Inquiries that may wait.
+_INQUIRIES: Final = 64
 
 
 class Sender:
@@ -64,22 +74,28 @@ class Sender:
         self._empty = Record(self._width, 0, b"")
         self._next = 0
         self._last = -1.0
-        #: Entries of the record, newest first; as many as a record or a digest needs.
-        need = MAX_DIGEST if options.digest else options.record
+        #: Entries of the record, newest first.
+        self._entries: deque[bytes] = deque(maxlen=max(options.record, 1))
+        self._history = History(max(options.log, MAX_DIGEST), self._width)
+        #: What receivers want to know, by range: who asked; and when it is answered.
+        self._inquiries: dict[tuple[int, int], set[int]] = {}
+        self._inquiries_due: float | None = None
+        #: Nothing more will be published.
+        self._ended = False
         #: Entries of a digest that fit a message of the ``largest`` size.
         self._most = max(1, min(MAX_DIGEST, (largest - HEADER) // (4 + self._width)))
-        self._entries: deque[bytes] = deque(maxlen=max(need, 1))
         self._log = Log(options.log, options.log_bytes)
         self._repairs = Repairs(publisher, rng or Random(publisher), publisher=True)
         self.table = FlowTable(publisher, width=self._width, limit=options.flows, timeout=options.flow_timeout)
         self.queue = SendQueue(self.table, options.queue)
         #: Messages since the last digest and in the one before it, and when the next is due.
-        self._fresh = self._told = self._quiet = 0
+        self._fresh = self._told = 0
+        self._pause = options.digest or 0.0
         self._digest_due: float | None = None
         self._rate = 0.0
         self._window: tuple[float, int] = (0.0, 0)
         self._echoes = (0.0, 0)
-        self.refused = self.digests = self.gone = 0
+        self.refused = self.digests = self.gone = self.answers = 0
         self.dropped: Counter[str] = Counter()
 
     def blocked(self, bits: Bits) -> bool:
@@ -109,12 +125,14 @@ class Sender:
             return []
         match message:
             case Feedback() if self.options.rate_control:
-                self.table.feedback(message, now)
+                self.table.feedback(message, now, self._rate)
                 return self._release(now)
             case Echo(reply=False) if message.publisher == self.publisher:
                 return self._echo(message, now)
             case Request() if message.publisher == self.publisher:
                 return self._asked(message, now)
+            case Inquiry() if message.publisher == self.publisher:
+                self._inquired(message, now)
             case Repair():
                 header, _ = decode_header(message.message)
                 if header.publisher == self.publisher:
@@ -128,9 +146,10 @@ class Sender:
     def timer(self, now: float) -> float | None:
         """When to call `expire`."""
         if not self.table.flows and not len(self.queue):
-            waits = [self._digest_due, self._repairs.timer()]
+            waits = [self._digest_due, self._inquiries_due, self._repairs.timer()]
         else:
-            waits = [self._digest_due, self._repairs.timer(), self.table.timer(), self.queue.timer(now)]
+            waits = [self._digest_due, self._inquiries_due, self._repairs.timer()]
+            waits += [self.table.timer(), self.queue.timer(now)]
         return min((each for each in waits if each is not None), default=None)
 
     def expire(self, now: float) -> list[Action]:
@@ -143,9 +162,23 @@ class Sender:
         for repair, bits in self._repairs.expire(now):
             channel = Channel.NODE if repair.requester else Channel.PEERS
             actions.append(Send(channel, repair.requester or self.publisher, bits, encode(repair), self._width))
+        if self._inquiries_due is not None and self._inquiries_due <= now:
+            actions += self._answer(now)
         if self._digest_due is not None and self._digest_due <= now:
             actions += self._digest(now)
         return actions
+
+    def renewed(self, now: float) -> list[Action]:
+        """What was sent lately may have been lost: say how far this is."""
+        return self._digest(now) if self.options.digest and self._next else []
+
+    def end(self, now: float) -> list[Action]:
+        """Nothing more will be published: say so, and how far it went. Requests are still answered."""
+        self._ended = True
+        if not self.options.digest:
+            return []
+        self._pause = self.options.digest / 2
+        return self._digest(now)
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -172,48 +205,86 @@ class Sender:
             control = None
         sequence = self._next
         self._next = sequence + 1
-        header = Header(self.publisher, self.epoch, sequence, now, previous, self._record(options.record), control)
+        record, reports = self._record(options.record), options.digest is not None
+        header = Header(self.publisher, self.epoch, sequence, now, previous, record, control, reports=reports)
         data = encode_header(header) + body
-        if options.record or options.digest:
-            self._entries.appendleft(record_entry(previous, bits, self._width))
+        self._entries.appendleft(self._history.add(now, previous, bits))
         if options.log:
             self._log.keep(sequence, data)
         if options.digest:
             self._fresh += 1
-            if self._digest_due is None or self._quiet > 1:
-                self._digest_due, self._quiet = now + options.digest, 0
+            if self._digest_due is None or self._digest_due > now + options.digest:
+                self._digest_due, self._pause = now + options.digest, options.digest
         return Publish(bits, sequence, data, context)
 
-    def _record(self, count: int, start: int = 0) -> Record:
-        count = min(count, len(self._entries) - start)
-        if count <= 0:
-            return self._empty
-        entries = self._entries
-        return Record(self._width, count, b"".join([entries[i] for i in range(start, start + count)]))
+    def _record(self, count: int) -> Record:
+        count = min(count, len(self._entries))
+        return Record(self._width, count, b"".join(self._entries)) if count else self._empty
 
     def _digest(self, now: float) -> list[Action]:
         """Describe what was published since the digest before the last: one lost digest does no harm.
 
-        While nothing is published the last ones are told again, half as often each time, and then no more: whoever
-        lost the last messages, and some digests too, still hears of them. What is too long for one packet is told in
-        several, each as if it ended where the next begins.
+        While nothing is published the last ones are told again, half as often each time but never rarely: whoever
+        lost the last messages, and many digests too, still hears of them.
         """
-        count = min(self._fresh + self._told, len(self._entries))
-        previous = int((now - self._last) * 1e6)
-        told: list[Action] = []
-        for start in range(0, max(count, 1), self._most):
-            part = self._record(min(self._most, count - start), start)
-            number = self._next - start
-            header = Header(self.publisher, self.epoch, number, now, previous, part, None, digest=True)
-            told.append(Send(Channel.DIGEST, self.publisher, 0, encode_header(header)))
-            previous += part.span
-        self._quiet = 0 if self._fresh else self._quiet + 1
-        pause = (self.options.digest or 0.0) * (1 << max(0, self._quiet - 1))
-        self._digest_due = now + pause if self._quiet < _REMINDERS else None
+        count = min(self._fresh + self._told, _DESCRIBED)
+        told = self._pages(self._next - 1, max(0, self._next - count), now)
         if self._fresh:
             self._told, self._fresh = self._fresh, 0
+        else:
+            self._pause = max(min(2 * self._pause, _HEARTBEAT), self.options.digest or 0.0)
+        self._digest_due = now + self._pause
         self.digests += len(told)
-        return told
+        return [Send(Channel.DIGEST, self.publisher, 0, data) for data in told]
+
+    def _pages(self, last: int, first: int, now: float, limit: int = MAX_DIGEST) -> list[bytes]:
+        """Messages ``first`` to ``last`` described, the newest first, in digests that fit a packet."""
+        pages: list[bytes] = []
+        while len(pages) < limit:
+            count = max(0, min(self._most, last - first + 1))
+            previous, newest = self._history.age(last, now), last == self._next - 1
+            header = Header(
+                self.publisher, self.epoch, last + 1, now, previous, self._history.record(last, count),
+                digest=True, ended=self._ended and newest, part=not newest,
+            )  # fmt: skip
+            pages.append(encode_header(header))
+            last -= count
+            if last < first or not count:
+                break
+        return pages
+
+    def _inquired(self, inquiry: Inquiry, now: float) -> None:
+        if inquiry.epoch != self.epoch or len(self._inquiries) >= _INQUIRIES:
+            self.dropped["absurd"] += 1
+            return
+        asked = self._inquiries.setdefault((inquiry.first, inquiry.last), set())
+        if len(asked) < _INQUIRIES:
+            asked.add(inquiry.requester)
+        if self._inquiries_due is None:
+            self._inquiries_due = now + _COLLECT
+
+    def _answer(self, now: float) -> list[Action]:
+        """Tell who asked; all at once if several did."""
+        inquiries, self._inquiries, self._inquiries_due = self._inquiries, {}, None
+        actions: list[Action] = []
+        known = self._history.first
+        for (first, last), asked in inquiries.items():
+            messages = []
+            newest = min(last, self._next - 1)
+            if newest < last:  # more is asked for than there is: say how far this is
+                messages += self._pages(self._next - 1, self._next, now)
+            if newest >= max(first, known):
+                messages += self._pages(newest, max(first, known), now, _PAGES)
+            if first < known:
+                messages.append(encode(Gone(self.publisher, self.epoch, first, min(last, known - 1))))
+            every = len(asked) > 1
+            for data in messages:
+                if every:
+                    actions.append(Send(Channel.DIGEST, self.publisher, 0, data))
+                else:
+                    actions += [Send(Channel.NODE, each, 0, data) for each in asked]
+        self.answers += len(actions)
+        return actions
 
     def _measure(self, now: float) -> None:
         start, count = self._window

@@ -39,6 +39,7 @@ __all__ = [
     "HEADER",
     "MAX_DIGEST",
     "MAX_RECORD",
+    "MAX_SEQUENCE",
     "MAX_TIME",
     "NO_RECORD",
     "VERSION",
@@ -60,7 +61,8 @@ MAX_DIGEST: Final = 1024
 MAX_TIME: Final = float(1 << 40)
 #: No rate is higher, in messages per second.
 MAX_RATE: Final = 1e12
-_MAX_SEQUENCE: Final = 1 << 63
+#: Sequence numbers are below this.
+MAX_SEQUENCE: Final = 1 << 63
 _MAX_AGE: Final = (1 << 32) - 1
 
 _FIXED: Final = struct.Struct(">BBQIQdIBH")
@@ -70,6 +72,11 @@ _AGE: Final = struct.Struct(">I")
 HEADER: Final = _FIXED.size + _CONTROL.size
 
 _CONTROLLED: Final = 1
+#: Of digests: the stream has ended; it does not reach up to the newest message.
+_ENDED: Final = 2
+_PART: Final = 4
+#: Of messages: the publisher tells regularly how far it is.
+_REPORTS: Final = 8
 
 
 class Kind(IntEnum):
@@ -83,6 +90,7 @@ class Kind(IntEnum):
     FEEDBACK = 6
     ECHO = 7
     ECHO_REPLY = 8
+    INQUIRY = 9
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -153,7 +161,7 @@ class Header(msgspec.Struct, frozen=True):
     """What a publisher says in front of a message."""
 
     publisher: int
-    #: Which life of the publisher: grows when it restarts and counts from 0 again.
+    #: Which life of the publisher: another one when it restarts and counts from 0 again.
     epoch: int
     sequence: int
     #: Seconds of the publisher's clock.
@@ -163,6 +171,11 @@ class Header(msgspec.Struct, frozen=True):
     record: Record = NO_RECORD
     control: Control | None = None
     digest: bool = False
+    #: Of a digest: nothing more will be published; it describes older messages, and says nothing of the newest.
+    ended: bool = False
+    part: bool = False
+    #: Of a message: digests follow, for as long as the publisher lives.
+    reports: bool = False
 
 
 def encode_header(header: Header) -> bytes:
@@ -172,7 +185,10 @@ def encode_header(header: Header) -> bytes:
     try:
         fixed = _FIXED.pack(
             VERSION << 4 | kind,
-            0 if control is None else _CONTROLLED,
+            (control is not None) * _CONTROLLED
+            | header.ended * _ENDED
+            | header.part * _PART
+            | header.reports * _REPORTS,
             header.publisher,
             header.epoch,
             header.sequence,
@@ -194,7 +210,7 @@ def kind_of(data: bytes) -> Kind:
     if len(data) < 2:
         raise CodecError(expected="a transport message", got=f"`{len(data)} bytes`")
     first = data[0]
-    if first >> 4 != VERSION or not 1 <= first & 15 <= 8:
+    if first >> 4 != VERSION or not 1 <= first & 15 <= 9:
         raise CodecError(expected=f"version {VERSION} and a known kind", got=f"`{first:#04x}`", where="byte 0")
     return Kind(first & 15)
 
@@ -206,15 +222,15 @@ def decode_header(data: bytes) -> tuple[Header, int]:
     first, flags, publisher, epoch, sequence, departure, previous, width, count = _FIXED.unpack_from(data)
     if first != _DATA and first != _DIGEST:
         raise CodecError(expected="a header of this version", got=f"`{first:#04x}`", where="byte 0")
-    if flags > _CONTROLLED:
+    if flags & ~_KNOWN.get(first, 0):
         raise CodecError(expected="known flags", got=flags, where="byte 1")
     if not 0.0 <= departure < MAX_TIME:
         raise CodecError(expected=f"a time in [0, {MAX_TIME:g})", got=departure, where="departure")
-    if sequence >= _MAX_SEQUENCE:
+    if sequence >= MAX_SEQUENCE:
         raise CodecError(expected="a sequence number below 2**63", got=sequence, where="sequence")
     at = _FIXED.size
     control = None
-    if flags:
+    if flags & _CONTROLLED:
         if len(data) < at + _CONTROL.size:
             raise CodecError(expected=f"{_CONTROL.size} bytes of control", got=len(data) - at, where=f"byte {at}")
         clr, rate, quota, delay, number = _CONTROL.unpack_from(data, at)
@@ -237,7 +253,8 @@ def decode_header(data: bytes) -> tuple[Header, int]:
     digest = first == _DIGEST
     if digest and at != len(data):
         raise CodecError(expected="nothing behind a digest", got=f"`{len(data) - at} bytes`", where=f"byte {at}")
-    return Header(publisher, epoch, sequence, departure, previous, record, control, digest), at
+    more = (bool(flags & _ENDED), bool(flags & _PART), bool(flags & _REPORTS)) if flags > _CONTROLLED else _NOTHING
+    return Header(publisher, epoch, sequence, departure, previous, record, control, digest, *more), at
 
 
 def checked_rate(value: float, where: str) -> float:
@@ -249,3 +266,5 @@ def checked_rate(value: float, where: str) -> float:
 
 _DATA: Final = VERSION << 4 | Kind.DATA
 _DIGEST: Final = VERSION << 4 | Kind.DIGEST
+_KNOWN: Final = {_DATA: _CONTROLLED | _REPORTS, _DIGEST: _CONTROLLED | _ENDED | _PART}
+_NOTHING: Final = (False, False, False)

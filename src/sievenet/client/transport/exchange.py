@@ -28,7 +28,7 @@ from sievenet.transport.actions import Channel, Send
 from sievenet.transport.bloom import Bits, Tagger
 from sievenet.transport.wire import Kind
 
-__all__ = ["PREFIX", "control_schema", "events_of", "genuine", "peers", "to_node"]
+__all__ = ["PREFIX", "control_schema", "events_of", "peers", "spoken_for", "to_node"]
 
 PREFIX: Final = "sievenet.transport."
 #: Bits that requests are routed by, and the width of Bloom filters, in bits, that they are taken from.
@@ -99,12 +99,12 @@ def events_of(schema: Schema, send: Send, me: int) -> list[Event]:
             return [every] if send.target == me else [every, one]
 
 
-def genuine(data: bytes, speaker: int) -> bool:
-    """Whether ``speaker``, whom the plane vouches for, may say this: only publishers speak for themselves."""
+def spoken_for(data: bytes) -> int | None:
+    """The publisher for whom only its own voice may say this; None if anybody may, -1 if nobody."""
     first = data[0] if data else 0
     if first in (_DIGEST, _GONE):
-        return int.from_bytes(data[2:10], "big") == speaker
+        return int.from_bytes(data[2:10], "big")
     if first == _REPLY:
-        return int.from_bytes(data[10:18], "big") == speaker
+        return int.from_bytes(data[10:18], "big")
     # What was published comes as an event of its own category, never here.
-    return first & 15 != Kind.DATA
+    return -1 if first & 15 == Kind.DATA else None

@@ -34,6 +34,11 @@ class FabricHost(Host):
         return self._outbox.publisher
 
     @property
+    def incarnation(self) -> int:
+        """The one in the node's packets."""
+        return self._outbox.incarnation
+
+    @property
     def largest(self) -> int:
         """Longest encoded event."""
         return self._outbox.max_event

@@ -44,6 +44,11 @@ class Host(ABC):
 
     @property
     @abstractmethod
+    def incarnation(self) -> int:
+        """A number that was drawn when the node began: which of its lives this is."""
+
+    @property
+    @abstractmethod
     def largest(self) -> int:
         """Longest encoded event that the network takes, in bytes; 0 if it does not say."""
 

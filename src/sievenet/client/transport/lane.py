@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sievenet.client.transport.exchange import control_schema, events_of, genuine
+from sievenet.client.transport.exchange import control_schema, events_of, spoken_for
 from sievenet.client.transport.host import Host
 from sievenet.content.filter import Filter, Subscription
 from sievenet.errors import SievenetError
@@ -64,7 +64,7 @@ class Lane:
         #: Monotonic, but near the wall clock, so that times of departure mean something elsewhere.
         self._offset = time.time() - loop.time()
         self._time = loop.time
-        #: Events sent here, and control messages that could not be sent or were not for their speaker to say.
+        #: Events sent here, control messages that could not be sent, and such that nobody may say.
         self.spoken = self.unsent = self.forged = 0
 
     def now(self) -> float:
@@ -85,15 +85,15 @@ class Lane:
         self.schema = await self._host.schema(self.schema)
         await self._host.advertise(self.schema, transport=False)
 
-    async def listen(self, filters: list[Filter], hear: Callable[[bytes], None]) -> Feed:
-        """Hear what these filters want; returns when that is certain."""
+    async def listen(self, filters: list[Filter], hear: Callable[[bytes, int], None]) -> Feed:
+        """Hear what these filters want, and whom the plane vouches for; returns when that is certain."""
 
         def accept(delivery: Delivery) -> bool:
             data = delivery.event.payload
-            if genuine(data, delivery.publisher):
-                hear(data)
-            else:
+            if spoken_for(data) == -1:
                 self.forged += 1
+            else:
+                hear(data, delivery.publisher)
             return True
 
         return await self._host.listen(Subscription(filters), accept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +26,17 @@ class OverlayHost(Host):
     def __init__(self, node: Node, link: OverlayLink, categories: Mapping[str, int]) -> None:
         super().__init__(node)
         self._link, self._categories = link, categories
+        self._incarnation = secrets.randbits(64)
 
     @property
     def identity(self) -> int:
         """The number that the router gave this connection."""
         return self._link.publisher
+
+    @property
+    def incarnation(self) -> int:
+        """Drawn with this host."""
+        return self._incarnation
 
     @property
     def largest(self) -> int:

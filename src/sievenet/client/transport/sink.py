@@ -4,8 +4,8 @@
     control messages ──────────▶ hear ───▶    │    ├──▶ Gap ──────▶ application
     alarm ─────────────────────▶ expire ─▶    ╯    └──▶ Send ─────▶ lane
 
-Events of publishers that do not use the transport pass as they come. So do those whose header names another publisher
-than the plane saw (a gateway, or a forger): the header is not believed.
+Events of publishers that do not use the transport pass as they come. So do those of strangers who speak for a publisher
+that is there (`voice`): their header is not believed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from sievenet.client.delivery import Delivery
-from sievenet.client.transport.exchange import peers, to_node
+from sievenet.client.transport.exchange import peers, spoken_for, to_node
 from sievenet.client.transport.lane import Alarm, Lane
+from sievenet.client.transport.voice import PATIENCE, Verdict, Voices
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.filter import Filter
 from sievenet.errors import CodecError, InvalidInput
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "TransportSink"]
 
 log = logging.getLogger("sievenet.client")
+
+#: Messages that may wait until it is clear who speaks; more are dropped, and missed like lost ones.
+_WAITING: Final = 4096
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -102,7 +106,10 @@ class TransportSink:
         self._kept: deque[Delivery] = deque()
         self._control: Feed | None = None
         self._closed = False
-        #: Events whose header names another publisher than theirs.
+        self._voices = Voices()
+        #: What came under numbers of which it is not clear yet whether they speak for the publisher, and until when.
+        self._waiting: deque[tuple[float, Delivery | bytes, int]] = deque()
+        #: Events whose header names a publisher that another speaks for.
         self.foreign = 0
 
     # -- life -----------------------------------------------------------------------------
@@ -120,11 +127,12 @@ class TransportSink:
 
     def stands(self) -> None:
         """The subscription stands: everything that is published from now on is due."""
-        self.receiver.since = self._lane.now()
+        self.receiver.profile.since = self._lane.now()
 
     def stop(self) -> Feed | None:
         """Deliver what is held and do nothing more; the feed of control messages, to be closed."""
         if not self._closed:
+            self._settle(self._lane.now() + PATIENCE)
             self._do(self.receiver.close(self._lane.now()))
             self._closed = True
             self._alarm.cancel()
@@ -149,29 +157,96 @@ class TransportSink:
         stamp = delivery.stamp
         if stamp is None or self._closed:
             return self._feed.accept(delivery)
+        now = self._lane.now()
+        if self._waiting:
+            self._settle(now)
+        match self._voices.judge(stamp.header.publisher, delivery.publisher, now):
+            case Verdict.TRUE:
+                self._believe(delivery, now)
+            case Verdict.WAIT:
+                self._wait(delivery, delivery.publisher, now)
+            case Verdict.FOREIGN:
+                self.foreign += 1
+                return self._feed.accept(delivery)
+        self._set()
+        return True
+
+    def _believe(self, delivery: Delivery, now: float) -> None:
+        event, stamp = delivery.event, delivery.stamp
+        assert stamp is not None
         header = stamp.header
-        if header.publisher != delivery.publisher:
-            self.foreign += 1
-            return self._feed.accept(delivery)
-        event = delivery.event
         # Only who may have to repair it needs the message as it was sent.
         data = stamp.raw + (event.payload if self.receiver.cache is None else encode_event(event))
         matched: Sequence[int] = (0,)
         if len(self._filters) > 1:
             matched = [i for i, each in enumerate(self._filters) if each.matches(event)]
         numbered = msgspec.structs.replace(delivery, sequence=header.sequence, stamp=None)
-        self._do(self.receiver.message(header, numbered, self._lane.now(), data, matched))
-        self._alarm.set(self.receiver.timer())
-        return True
+        self._do(self.receiver.message(header, numbered, now, data, matched))
 
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, data: bytes, speaker: int) -> None:
+        if self._closed:
+            return
+        now = self._lane.now()
+        if self._waiting:
+            self._settle(now)
+        self._heard(data, speaker, now)
+        self._set()
+
+    def _heard(self, data: bytes, speaker: int, now: float) -> None:
+        publisher = spoken_for(data)
+        verdict = Verdict.TRUE if publisher is None else self._voices.judge(publisher, speaker, now)
+        if verdict is Verdict.TRUE:
+            self._do(self.receiver.receive(data, now))
+        elif verdict is Verdict.WAIT:
+            self._wait(data, speaker, now)
+        else:
+            self._lane.forged += 1
+
+    def _wait(self, what: Delivery | bytes, speaker: int, now: float) -> None:
+        if len(self._waiting) < _WAITING:
+            self._waiting.append((now + PATIENCE, what, speaker))
+        else:
+            self.receiver.dropped["unclear"] += 1
+
+    def _settle(self, now: float) -> None:
+        """What waited and is clear now is believed, or not; in the order in which it came."""
+        waiting, self._waiting = self._waiting, deque()
+        for due, what, speaker in waiting:
+            if isinstance(what, bytes):
+                publisher = spoken_for(what) or 0
+            else:
+                assert what.stamp is not None
+                publisher = what.stamp.header.publisher
+            match self._voices.judge(publisher, speaker, now), what:
+                case Verdict.WAIT, _:
+                    self._waiting.append((due, what, speaker))
+                case Verdict.TRUE, bytes():
+                    self._do(self.receiver.receive(what, now))
+                case Verdict.TRUE, Delivery():
+                    self._believe(what, now)
+                case _, Delivery():
+                    self.foreign += 1
+                    self._hand_over(what)
+                case _:
+                    self._lane.forged += 1
+
+    def renewed(self) -> None:
+        """The connection was lost and is there again: ask publishers how far they are."""
         if not self._closed:
-            self._do(self.receiver.receive(data, self._lane.now()))
-            self._alarm.set(self.receiver.timer())
+            self._do(self.receiver.renewed(self._lane.now()))
+            self._set()
 
     def _expire(self) -> None:
-        self._do(self.receiver.expire(self._lane.now()))
+        now = self._lane.now()
+        if self._waiting:
+            self._settle(now)
+        self._do(self.receiver.expire(now))
+        self._set()
+
+    def _set(self) -> None:
         self._alarm.set(self.receiver.timer())
+        if self._waiting:
+            self._alarm.set(self._waiting[0][0])
 
     def _decode(self, header: Header, body: bytes) -> Delivery | None:
         """A repaired message, if this subscription wants it."""
@@ -192,14 +267,17 @@ class TransportSink:
         for action in actions:
             if isinstance(action, Deliver):
                 item = msgspec.structs.replace(action.item, late=True) if action.late else action.item
-                if self._kept or not self._feed.accept(item):
-                    self._kept.append(item)
+                self._hand_over(item)
             elif isinstance(action, Send):
                 self._lane.say(action, self.receiver.me)
             elif isinstance(action, Gap):
                 gaps.append(action)
         if gaps:
             self._tell(gaps)
+
+    def _hand_over(self, item: Delivery) -> None:
+        if self._kept or not self._feed.accept(item):
+            self._kept.append(item)
 
     def drain(self) -> bool:
         """Hand over what the feed had no room for; True if all of it is."""

@@ -8,7 +8,8 @@ control messages, alarm                  Send ─▶ lane
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sievenet.client.transport.exchange import to_node
@@ -18,7 +19,7 @@ from sievenet.client.transport.shim import MARK, stamped
 from sievenet.content.codec import encode_event
 from sievenet.content.event import MAX_PAYLOAD, Event
 from sievenet.content.schema import Schema
-from sievenet.errors import EventError, SievenetError
+from sievenet.errors import EventError, SievenetError, Unavailable
 from sievenet.transport.actions import Action, Publish, Send
 from sievenet.transport.bloom import Tagger
 from sievenet.transport.options import Publishing
@@ -43,6 +44,8 @@ class Source:
     def __init__(self, host: Host, lane: Lane, schema: Schema, options: Publishing, epoch: int) -> None:
         self._host, self._lane = host, lane
         self.options = options
+        self._schema = schema
+        self._closed = False
         self._tagger = Tagger(schema, options.width)
         self._alarm = Alarm(lane.now, self._expire)
         self._waiters: set[asyncio.Future[None]] = set()
@@ -67,27 +70,41 @@ class Source:
         if old is not None:
             await old.close()
 
-    def renumber(self, epoch: int) -> bool:
-        """The node may have another number on the plane: then a new stream begins. True if `open` has to follow."""
-        if self.sender.publisher == self._host.identity:
-            return False
-        waiting = self.sender.queue.release_all()
-        self.sender = self._begun(epoch)
-        for bits, body, context in waiting:
-            self._do(self.sender.publish(bits, body, self._lane.now(), context))
-        return True
+    def renewed(self) -> None:
+        """There is a connection again."""
+        self._do(self.sender.renewed(self._lane.now()))
+        self._alarm.set(self.sender.timer(self._lane.now()))
 
     async def close(self) -> None:
-        """Stay as long as was asked for, then go."""
+        """Send what waits, stay to answer as long as was asked for, and go; `Unavailable` if something was not sent."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.options.linger
-        while loop.time() < end and (len(self.sender.queue) or self.options.log):
-            await asyncio.sleep(min(0.05, max(0.0, end - loop.time())))
+        begun = loop.time()
+        await self._until(begun + self.options.drain, lambda: not len(self.sender.queue))
+        left = len(self.sender.queue)
+        self._do(self.sender.end(self._lane.now()))
+        self._alarm.set(self.sender.timer(self._lane.now()))
+        if self.options.log:
+            await self._until(loop.time() + self.options.linger, lambda: False)
         self._alarm.cancel()
+        self._closed = True
         self._wake()
         if self._control is not None:
             control, self._control = self._control, None
-            await control.close()
+            with suppress(SievenetError):  # the connection is gone, and the registration with it
+                await control.close()
+        name = self._schema.name
+        if left:
+            raise Unavailable(
+                f"{left} events of {name} were not sent: receivers slow this publisher down, and "
+                f"{self.options.drain:g} s were not enough for the rest. Set `drain` higher, or publish less"
+            )
+        if self.unsent and not self.options.log:
+            raise Unavailable(f"{self.unsent} events of {name} were not sent: there was no connection in their turn")
+
+    async def _until(self, end: float, done: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        while loop.time() < end and not done():
+            await asyncio.sleep(min(0.02, max(0.0, end - loop.time())))
 
     # -- publishing -----------------------------------------------------------------------
 
@@ -104,6 +121,8 @@ class Source:
             while self.options.when_full == "wait" and self.sender.blocked(bits):
                 await self._hand_over(ready)
                 await self._room()
+                if self._closed:
+                    raise Unavailable("The node is closed")
             try:
                 actions = self.sender.publish(bits, body, self._lane.now(), (event, len(body)))
             except SievenetError:
@@ -116,11 +135,20 @@ class Source:
         self._alarm.set(self.sender.timer(self._lane.now()))
 
     async def _hand_over(self, ready: list[Event]) -> None:
-        if ready:
-            events = ready[:]
-            ready.clear()
-            if not self._host.emit(events):
-                await self._host.flushed()
+        if not ready:
+            return
+        events = ready[:]
+        ready.clear()
+        try:
+            room = self._host.emit(events)
+        except Unavailable:
+            if not self.options.log:
+                raise
+            # They have their numbers and are in the log: whoever wants them asks.
+            self.unsent += len(events)
+            room = False
+        if not room:
+            await self._host.flushed()
 
     def _checked(self, event: Event) -> bytes:
         """The event's bytes if somebody may ask for it again; `EventError` if it is too long with a stamp."""
@@ -154,7 +182,7 @@ class Source:
 
     # -- what happens ---------------------------------------------------------------------
 
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, data: bytes, _speaker: int) -> None:
         now = self._lane.now()
         self._do(self.sender.receive(data, now))
         self._alarm.set(self.sender.timer(now))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from sievenet.client.transport.sink import Asked, TransportSink
 from sievenet.client.transport.source import Source
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
-from sievenet.errors import InvalidInput, SievenetError
+from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.transport.options import Publishing
 from sievenet.transport.statistics import SenderStatistics
 
@@ -49,7 +48,7 @@ class Transport:
         #: By the schema's name.
         self.sources: dict[str, Source] = {}
         self._sinks: dict[int, TransportSink] = {}
-        self._epoch = 0
+        self._streams = 0
         self._chores: set[asyncio.Task[None]] = set()
 
     def _lane(self, category: str) -> Lane:
@@ -99,9 +98,9 @@ class Transport:
     # -- publishing -----------------------------------------------------------------------
 
     def _next_epoch(self) -> int:
-        # Sixteenths of a second: a node that comes back under its number has a later one.
-        self._epoch = max(self._epoch + 1, int(time.time() * 16) & 0xFFFFFFFF)
-        return self._epoch & 0xFFFFFFFF
+        """The node's incarnation, shortened, and one more for each further stream."""
+        self._streams += 1
+        return (self._host.incarnation + self._streams - 1) & 0xFFFFFFFF
 
     async def publish_with(self, schema: Schema, options: Publishing) -> Source:
         """From now on events of this schema carry a header. Once per schema: later settings replace earlier ones."""
@@ -131,14 +130,22 @@ class Transport:
         return None if source is None else source.statistics()
 
     def renewed(self) -> None:
-        """The connection is a new one: streams whose number is another begin anew."""
+        """There is a new connection: streams go on, whatever the plane calls the node now, and say how far they are."""
         for source in self.sources.values():
-            if source.renumber(self._next_epoch()):
-                self._later(source.open())
+            source.renewed()
+        for sink in self._sinks.values():
+            sink.renewed()
 
     async def close(self) -> None:
-        """Publishers stay as long as they were asked to; then everything ends."""
-        await asyncio.gather(*(source.close() for source in self.sources.values()), return_exceptions=True)
+        """Publishers send what waits and stay as long as they were asked to; then everything ends.
+
+        Raises `Unavailable` in the end if something could not be sent.
+        """
+        closing = [source.close() for source in self.sources.values()]
+        failed = [each for each in await asyncio.gather(*closing, return_exceptions=True) if each is not None]
         for task in self._chores:
             task.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        unsent = [str(each) for each in failed if isinstance(each, Unavailable)]
+        if unsent:
+            raise Unavailable("; ".join(unsent))
