@@ -77,12 +77,12 @@ def test_reports_add_up_and_outlive_their_clients():
     totals = reports.totals()
     assert (totals.received, totals.delivered, totals.published) == (15, 11, 7)
     assert (totals.latency_p50, totals.latency_p99) == (0.2, 0.3)
-    assert totals.false_positive_rate == pytest.approx(4 / 14)
+    assert totals.per_host == pytest.approx(5 / 15)
     reports.forget("a")
     reports.forget("a")
     assert reports.totals().received == 15
     assert reports.totals().latency_p99 == 0.2
-    assert Reports().totals().false_positive_rate == 0.0
+    assert Reports().totals().per_host == 0.0
 
 
 def test_configuration_comes_from_defaults_file_and_changes(tmp_path):

@@ -129,7 +129,7 @@ def test_status(call, watcher):
     assert "watcher" in text
     assert "10 of 10 switches hold what they should" in call("status", "--check").stdout
     assert json.loads(call("status", "--check", "--json").stdout) == {"ok": True, "switches": 10, "differing": []}
-    assert "false positive rate" in text
+    assert "unnecessary per host" in text
 
 
 def test_a_switch_that_holds_something_else_is_found(call, watcher, daemon):

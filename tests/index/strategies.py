@@ -2,11 +2,14 @@
 
 import string
 
+import msgspec
+import numpy as np
 from hypothesis import strategies as st
 
-from sievenet.content import Attribute, Filter, Schema, ValueSet
+from sievenet.content import Attribute, EventBatch, Filter, Schema, ValueSet
 from sievenet.index import Plan
 from sievenet.index.axis import line_range
+from sievenet.index.subspace import subspace_plan
 from sievenet.testing.strategies import near_floats
 
 HUGE = (1 << 63) - 1
@@ -105,6 +108,25 @@ def split_points(draw, schema):
 
 @st.composite
 def plans(draw, schema):
+    """Regular, selective and adaptive plans, with one code per event or several, and plans of subspaces."""
+    if draw(st.integers(0, 3)) == 0:
+        return draw(subspace_plans(schema))
+    return msgspec.structs.replace(draw(combined_plans(schema)), once=draw(st.booleans()))
+
+
+@st.composite
+def subspace_plans(draw, schema):
+    batch = EventBatch.from_events(schema, draw(st.lists(events(schema), max_size=8)))
+    weights = np.array(draw(st.lists(st.integers(0, 3), min_size=len(batch), max_size=len(batch))), np.int64)
+    names = [a.name for a in schema.attributes if draw(st.integers(0, 4))]
+    bits = draw(st.integers(3, 40) | st.just(112))
+    kind = draw(st.sampled_from(["dz", "cells"]))
+    levels = draw(st.integers(0, min(5, bits)))
+    return subspace_plan(batch, weights, bits, levels, draw(st.permutations(names)), kind, inner=draw(st.booleans()))
+
+
+@st.composite
+def combined_plans(draw, schema):
     names = [a.name for a in schema.attributes if draw(st.integers(0, 4))]
     areas = draw(st.none() | st.lists(mbrs(schema), min_size=1, max_size=4))
     count = 1 if areas is None else len(areas)

@@ -15,6 +15,7 @@ from sievenet.index.arrays import bounds, domains, each_filter, points
 from sievenet.index.clustering import choose, cluster, hulls, rectangles
 from sievenet.index.evaluate import Counts, Evaluation, Matching, evaluate
 from sievenet.index.splitting import edges, histogram, split_points, splits
+from sievenet.pipeline.profile import profile_batches
 from tests.index import strategies as own
 
 
@@ -128,15 +129,42 @@ def test_emcs_and_cs_equal_the_definitions():
     schema, batch, wanted = workload(events=60, filters=30)
     places, (lo, hi) = points(batch), bounds(schema, wanted)
     inside = (places[:, None, :] >= lo[None]) & (places[:, None, :] <= hi[None])  # event, filter, axis
-    counts = dim.matches(places, lo, hi)
+    counts = dim.matches(batch, wanted)
     assert counts.tolist() == inside.sum(axis=(0, 1)).tolist()
     assert dim.emcs(counts, 60, 30) == pytest.approx(1 - inside.mean(axis=(0, 1)))
-    both = dim.pairs(places, lo, hi)
+    both = dim.pairs(batch, wanted)
     expected = np.einsum("efi,efj->ij", inside.astype(int), inside.astype(int))
     assert both.tolist() == expected.tolist()
     matrix = 1 - expected / (60 * 30)
     values, vectors = np.linalg.eigh(matrix)
     assert dim.cs(both, 60, 30) == pytest.approx(np.abs(vectors[:, np.argmax(values)]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_emcs_and_cs_count_sets_and_unions_exactly(data):
+    schema = data.draw(own.schemas())
+    batch = EventBatch.from_events(schema, data.draw(st.lists(own.events(schema), min_size=1, max_size=6)))
+    one = own.filters(schema)
+    wanted = data.draw(st.lists(one | st.lists(one, max_size=3).map(lambda f: Subscription(f, schema)), max_size=5))
+    filters = each_filter(wanted)
+    inside = np.zeros((len(batch), len(filters), len(schema.attributes)), np.int64)
+    for e, event in enumerate(batch):
+        for f, each in enumerate(filters):
+            for d, name in enumerate(schema.positions):
+                alone = Filter(schema, {name: each.constraints[name]} if name in each.constraints else {})
+                inside[e, f, d] = alone.matches(event)
+    assert dim.matches(batch, wanted).tolist() == inside.sum(axis=(0, 1)).tolist()
+    assert dim.pairs(batch, wanted).tolist() == np.einsum("efi,efj->ij", inside, inside).tolist()
+    found = profile_batches([batch], schema, wanted)
+    assert found.pairs.tolist() == dim.pairs(batch, wanted).tolist()
+
+
+def test_a_set_is_as_selective_as_it_is():
+    schema = Schema("s", (Attribute("x", "int", lo=0, hi=999), Attribute("y", "int", lo=0, hi=9)))
+    batch = EventBatch.of(schema, {"x": np.arange(1000), "y": np.arange(1000) % 10})
+    wanted = [Filter(schema, {"x": ValueSet.of(0, 500, 999)})]
+    assert dim.emcs(dim.matches(batch, wanted), 1000, 1).tolist() == [0.997, 0.0]
 
 
 def test_ranking():
@@ -146,10 +174,10 @@ def test_ranking():
 
 def test_the_dull_dimension_is_ranked_last():
     schema, batch, wanted = workload()
-    places, (lo, hi) = points(batch), bounds(schema, wanted)
+    places = points(batch)
     assert dim.ranked(dim.evs(dim.moments(places, *domains(schema))))[-1] == 3
-    assert dim.ranked(dim.emcs(dim.matches(places, lo, hi), len(batch), len(wanted)))[-1] == 3
-    assert dim.ranked(dim.cs(dim.pairs(places, lo, hi), len(batch), len(wanted)))[-1] == 3
+    assert dim.ranked(dim.emcs(dim.matches(batch, wanted), len(batch), len(wanted)))[-1] == 3
+    assert dim.ranked(dim.cs(dim.pairs(batch, wanted), len(batch), len(wanted)))[-1] == 3
 
 
 def test_greedy_nearly_finds_the_best_subset():

@@ -49,16 +49,28 @@ def test_from_a_trace_to_a_plan(world):
     assert "sievenet plan apply plan.json" in said.stdout
     chosen = Plan.from_json((world / "plan.json").read_bytes())
     assert (chosen.bits, chosen.version, chosen.complete) == (16, 3, True)
-    assert (world / "r2" / "fpr.png").exists()
+    assert (world / "r2" / "transmissions.png").exists()
+    assert "are assumed to be clients of their own, all at one switch" in said.stderr
     figures = json.loads((world / "r2" / "figures.json").read_text())
     results = json.loads(
         call(
             "pipeline", "evaluate", "store", "stock", "--subscriptions", "wanted.txt", "--plan", "plan.json", "--json"
         ).stdout
     )
-    assert results["plan.json"]["fpr"] == figures["predicted"]["fpr"]
+    assert {k: v for k, v in results["plan.json"].items() if k in figures["predicted"]} == figures["predicted"]
+    assert figures["predicted"]["transmissions"] <= figures["present"]["transmissions"]
+    rates = figures["predicted"]["per_link"], figures["predicted"]["per_host"], figures["predicted"]["per_subscription"]
+    assert all(0 <= rate < 1 for rate in rates)
     text = call("pipeline", "evaluate", "store", "stock", "--subscriptions", "wanted.txt", "--budget", "any").stdout
-    assert text.startswith("regular, 23 bits: FPR ")
+    assert text.startswith("regular, 23 bits: ")
+    assert "per link" in text
+    # One way of the literature, asked for by name: it is taken, whatever it carries.
+    only = json.loads(
+        call(*plan, "--method", "EVS+ASI", "--method", "CS", "--objective", "host", "--seconds", "90", "--json").stdout
+    )
+    assert {t["name"] for t in only["tried"]} == {"RI", "EVS", "EVS+ASI", "CS"}
+    assert only["name"] in ("EVS+ASI", "CS")
+    assert only["objective"] == "host"
     traffic = ["pipeline", "traffic", "store", "stock", "--prefix", "3", "--json"]
     links = json.loads(call(*traffic, "--subscriptions", "wanted.txt", "--topology", "line,switches=3").stdout)
     assert sum(row["packets"] for row in links["prefixes"]) == 600
@@ -85,6 +97,9 @@ def test_what_is_wrong_is_told(world):
     call("pipeline", "ingest", "store", "trace.csv", "--schema", "stock")
     options = ["store", "stock", "--subscriptions", "wanted.txt"]
     assert "Expected a plan file" in call("pipeline", "evaluate", *options, "--plan", "no.json", code=2).stderr
+    assert "Expected one of RI, EVS" in call("pipeline", "plan", *options, "--method", "magic", code=2).stderr
+    assert "--subscriptions FILE or --snapshot ID" in call("pipeline", "plan", "store", "stock", code=2).stderr
+    assert "none yet" in call("pipeline", "plan", "store", "stock", "--snapshot", "x", code=2).stderr
     assert "1 to 4096 entries or `any`" in call("pipeline", "evaluate", *options, "--budget", "0", code=2).stderr
     assert "one of stock" in call("pipeline", "report", "store", "stork", code=2).stderr
     newer = Schema("stock", MARKET.schema.attributes, version=MARKET.schema.version + 1)

@@ -3,6 +3,7 @@
 import math
 import operator
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subsc
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
 from sievenet.index.evaluate import Evaluation
+from sievenet.index.subspace import subspace_plan
 from sievenet.matcher import Matcher
 from sievenet.pipeline import spans
 from sievenet.pipeline.counting import Deliveries, Wants, fpr
@@ -31,9 +33,12 @@ def plans(schema, subs):
     yield Plan.combined(schema, 14, mbrs=areas, rest=True)
     yield Plan.combined(schema, 14, mbrs=areas)
     yield Plan.regular(schema, 12, list(schema.positions)[:2])
+    yield msgspec.structs.replace(Plan.combined(schema, 14, mbrs=areas, rest=True), once=True)
+    yield msgspec.structs.replace(Plan.combined(schema, 14, mbrs=areas), once=True)
+    yield subspace_plan(BATCH, np.ones(len(BATCH), np.int64), 14, 4)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("budget", [1, 2, 8])
 def test_deliveries_equal_those_of_the_index(number, budget):
     plan = list(plans(LOAD.schema, SUBS))[number]
@@ -45,7 +50,7 @@ def test_deliveries_equal_those_of_the_index(number, budget):
     assert (packets, int(each.sum())) == deliveries.total(BATCH)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(8))
 def test_without_a_budget_nothing_can_be_better(number):
     plan = list(plans(LOAD.schema, SUBS))[number]
     interests = Interests.of(LOAD.schema, SUBS)
@@ -90,7 +95,7 @@ def test_strings_and_sets():
         assert (delivered >= Wants(load.schema, subs).per_subscription(batch)).all()
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("budget", [1, 8, None])
 def test_places_that_packets_reach(number, budget):
     plan = list(plans(LOAD.schema, SUBS))[number]

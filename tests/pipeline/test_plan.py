@@ -3,17 +3,23 @@
 import functools
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan, dimensions
-from sievenet.index.arrays import bounds, domains, points
+from sievenet.index.arrays import domains, points
+from sievenet.index.clustering import rectangles
 from sievenet.index.splitting import split_points
+from sievenet.network import parse_topology
 from sievenet.pipeline import search as searching
 from sievenet.pipeline.bits import greedy_bits
 from sievenet.pipeline.clusters import local_clustering, spark_clustering
+from sievenet.pipeline.cost import OBJECTIVES, Needed, Sites
 from sievenet.pipeline.covers import Interests
+from sievenet.pipeline.deployment import assumed
+from sievenet.pipeline.interests import Wanted
 from sievenet.pipeline.judging import LocalJudge, SparkJudge
 from sievenet.pipeline.planning import plan_for
 from sievenet.pipeline.profile import CELL_BITS, profile, profile_batches
@@ -24,6 +30,8 @@ LOAD = Hotspots(schema=grid(5, hi=4095), spread=0.05, selectivity=(0.02, 0.95, 0
 BATCH = LOAD.events(2000)
 SUBS = LOAD.subscriptions(300).filters()
 INTERESTS = Interests.of(LOAD.schema, SUBS)
+CLIENTS = tuple(f"c{i % 9}" for i in range(len(SUBS)))
+SITES = Sites.of(assumed(Wanted(LOAD.schema, tuple(SUBS), CLIENTS, ("",) * len(SUBS)), parse_topology("testbed")))
 
 
 @pytest.mark.spark
@@ -32,9 +40,9 @@ def test_profiles_equal_the_kernels(events_table, load):
     batch, subs = load.events(900), load.subscriptions(100).filters()
     found = profile(events_table(batch), load.schema, subs)
     alone = profile_batches([batch], load.schema, subs)
-    places, (lo, hi) = points(batch), bounds(load.schema, subs)
-    assert np.array_equal(found.pairs, dimensions.pairs(places, lo, hi))
-    assert np.array_equal(np.diagonal(found.pairs), dimensions.matches(places, lo, hi))
+    places = points(batch)
+    assert np.array_equal(found.pairs, dimensions.pairs(batch, subs))
+    assert np.array_equal(np.diagonal(found.pairs), dimensions.matches(batch, subs))
     assert np.array_equal(found.pairs, alone.pairs)
     assert np.allclose(found.sums, alone.sums, rtol=1e-12)
     low, high = domains(load.schema)
@@ -58,9 +66,67 @@ def test_split_points_are_those_of_the_index():
 def test_judges_agree(spark):
     plans = [Plan.regular(LOAD.schema, 12), Plan.regular(LOAD.schema, 12, ["x0", "x2"])]
     for budget in (None, 4):
-        local = LocalJudge(BATCH, INTERESTS, budget).rates(plans)
-        assert SparkJudge(spark, BATCH, INTERESTS, budget).rates(plans) == local
-    assert SparkJudge(spark, BATCH, INTERESTS, 4).rates([]) == []
+        for sites in (None, SITES):
+            source = None if sites is None else sites.located(["c1", "elsewhere"] * 1000)
+            local = LocalJudge(BATCH, INTERESTS, budget, sites, source).costs(plans)
+            assert SparkJudge(spark, BATCH, INTERESTS, budget, sites, source).costs(plans) == local
+    assert SparkJudge(spark, BATCH, INTERESTS, 4).costs([]) == []
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_cost_equals_plain_counting(once):
+    """Every packet is walked along the tree by hand, and once more with an exact filter."""
+    deployment = assumed(Wanted(LOAD.schema, tuple(SUBS), CLIENTS, ("",) * len(SUBS)), parse_topology("testbed"))
+    topology, (tree,) = deployment.topology, deployment.trees
+    batch = BATCH.take(slice(0, 60))
+    plan = msgspec.structs.replace(
+        Plan.combined(LOAD.schema, 14, mbrs=rectangles(LOAD.schema, SUBS, 3), rest=True), once=once
+    )
+    publishers = ["c1" if i % 2 else "elsewhere" for i in range(60)]
+    judge = LocalJudge(batch, INTERESTS, 4, SITES, SITES.located(publishers))
+    (found,) = judge.costs([plan])
+    covers = [plan.cover_dz(w, 4) for w in SUBS]
+
+    def crossed(publisher, clients):
+        start = topology.attachment(deployment.hosts.get(publisher, topology.hosts[0])).switch
+        links = {(publisher, start)}
+        for client in clients - {publisher}:
+            end = topology.attachment(deployment.hosts[client]).switch
+            links |= {*itertools.pairwise(tree.path(start, end)), (end, client)}
+        return len(links), len(clients - {publisher})
+
+    expected, needed = np.zeros(3, int), np.zeros(3, int)
+    for event, publisher in zip(batch, publishers, strict=True):
+        wanting = [i for i, w in enumerate(SUBS) if w.matches(event)]
+        needed += (*crossed(publisher, {CLIENTS[i] for i in wanting}), len(wanting))
+        for code in plan.encode(event):
+            getting = [i for i, cover in enumerate(covers) if any(dz.covers(code) for dz in cover)]
+            expected += (*crossed(publisher, {CLIENTS[i] for i in getting}), len(getting))
+    assert [found.transmissions, found.received, found.delivered] == expected.tolist()
+    assert found.needed == Needed(*needed.tolist())
+    assert found.events == 60
+    assert found.packets == len(plan.encode_batch(batch))
+    assert found.per_link == (expected[0] - needed[0]) / expected[0]
+    assert 0 <= found.per_host <= 1
+
+
+def test_what_carries_more_than_the_present_plan_is_not_recommended():
+    some, rows = BATCH.take(slice(0, 500)), range(100)
+    subs, interests, sites = SUBS[:100], INTERESTS.take(rows), SITES.take(rows)
+    given = (profile_batches([some], LOAD.schema, subs), local_clustering(LOAD.schema, subs), 16)
+    methods = ("RI", "SI", "SI1", "ASI")
+    for objective in OBJECTIVES:
+        judge = LocalJudge(some, interests, 8, sites)
+        regular = Plan.regular(LOAD.schema, 16)
+        found = search(judge, *given, methods=methods, objective=objective, present=regular, seconds=2.0)
+        now = next(t for t in found.tried if t.name == "present")
+        assert found.best.cost.judged(objective) <= now.cost.judged(objective)
+        assert found.best.cost.judged(objective) == min(t.cost.judged(objective) for t in found.tried)
+        if objective == "links":
+            assert found.best.cost.transmissions < now.cost.transmissions
+        # The best is kept once it is in use.
+        again = search(judge, *given, methods=("RI",), objective=objective, present=found.best.plan)
+        assert again.best.name == "present"
 
 
 @pytest.mark.spark
@@ -77,6 +143,7 @@ def test_clusters_hold_every_subscription(spark, kind):
 def searched(**settings):
     known = profile_batches([BATCH], LOAD.schema, SUBS)
     judge = LocalJudge(BATCH, INTERESTS, settings.pop("budget", None))
+    settings = {"objective": "subscription", **settings}
     return search(judge, known, local_clustering(LOAD.schema, SUBS), 16, **settings)
 
 
@@ -94,8 +161,20 @@ def test_the_search_finds_the_selective_dimensions():
     assert brute.fpr <= greedy.fpr < regular.fpr / 3
     assert found.best.fpr <= min(t.fpr for t in found.tried)
     assert found.best.fpr < greedy.fpr
-    assert {t.name for t in found.tried} >= {"RI", "EVS", "EMCS", "CS", "GS", "BRS", "GS+SI", "GS+ASI", "GS+SI+ASI"}
+    assert {t.name for t in found.tried} >= {
+        "RI",
+        "EVS",
+        "EMCS",
+        "CS",
+        "GS",
+        "BRS",
+        "GS+SI",
+        "GS+SI1",
+        "GS+ASI",
+        "GS+QI",
+    }
     assert any(t.name.startswith("GB") for t in found.tried)
+    assert any(t.name.endswith(("+SI+QI", "+SI1+QI")) for t in found.tried)
     assert found.best.name in found.why
     assert f"{len(found.tried)} plans tried on 2000 events and 300 subscriptions" in found.why
     # Every plan can be applied: nothing that anybody might want falls outside.
@@ -138,15 +217,19 @@ def test_plan_for_a_workload(events_table, monkeypatch):
     monkeypatch.setattr(searching, "RECTANGLES", (4,))
     monkeypatch.setattr(searching, "_ALL", 4)
     planned = plan_for(
-        events_table(BATCH), LOAD.schema, SUBS, 16, budget=8, methods=("RI", "SI", "GB"), seconds=60.0, version=7
+        events_table(BATCH), LOAD.schema, SUBS, 16, budget=8, methods=("RI", "SI1", "GB"), seconds=60.0, version=7
     )
     assert planned.found.complete
     assert planned.predicted.plan.version == 7
     assert planned.predicted.plan.complete
     assert planned.predicted.events == 2000
     assert planned.predicted.fpr < planned.regular.fpr / 2
+    assert planned.better
     record = planned.record()
-    assert record["predicted"]["fpr"] == planned.predicted.fpr
+    assert record["predicted"]["per_subscription"] == planned.predicted.fpr
+    assert (
+        record["predicted"]["transmissions"] < record["present"]["transmissions"] == record["regular"]["transmissions"]
+    )
     assert record["tried"][0]["name"] == "RI"
     assert Plan.from_json(planned.predicted.plan.to_json()) == planned.predicted.plan
 

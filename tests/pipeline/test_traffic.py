@@ -1,9 +1,11 @@
 """Traffic per prefix, link and host against plain counting."""
 
+import collections
 import contextlib
 import itertools
 import json
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,10 +15,13 @@ from sievenet.cli import main
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.index.clustering import rectangles
+from sievenet.index.subspace import subspace_plan
 from sievenet.network import parse_topology, spanning_trees
+from sievenet.pipeline.cost import Sites
 from sievenet.pipeline.counting import Deliveries
 from sievenet.pipeline.covers import Covers, Interests
-from sievenet.pipeline.network import Network
+from sievenet.pipeline.deployment import Deployment
+from sievenet.pipeline.interests import Wanted
 from sievenet.pipeline.traffic import dz_of, network_traffic, prefix_traffic
 from sievenet.workload import Hotspots, grid
 from sievenet.workload.samples import load_schema
@@ -54,14 +59,16 @@ def test_links_and_clients(events_table, shape, spread):
     trees = spanning_trees(topology, spread)
     # More clients than hosts: each has a port of its own, and gets its own packet.
     hosts = {f"c{i}": topology.hosts[i % len(topology.hosts)] for i in range(20)}
-    network = Network.of(topology, trees, hosts)
     place = np.arange(len(SUBS)) % 20
+    clients = tuple(f"c{i}" for i in place)
+    wanted = Wanted(LOAD.schema, tuple(SUBS), clients, tuple(hosts[c] for c in clients))
+    deployment = Deployment(LOAD.schema, wanted, clients, hosts, topology, trees)
     publishers = {"c0": topology.hosts[0], "b": topology.hosts[-1]}
     who = ["c0" if i % 3 else "b" for i in range(300)]
     times = np.arange(300, dtype=np.int64) * 10_000
     plan = Plan.regular(LOAD.schema, 16)
     covers = Covers.of(plan, Interests.of(LOAD.schema, SUBS), 4)
-    found = network_traffic(events_table(BATCH, times, who), plan, covers, place, network, {"b": publishers["b"]})
+    found = network_traffic(events_table(BATCH, times, who), plan, covers, Sites.of(deployment, {"b": publishers["b"]}))
     deliveries = Deliveries(plan, covers, len(SUBS))
     codes = plan.encode_batch(BATCH)
     links, seconds = {}, {}
@@ -82,7 +89,7 @@ def test_links_and_clients(events_table, shape, spread):
     assert found.seconds == seconds
     assert found.peaks() == {h: max(n for (x, _), n in seconds.items() if x == h) for h in {h for h, _ in seconds}}
     with pytest.raises(InvalidInput, match="a host of the topology"):
-        network_traffic(events_table(BATCH), plan, covers, place, network, {"b": "nowhere"})
+        Sites.of(deployment, {"b": "nowhere"})
 
 
 def test_prediction_equals_the_counters_of_the_fabric(spark, tmp_path, monkeypatch):
@@ -94,8 +101,12 @@ def test_prediction_equals_the_counters_of_the_fabric(spark, tmp_path, monkeypat
     rows += [",".join([str(1_700_000_000 + i), "market", *map(str, e.values)]) for i, e in enumerate(batch)]
     (tmp_path / "trace.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "grid.json").write_bytes(LOAD.schema.to_json())
-    plan = Plan.combined(LOAD.schema, 20, mbrs=rectangles(LOAD.schema, SUBS, 3), rest=True)
-    (tmp_path / "plan.json").write_bytes(plan.to_json())
+    # Rectangles that overlap, with several codes per event or one, and subspaces.
+    several = Plan.combined(LOAD.schema, 20, mbrs=rectangles(LOAD.schema, SUBS, 3), rest=True)
+    tiles = subspace_plan(batch, np.ones(len(batch), np.int64), 20, 4)
+    plans = [several, msgspec.structs.replace(several, once=True), tiles]
+    for number, plan in enumerate(plans):
+        (tmp_path / f"plan{number}.json").write_bytes(plan.to_json())
 
     def call(*arguments):
         result = CliRunner().invoke(main, list(arguments))
@@ -113,18 +124,27 @@ def test_prediction_equals_the_counters_of_the_fabric(spark, tmp_path, monkeypat
             node.schema(LOAD.schema)
             for wanted in SUBS[i * 2 : i * 2 + 2]:
                 node.subscribe(wanted)
-        call("plan", "apply", "plan.json")
-        call("pub", "--schema", "grid", "--file", "trace.csv", "--name", "market", "--host", "h2")
+        for number in range(len(plans)):
+            call("plan", "apply", f"plan{number}.json")
+            call("pub", "--schema", "grid", "--file", "trace.csv", "--name", "market", "--host", "h2")
         kept = json.loads(call("pipeline", "snapshot", "store", "state/journal.db", "--topology", "testbed", "--json"))
         counted = json.loads(call("topo", "--json"))
     call("pipeline", "ingest", "store", "trace.csv", "--schema", "grid.json")
-    arguments = ["pipeline", "traffic", "store", "grid", "--snapshot", kept["id"], "--at", "market=h2", "--json"]
-    found = {(k["from"], k["to"]): k["packets"] for k in json.loads(call(*arguments))["links"]}
+    found = collections.Counter()
+    for number in range(len(plans)):
+        # The last plan is the snapshot's own.
+        chosen = ["--plan", f"plan{number}.json"] if number < len(plans) - 1 else []
+        said = call(
+            "pipeline", "traffic", "store", "grid", "--snapshot", kept["id"], "--at", "market=h2", *chosen, "--json"
+        )
+        found.update({(k["from"], k["to"]): k["packets"] for k in json.loads(said)["links"]})
     topology = parse_topology("testbed")
     between = [k for k in counted["links"] if topology.is_switch(k["a"]) and topology.is_switch(k["b"])]
     links = {(k["a"], k["b"]): k["forth"] for k in between} | {(k["b"], k["a"]): k["back"] for k in between}
     ports = {(p["switch"], p["client"]): p["out"] for p in counted["ports"]}
     seen = {link: packets for link, packets in (links | ports).items() if packets}
-    assert found.pop(("market", topology.attachment("h2").switch)) == len(plan.encode_batch(batch))
+    assert found.pop(("market", topology.attachment("h2").switch)) == sum(
+        len(plan.encode_batch(batch)) for plan in plans
+    )
     assert {link: packets for link, packets in found.items() if packets} == seen
     assert len(seen) > len(ports)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sievenet.cli.app import LazyGroup
 from sievenet.cli.output import json_option
 from sievenet.cli.pipeline_options import (
-    budget_of,
-    budget_option,
     finish,
     interests_option,
-    load_plan,
     master_option,
     opened,
     report_option,
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
     from sievenet.content import Schema
     from sievenet.pipeline.store import Store
 
-__all__ = ["evaluate", "ingest", "pipeline", "plan", "profile", "report"]
+__all__ = ["ingest", "pipeline", "profile", "report"]
 
 _HERE = "sievenet.cli.pipeline"
 
@@ -37,8 +33,12 @@ _HERE = "sievenet.cli.pipeline"
     table={
         "ingest": Entry(f"{_HERE}:ingest", "Read traces into a store: checked events, and a quarantine for the rest."),
         "profile": Entry(f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."),
-        "plan": Entry(f"{_HERE}:plan", "Search for the best index plan for a workload."),
-        "evaluate": Entry(f"{_HERE}:evaluate", "Count what a plan delivers, and what of it is wanted."),
+        "plan": Entry(
+            "sievenet.cli.pipeline_plan:plan", "Search for the index plan that makes the network carry least."
+        ),
+        "evaluate": Entry(
+            "sievenet.cli.pipeline_plan:evaluate", "Count what plans make the network carry, and what of it is needed."
+        ),
         "snapshot": Entry(
             "sievenet.cli.pipeline_snapshot:snapshot",
             "Put registrations, network and flow tables of a fabric into a store.",
@@ -165,144 +165,6 @@ def profile(store: str, category: str, interests: str, master: str | None, folde
     lines = [f"{found.events} events, {found.filters} filters, {found.wanted} matches", ""]
     lines += [f"{'':16}{''.join(f'{k:>10}' for k in ranks)}"]
     lines += [f"{row[0]:16}{''.join(f'{value:10.4f}' for value in row[1:])}" for row in rows]
-    finish(report, folder, as_json, "\n".join(lines))
-
-
-@click.command()
-@store_argument
-@interests_option
-@click.option("--bits", default=23, show_default=True, help="Bits of a code.")
-@budget_option
-@click.option(
-    "--kind", type=click.Choice(["dz", "cells"]), default="dz", show_default=True, help="What filters become."
-)
-@click.option("--seconds", default=60.0, show_default=True, help="How long to search.")
-@click.option(
-    "--closed", is_flag=True, help="Drop events that nobody wants now, and refuse filters that want them later."
-)
-@click.option("--version", "version", default=1, show_default=True, help="The plan's version.")
-@click.option("--output", "-o", default="plan.json", show_default=True, help="Where the plan goes.")
-@master_option
-@report_option
-@json_option
-def plan(
-    store: str,
-    category: str,
-    interests: str,
-    bits: int,
-    budget: str,
-    kind: Any,
-    seconds: float,
-    closed: bool,
-    version: int,
-    output: str,
-    master: str | None,
-    folder: str | None,
-    as_json: bool,
-) -> None:
-    """Search for the best index plan for a workload.
-
-    The plan is written as `sievenet plan apply` takes it, with its predicted false-positive rate and why it was chosen.
-
-    \b
-    Examples:
-      $ sievenet pipeline plan store stock --subscriptions wanted.txt -o plan.json  # needs Spark
-      $ sievenet pipeline plan store stock --subscriptions fabric.db --bits 32 --report report  # needs Spark
-    """
-    from sievenet.pipeline.interests import load_wanted
-    from sievenet.pipeline.planning import plan_for
-    from sievenet.pipeline.reporting import Report
-
-    most = budget_of(budget)
-    with opened(store, master) as where:
-        schema = where.schema(category)
-        wanted = load_wanted(interests, schema).subscriptions
-        planned = plan_for(
-            where.events(category),
-            schema,
-            wanted,
-            bits,
-            budget=most,
-            kind=kind,
-            rest=not closed,
-            seconds=seconds,
-            version=version,
-            say=say,
-        )
-    staged = Path(output).with_name(f".{Path(output).name}.part")
-    staged.write_bytes(planned.predicted.plan.to_json())
-    staged.replace(output)
-    report = Report(f"Plan for {category}")
-    report.figures = planned.record()
-    report.text(planned.found.why)
-    best: dict[str, Any] = {}
-    for tried in sorted(planned.found.tried, key=lambda t: t.fpr):
-        best.setdefault(tried.name, tried)
-    rows = [(t.name, t.fpr, ", ".join(t.dimensions), t.rectangles) for t in best.values()]
-    report.table("What was tried, the best of each kind", ["", "FPR", "dimensions", "rectangles"], rows)
-    report.bars("fpr", [r[0] for r in rows], {"FPR": [r[1] for r in rows]}, "FPR on the sample")
-    text = (
-        f"{planned.found.why}\nOver all {planned.predicted.events} events: {planned.predicted.fpr:.2%} unnecessary, "
-        f"{planned.regular.fpr:.2%} with regular indexing.\nThe plan is in {output}; `sievenet plan apply {output}` "
-        "puts it to use."
-    )
-    finish(report, folder, as_json, text)
-
-
-@click.command()
-@store_argument
-@interests_option
-@click.option("--plan", "plans", multiple=True, type=click.Path(), help="A plan file; may be given several times.")
-@click.option("--bits", default=23, show_default=True, help="Bits of the regular plan, if no plan is given.")
-@budget_option
-@master_option
-@report_option
-@json_option
-def evaluate(
-    store: str,
-    category: str,
-    interests: str,
-    plans: tuple[str, ...],
-    bits: int,
-    budget: str,
-    master: str | None,
-    folder: str | None,
-    as_json: bool,
-) -> None:
-    """Count what a plan delivers, and what of it is wanted.
-
-    \b
-    Examples:
-      $ sievenet pipeline evaluate store stock --subscriptions wanted.txt --plan plan.json  # needs Spark
-    """
-    from sievenet.index import Plan
-    from sievenet.pipeline.evaluate import evaluate as run
-    from sievenet.pipeline.interests import load_wanted
-    from sievenet.pipeline.reporting import Report
-
-    most = budget_of(budget)
-    loaded = [load_plan(path) for path in plans]
-    with opened(store, master) as where:
-        schema = where.schema(category)
-        wanted = load_wanted(interests, schema).subscriptions
-        names = list(plans) or [f"regular, {bits} bits"]
-        results = run(where.events(category), schema, wanted, loaded or [Plan.regular(schema, bits)], most)
-    report = Report(f"Evaluation for {category}")
-    report.figures = {
-        name: {**r.summary(), "delivered_to": r.delivered.tolist(), "wanted_by": r.wanted.tolist()}
-        for name, r in zip(names, results, strict=True)
-    }
-    columns = ["plan", "FPR", "events", "packets", "delivered", "wanted", "entries", "unmatched"]
-    rows = [(name, *(r.summary()[c.lower()] for c in columns[1:])) for name, r in zip(names, results, strict=True)]
-    report.table("Plans", columns, rows)
-    report.bars("fpr", names, {"FPR": [r.fpr for r in results]}, "FPR")
-    lines = []
-    for name, r in zip(names, results, strict=True):
-        s = r.summary()
-        lines.append(
-            f"{name}: FPR {r.fpr:.2%}; {s['events']} events, {s['packets']} packets, {s['delivered']} deliveries, "
-            f"{s['wanted']} wanted; {s['unmatched']} of {s['subscriptions']} subscriptions matched nothing"
-        )
     finish(report, folder, as_json, "\n".join(lines))
 
 

@@ -71,11 +71,11 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
     top = table(
         f"fabric {found['topology']}, up {seconds_text(found['uptime'])}", "traffic", "total", "now, per second"
     )
-    for name in ("published", "received", "delivered", "false_positives", "duplicates", "dropped"):
+    for name in ("published", "transmissions", "received", "delivered", "false_positives", "duplicates", "dropped"):
         rate = "-" if rates is None else f"{rates.get(name, 0.0):,.0f}"
         top.add_row(name.replace("_", " "), f"{traffic[name]:,}", rate)
-    now = "" if rates is None else f"{rates['false_positive_rate']:.1%}"
-    top.add_row("false positive rate", f"{traffic['false_positive_rate']:.1%}", now)
+    now = "" if rates is None else f"{rates['per_host']:.1%}"
+    top.add_row("unnecessary per host", f"{traffic['per_host']:.1%}", now)
     top.add_row("latency p50", seconds_text(traffic["latency_p50"]), "")
     top.add_row("latency p99", seconds_text(traffic["latency_p99"]), "")
     categories = table("categories", "name", "plan", "epoch", "advertisements", "subscriptions")

@@ -215,7 +215,7 @@ def _show(found: dict[str, Any], before: dict[str, Any] | None, screen: Any, as_
         click.echo(
             f"up {found['uptime']:.0f} s: {rates['published']:.0f} published/s, {rates['delivered']:.0f} delivered/s, "
             f"latency p50 {seconds_text(traffic['latency_p50'])} p99 {seconds_text(traffic['latency_p99'])}, "
-            f"false positives {rates['false_positive_rate']:.1%}, {flows} flows, {len(found['clients'])} clients"
+            f"unnecessary per host {rates['per_host']:.1%}, {flows} flows, {len(found['clients'])} clients"
         )
     else:
         from rich.console import Group
@@ -228,13 +228,13 @@ def _show(found: dict[str, Any], before: dict[str, Any] | None, screen: Any, as_
 def _rates(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, float]:
     """Per second, between two looks; and the part of what came that was not wanted."""
     traffic = found["traffic"]
-    names = ("published", "received", "delivered", "false_positives", "duplicates", "dropped")
+    names = ("published", "transmissions", "received", "delivered", "false_positives", "duplicates", "dropped")
     if before is None:
         passed = max(found["uptime"], 1e-3)
         rates = {name: traffic[name] / passed for name in names}
     else:
         passed = max(found["uptime"] - before["uptime"], 1e-3)
         rates = {name: (traffic[name] - before["traffic"][name]) / passed for name in names}
-    first = rates["received"] - rates["duplicates"]
-    rates["false_positive_rate"] = rates["false_positives"] / first if first > 0 else 0.0
+    came = rates["received"]
+    rates["per_host"] = (rates["false_positives"] + rates["duplicates"]) / came if came > 0 else 0.0
     return rates

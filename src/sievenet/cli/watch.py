@@ -27,7 +27,9 @@ __all__ = ["pipeline_watch", "watch"]
 )
 @click.option("--every", callback=duration, help="Look for new segments that often, until stopped. Default: once.")
 @click.option("--window", default="60s", show_default=True, callback=duration, help="Length of a window.")
-@click.option("--threshold", default=0.05, show_default=True, help="Least gain in false-positive rate for a new plan.")
+@click.option(
+    "--threshold", default=0.05, show_default=True, help="Part of the transmissions that a new plan must save."
+)
 @click.option("--budget", default=8, show_default=True, help="Most entries per subscription.")
 @click.option("--seconds", default=20.0, show_default=True, help="How long a search may take.")
 @click.option("--apply", "applied", is_flag=True, help="Apply better plans to the running fabric, under traffic.")
@@ -133,4 +135,4 @@ def _finish(watcher: Watcher, folder: str | None, as_json: bool) -> None:
     for w in windows:
         click.echo(f"{w.start:.0f}: {w.events} events, FPR {w.fpr:.2%}, drift {w.drift:.2f}")
     for s in signals:
-        click.echo(f"batch {s.batch}: {s.name} gives {s.after:.2%} instead of {s.before:.2%}")
+        click.echo(f"batch {s.batch}: {s.name} takes {s.after:.2f} instead of {s.before:.2f} transmissions per event")

@@ -87,6 +87,7 @@ class Answers:
                 ads[name] += advertised
                 subs[name] += subscribed
         socket = self._plane.statistics()
+        switches = [await self._switch(switch) for switch in self._plane.topology.switches]
         return {
             "version": __version__,
             "uptime": time.monotonic() - self._since,
@@ -96,7 +97,8 @@ class Answers:
                 "received": totals.received,
                 "delivered": totals.delivered,
                 "false_positives": totals.false_positives,
-                "false_positive_rate": totals.false_positive_rate,
+                "per_host": totals.per_host,
+                "transmissions": sum(each.pop("transmissions") for each in switches),
                 "duplicates": totals.duplicates,
                 "dropped": totals.dropped + socket.dropped,
                 "latency_p50": totals.latency_p50,
@@ -125,7 +127,7 @@ class Answers:
             ],
             "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
             "clients": self._clients(),
-            "switches": [await self._switch(switch) for switch in self._plane.topology.switches],
+            "switches": switches,
         }
 
     def _clients(self) -> list[dict[str, Any]]:
@@ -158,12 +160,16 @@ class Answers:
         except Unavailable:
             up = False
         packets = sum(port.received.packets for port in counters.ports.values())
+        clients = {at.port for at in self._plane.clients().values() if at.switch == switch}
+        carried = sum(port.sent.packets for port in counters.ports.values())
+        carried += sum(port.received.packets for number, port in counters.ports.items() if number in clients)
         return {
             "name": switch,
             "up": up,
             "flows": len(counters.flows),
             "packets": packets,
             "unmatched": counters.unmatched,
+            "transmissions": carried,
             "capacity": counters.capacity,
         }
 

@@ -28,9 +28,9 @@ class Totals:
     latency_p99: float | None = None
 
     @property
-    def false_positive_rate(self) -> float:
-        """Unnecessary packets over all packets that reached a subscriber."""
-        return self.false_positives / max(1, self.received - self.duplicates)
+    def per_host(self) -> float:
+        """Packets that no subscription of the host wanted, and second copies, over all that it received."""
+        return (self.false_positives + self.duplicates) / max(1, self.received)
 
 
 class Reports:

@@ -4,16 +4,15 @@ With few bits every indexed attribute takes precision from the others.  Five way
 from cheap to exhaustive; ω dimensions, ψ events, s filters:
 
     EVS    variance of the events                                     ω·ψ
-    EMCS   1 - matches per dimension / (ψ·s)                          ω·(ψ+s)·log ψ
+    EMCS   1 - matches per dimension / (ψ·s)                          ω·ψ·log s
     CS     first principal component of how dimensions match together ω²·ψ·s/64
     GS     true false-positive rate, drop one dimension at a time     ω² evaluations
     BRS    true false-positive rate of every subset                   2^ω evaluations
 
 EVS here is of values *divided by their domain*: raw variance would prefer dimensions with
-large numbers.  EMCS needs no pass over pairs: matches per dimension are differences of ranks
-in the sorted events.  CS counts pairs with bitmaps (see `stabbing`).  All counts are plain
-sums over events, so those of batches can be added: `moments`, `matches`, `pairs` count,
-`evs`, `emcs`, `cs` conclude.
+large numbers.  EMCS and CS count what constraints say, sets and unions included (see `similarity`).
+All counts are plain sums over events, so those of batches can be added: `moments`, `matches`,
+`pairs` count, `evs`, `emcs`, `cs` conclude.
 
 GS and BRS ask a function for the false-positive rate of a set of dimensions; `fpr_of` makes
 one from events, subscriptions and the bits to spend.
@@ -30,9 +29,10 @@ import numpy.typing as npt
 
 from sievenet.content import EventBatch, Filter, Subscription
 from sievenet.errors import InvalidInput
+from sievenet.index.arrays import each_filter
 from sievenet.index.evaluate import Evaluation, Matching
 from sievenet.index.plan import DEFAULT_BUDGET, Kind, Plan
-from sievenet.index.stabbing import GROUP, Stabbing
+from sievenet.index.similarity import Similarity
 
 __all__ = [
     "Selection",
@@ -98,15 +98,9 @@ def evs(sums: _Floats) -> _Floats:
 # -- EMCS -----------------------------------------------------------------------------------
 
 
-def matches(points: _Floats, lo: _Floats, hi: _Floats) -> _Counts:
+def matches(batch: EventBatch, wanted: Sequence[Filter | Subscription]) -> _Counts:
     """Per dimension how many (event, filter) pairs match there; these add up over events."""
-    found = np.empty(points.shape[1], np.int64)
-    for d in range(points.shape[1]):
-        ordered = np.sort(points[:, d])
-        below = np.searchsorted(ordered, lo[:, d], "left")
-        upto = np.searchsorted(ordered, hi[:, d], "right")
-        found[d] = np.maximum(upto - below, 0).sum()
-    return found
+    return Similarity(batch.schema, each_filter(wanted)).matches(batch)
 
 
 def emcs(counts: _Counts, events: int, filters: int) -> _Floats:
@@ -117,19 +111,9 @@ def emcs(counts: _Counts, events: int, filters: int) -> _Floats:
 # -- CS -------------------------------------------------------------------------------------
 
 
-def pairs(points: _Floats, lo: _Floats, hi: _Floats) -> _Counts:
+def pairs(batch: EventBatch, wanted: Sequence[Filter | Subscription]) -> _Counts:
     """For each two dimensions the sum over events of filters that match in both; these add up."""
-    from sievenet.index.kernels import pair_counts
-
-    axes = points.shape[1]
-    found = np.zeros((axes, axes), np.int64)
-    for at in range(0, len(lo), GROUP):
-        part = slice(at, at + GROUP)
-        box = np.arange(len(lo[part]))
-        behind = np.nextafter(hi[part], np.inf)
-        stabbing = Stabbing.of([(lo[part, d], behind[:, d], box) for d in range(axes)], len(box))
-        pair_counts(stabbing.ranks(lambda d: points[:, d]), stabbing.bitmaps, stabbing.starts, found)
-    return np.maximum(found, found.T)
+    return Similarity(batch.schema, each_filter(wanted)).pairs(batch)
 
 
 def cs(counts: _Counts, events: int, filters: int) -> _Floats:

@@ -23,6 +23,7 @@ from sievenet.index.axis import Scale, hashed
 from sievenet.index.cell import Cell
 from sievenet.index.codes import Codes
 from sievenet.index.dz import FIELD, Dz
+from sievenet.index.locator import Locator
 
 if TYPE_CHECKING:
     from sievenet.index.cover.boxes import Layout
@@ -168,48 +169,82 @@ class Encoder:
         self.regions = [RegionEncoder(plan, r) for r in plan.regions]
         #: Every region as a filter.
         self.areas = tuple(r.filter(plan.schema) for r in plan.regions)
+        self._locator = Locator([r.bounds for r in self.regions])
         #: What covering needs; made by `cover.boxes` when first needed.
         self.layout: Layout | None = None
 
     def one(self, event: Event) -> tuple[Dz, ...]:
         """The codes of an event."""
-        found = [r.code(event) for r in self.regions if not r.region.rest and r.holds(event)]
+        found = [self.regions[i].code(event) for i in self._candidates(event)]
         if not found:
             found = [r.code(event) for r in self.regions if r.region.rest]
         return tuple(found)
+
+    def _candidates(self, event: Event) -> list[int]:
+        """The regions, without the rest, that encode an event."""
+        values, attributes = event.values, event.schema.attributes
+
+        def place(column: int) -> Any:
+            value = values[column]
+            return attributes[column].ordinals[value] if isinstance(value, str) else value
+
+        found = []
+        for i in self._locator.candidates(place):
+            region = self.regions[i]
+            if not region.region.rest and region.holds(event):
+                found.append(i)
+                if self.plan.once:
+                    break
+        return found
 
     def batch(self, batch: EventBatch) -> Codes:
         """The codes of a batch."""
         parts = []
         for region, rows in self.members(batch):
+            if rows is not None and not len(rows) and len(self.regions) > 1:
+                continue
             count = len(batch) if rows is None else len(rows)
             columns = [_taken(batch.columns[c], rows) for c in region.columns]
             high, low = _split(region.base)
             hi, lo = np.full(count, high, np.uint64), np.full(count, low, np.uint64)
             region.encode(columns, hi, lo)
             parts.append(Codes(np.arange(count) if rows is None else rows, hi, lo))
+        if not parts:
+            return Codes.of([])
         return parts[0] if len(parts) == 1 else Codes.concat(parts)
 
     def members(self, batch: EventBatch) -> list[tuple[RegionEncoder, npt.NDArray[np.int64] | None]]:
-        """For each region the rows that it holds; ``None`` stands for all."""
-        found: list[tuple[RegionEncoder, npt.NDArray[np.int64] | None]] = []
+        """For each region the rows that it encodes, ascending; ``None`` stands for all."""
+        if len(self.regions) == 1 and not self.regions[0].bounds:
+            return [(self.regions[0], None)]
+        made: dict[int, Any] = {}
+
+        def column(number: int) -> Any:
+            if number not in made:
+                values: Any = batch.columns[number]
+                made[number] = values.codes if isinstance(values, StringColumn) else values
+            return made[number]
+
+        parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in self.regions]
         somewhere = np.zeros(len(batch), np.bool_)
-        for region in self.regions:
+        for candidates, rows in self._locator.divided(column, len(batch)):
+            for i in candidates:
+                region = self.regions[i]
+                if region.region.rest:
+                    continue
+                inside = ~somewhere[rows] if self.plan.once else np.ones(len(rows), np.bool_)
+                for number, lo, hi in region.bounds:
+                    values = column(number)[rows]
+                    inside &= (values >= lo) & (values <= hi)
+                held = rows[inside]
+                somewhere[held] = True
+                parts[i].append(held)
+        for i, region in enumerate(self.regions):
             if region.region.rest:
-                continue
-            if not region.bounds:
-                somewhere[:] = True
-                found.append((region, None))
-                continue
-            inside = np.ones(len(batch), np.bool_)
-            for column, lo, hi in region.bounds:
-                values: Any = batch.columns[column]
-                values = values.codes if isinstance(values, StringColumn) else values
-                inside &= (values >= lo) & (values <= hi)
-            somewhere |= inside
-            found.append((region, np.flatnonzero(inside)))
-        found += [(r, np.flatnonzero(~somewhere)) for r in self.regions if r.region.rest]
-        return found
+                parts[i].append(np.flatnonzero(~somewhere))
+        nothing = np.zeros(0, np.int64)
+        rows_of = [np.sort(np.concatenate(each)) if each else nothing for each in parts]
+        return list(zip(self.regions, rows_of, strict=True))
 
     # -- back to content ----------------------------------------------------------------------
 

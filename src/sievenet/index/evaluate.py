@@ -31,7 +31,7 @@ from sievenet.index.density import Density
 from sievenet.index.plan import DEFAULT_BUDGET, Kind, Plan
 from sievenet.index.stabbing import GROUP, Stabbing
 
-__all__ = ["Counts", "Evaluation", "Matching", "evaluate"]
+__all__ = ["Counts", "Evaluation", "FilterGroup", "Matching", "evaluate"]
 
 _I64 = npt.NDArray[np.int64]
 #: Added to whole numbers, so that every one of a domain, and the one behind it, is a 64-bit place.
@@ -79,7 +79,7 @@ class Matching:
         self.schema = schema
         listed = [(s.filters if isinstance(s, Subscription) else (s,)) for s in subscriptions]
         self._groups = [
-            _Group(
+            FilterGroup(
                 schema,
                 [f for owner in owners for f in listed[owner] if not f.empty],
                 [owner for owner in owners for f in listed[owner] if not f.empty],
@@ -95,11 +95,11 @@ class Matching:
         return counts
 
 
-class _Group:
-    """Some filters as boxes on the lines of the attributes that they constrain."""
+class FilterGroup:
+    """Some filters as boxes on the lines of the attributes that they constrain, or of every attribute."""
 
-    def __init__(self, schema: Schema, filters: list[Filter], owners: list[int]) -> None:
-        names = [n for n in schema.positions if any(n in f.constraints for f in filters)]
+    def __init__(self, schema: Schema, filters: list[Filter], owners: list[int], *, every: bool = False) -> None:
+        names = [n for n in schema.positions if every or any(n in f.constraints for f in filters)]
         self.columns = [schema.positions[n] for n in names]
         #: Cuts of free strings by column: a string's place is the number of cuts before it.
         self.cuts: dict[int, list[Cut]] = {}
@@ -138,11 +138,13 @@ class _Group:
         return np.array(first, kind), np.array(behind, kind), np.array(box, np.int64)
 
     def count(self, batch: EventBatch, counts: _I64) -> None:
+        """Add to each event's count how many owners hold it."""
         counts += self.always
         if self.stabbing is not None:
-            self.stabbing.count(lambda i: self._places(batch, self.columns[i]), counts)
+            self.stabbing.count(lambda i: self.places(batch, self.columns[i]), counts)
 
-    def _places(self, batch: EventBatch, column: int) -> npt.NDArray[Any]:
+    def places(self, batch: EventBatch, column: int) -> npt.NDArray[Any]:
+        """Where the events of a batch are on an attribute's line."""
         values = batch.columns[column]
         if not isinstance(values, StringColumn):
             return values if values.dtype == np.float64 else _shifted(values)

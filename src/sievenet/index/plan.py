@@ -21,7 +21,13 @@ One mechanism serves every way of indexing.  A plan is a tuple of *regions*.  A 
 
 No false negative, by construction: an event is encoded in *every* region that holds it (or
 in the rest, if none does), a filter that lies in one region is covered there, and any other
-in all that it meets.  A plan without a rest knowingly drops events that lie in no region;
+in all that it meets.
+
+With ``once`` an event is encoded in the *first* region that holds it, and a filter is covered in
+every region that it meets, up to one that holds all of it.  Regions that overlap then cost entries
+instead of packets.  Regions need not overlap at all: those of `subspace` tile the event space.
+
+A plan without a rest knowingly drops events that lie in no region;
 then `cover` refuses filters that reach outside of them, and `admits` tells beforehand.
 
 With ``gray`` the coordinates are Gray-coded before their bits are placed.  Prefixes mean
@@ -46,7 +52,7 @@ from sievenet.index.cellset import CellSet
 from sievenet.index.codes import Codes
 from sievenet.index.dz import MAX_BITS, Dz
 from sievenet.index.dzset import DzSet
-from sievenet.index.region import Bound, Range, Region, bounds_of, check_region, prefixed, region_of
+from sievenet.index.region import Bound, Range, Region, bounds_of, check_region, prefixed, region_of, tiled
 
 if TYPE_CHECKING:
     from sievenet.index.density import Density
@@ -74,6 +80,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     gray: bool = False
     #: Which of several plans for the schema this is; ascending.
     version: int = 1
+    #: An event has one code, that of the first region that holds it, instead of one in every region that does.
+    once: bool = False
     #: Version of this form itself.
     format: Literal[1] = 1
 
@@ -178,7 +186,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     @property
     def complete(self) -> bool:
         """Whether every event gets a code."""
-        return any(r.rest or not r.bounds for r in self.regions)
+        return any(r.rest or not r.bounds for r in self.regions) or self._tiled
+
+    @cached_property
+    def _tiled(self) -> bool:
+        return tiled(self.schema, self.regions)
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:

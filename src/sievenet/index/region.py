@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from sievenet.content import Filter, Schema, Value, ValueSet
 from sievenet.errors import PlanError
 from sievenet.index.axis import Axis, Number, check_axis, line_range, useful_bits
 from sievenet.index.dz import MAX_BITS
 
-__all__ = ["Bound", "Range", "Region", "bounds_of", "check_region", "prefixed", "region_of"]
+__all__ = ["Bound", "Range", "Region", "bounds_of", "check_region", "prefixed", "region_of", "tiled"]
 
+#: All bits of a double but its sign.
+_BELOW_SIGN: Final = (1 << 63) - 1
 #: The range of an attribute, or names of an enumeration's first and last value.
 Range = tuple[Value, Value]
 
@@ -178,3 +182,26 @@ def check_region(schema: Schema, bits: int, region: Region, where: str) -> None:
         if axis.bits != count:
             raise PlanError(f"Expected {axis.bits} bits of the axis in the order, got {count}", where=place)
         check_axis(axis, schema[axis.attribute], *region.range(schema, axis.attribute), place)
+
+
+def tiled(schema: Schema, regions: Sequence[Region]) -> bool:
+    """Whether regions that do not overlap fill the event space: none left out, none twice."""
+    names = sorted({b.attribute for r in regions for b in r.bounds})
+    spans = [[_ordinals(schema, name, *region.range(schema, name)) for name in names] for region in regions]
+    whole = prod(hi - lo + 1 for lo, hi in (_ordinals(schema, n, *line_range(schema[n])) for n in names))
+    if sum(prod(hi - lo + 1 for lo, hi in each) for each in spans) != whole:
+        return False
+    ends = np.array(spans, np.int64).reshape(len(regions), len(names), 2)
+    for number in range(1, len(regions)):
+        meets = (ends[:number, :, 0] <= ends[number, :, 1]) & (ends[:number, :, 1] >= ends[number, :, 0])
+        if meets.all(axis=1).any():
+            return False
+    return True
+
+
+def _ordinals(schema: Schema, name: str, lo: Number, hi: Number) -> tuple[int, int]:
+    """The ends of a stretch as whole numbers: floats by their order among all floats."""
+    if schema[name].type != "float":
+        return int(lo), int(hi)
+    first, last = (int(np.float64(end + 0.0).view(np.int64)) for end in (lo, hi))
+    return tuple(bits if bits >= 0 else -(bits & _BELOW_SIGN) for bits in (first, last))  # type: ignore[return-value]

@@ -111,7 +111,7 @@ def greedy_bits(
         room = plan.bits - len(encoder.region.prefix)
         order = _steps(pairs, _best(pairs, before, room))
         regions.append(_with_order(encoder.region, order))
-    return Plan(plan.schema, plan.bits, tuple(regions), plan.kind, plan.gray, plan.version)
+    return Plan(plan.schema, plan.bits, tuple(regions), plan.kind, plan.gray, plan.version, plan.once)
 
 
 def _fine(plan: Plan, splits: Sequence[Splits] | None) -> Plan:
@@ -130,7 +130,7 @@ def _fine(plan: Plan, splits: Sequence[Splits] | None) -> Plan:
             axes.append(Axis(attribute.name, MAX_BITS, inside).narrowed(bits))
         order = tuple(i for i, axis in enumerate(axes) for _ in range(axis.bits))
         regions.append(Region(region.prefix, tuple(axes), order, region.bounds, region.rest))
-    return Plan(schema, MAX_BITS, tuple(regions), "dz", False, plan.version)
+    return Plan(schema, MAX_BITS, tuple(regions), "dz", False, plan.version, plan.once)
 
 
 def _members(plan: Plan, batch: EventBatch) -> list[tuple[Any, _I64]]:

@@ -23,6 +23,7 @@ from sievenet.index import Plan
 from sievenet.matcher import Matcher
 from sievenet.pipeline.boxes import Asked, Groups, places_of
 from sievenet.pipeline.covers import Covers, Interest
+from sievenet.pipeline.network import Network
 from sievenet.pipeline.spans import Spans
 
 __all__ = ["Deliveries", "Wants", "fpr"]
@@ -48,6 +49,7 @@ class Wants:
         self._spans = Spans.of(first, behind, self._boxes.owners)
         #: Made when first needed.
         self._groups: Groups | None = None
+        self._apart: Groups | None = None
         self._matcher = Matcher(schema) if asked.others else None
         if self._matcher is not None:
             self._matcher.add_many(asked.others, asked.rest())
@@ -60,6 +62,24 @@ class Wants:
             spans.tally(lambda axis: places(self._columns[axis]), found)
         if self._matcher is not None:
             found += np.bincount(self._matcher.match_batch(batch).keys, minlength=self.count)
+        return found
+
+    def reached(self, batch: EventBatch, place: _I64, places: int) -> _U64:
+        """Per event a bitmap of the places (of subscriptions) where it is wanted."""
+        from sievenet.pipeline.kernels import mark_places
+
+        if self._apart is None:
+            first, behind = ([side[c] for c in self._columns] for side in (self._boxes.first, self._boxes.behind))
+            self._apart = Groups(first, behind, self._boxes.owners, apart=True)
+        found = np.zeros((len(batch), max(1, -(-places // 64))), np.uint64)
+        at = places_of(batch)
+        for group, owners, ranks in self._apart.ranked(lambda axis: at(self._columns[axis])):
+            mark_places(ranks, group.bitmaps, group.starts, owners, place, found)
+        if self._matcher is not None:
+            matches = self._matcher.match_batch(batch)
+            rows = np.repeat(np.arange(len(batch)), matches.counts)
+            there = place[np.asarray(matches.keys, np.int64)]
+            np.bitwise_or.at(found, (rows, there >> 6), np.uint64(1) << (there & 63).astype(np.uint64))
         return found
 
     def per_event(self, batch: EventBatch) -> _I64:
@@ -125,6 +145,12 @@ class Deliveries:
             codes = self.plan.encode_batch(batch)
             mark_masked(codes.hi, codes.lo, self._rows, self._row_owner, place, bitmaps)
         return np.concatenate(events), bitmaps
+
+    def group(self, batch: EventBatch, network: Network, packets: int) -> _I64:
+        """The tree of each packet, in the order of `reached`."""
+        if network.groups == 1:
+            return np.zeros(packets, np.int64)
+        return network.group_of(self.plan.encode_batch(batch).hi)
 
     def _masked(self, batch: EventBatch, found: _I64) -> None:
         if len(self._rows):

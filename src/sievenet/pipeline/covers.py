@@ -114,12 +114,15 @@ class Covers:
         start: int = 0,
     ) -> Covers:
         """The covers of subscriptions; the first of them is owner ``start``."""
-        home = _homes(plan, interests)
-        whole = [_plain(plan, interests, home, number, start) for number in range(len(plan.regions))]
-        others = np.flatnonzero(home < 0).tolist()
+        inside = _inside(plan, interests)
+        whole = [_plain(plan, interests, rows, number, start) for number, rows in enumerate(inside) if len(rows)]
+        some = np.zeros(len(interests), np.bool_)
+        some[np.concatenate(inside)] = True
+        others = np.flatnonzero(~some).tolist()
         if budget is None:
             return Covers.joined(plan, whole + [_every(plan, interests.wanted[row], start + row) for row in others])
-        parts = [_within(plan, boxes, budget) for boxes in whole if len(boxes.owner)]
+        parts, more = _within(plan, Covers.joined(plan, whole), budget) if whole else ([], [])
+        parts += [_budgeted(plan, interests.wanted[owner - start], owner, budget) for owner in more]
         parts += [_budgeted(plan, interests.wanted[row], start + row, budget) for row in others]
         return Covers.joined(plan, parts)
 
@@ -179,26 +182,46 @@ def _budgeted(plan: Plan, wanted: Interest, owner: int, budget: int) -> Covers:
 # -- many plain boxes at once -----------------------------------------------------------------
 
 
-def _homes(plan: Plan, interests: Interests) -> _I64:
-    """The region of each plain subscription, the smallest that holds it; -1 if none does or it is not plain."""
-    home = np.full(len(interests), -1, np.int64)
+def _inside(plan: Plan, interests: Interests) -> list[_I64]:
+    """Per region the plain subscriptions that are covered in it; those in no region are left to others.
+
+    As in `sievenet.index.cover.boxes`: in the smallest region that holds all of it, or, where events have one code, in
+    every region that it meets up to the first that holds it.
+    """
+    held, meets = _held(plan, interests)
+    anywhere = held.any(axis=0)
+    if plan.once:
+        left = interests.plain & (anywhere | plan.complete)
+        found = []
+        for number, region in enumerate(plan.regions):
+            found.append(np.flatnonzero(left & meets[number] & ~(anywhere & region.rest)))
+            left = left & ~held[number]
+        return found
     shares = [region.share(plan.schema) for region in plan.regions]
+    home = np.full(len(interests), -1, np.int64)
     # Smallest last, so that it wins; of equal ones the first.
     for number in sorted(range(len(shares)), key=lambda r: (-shares[r], -r)):
-        region = plan.regions[number]
-        if region.rest:
-            continue
-        inside = interests.plain.copy()
+        home[held[number]] = number
+    return [np.flatnonzero(home == number) for number in range(len(plan.regions))]
+
+
+def _held(plan: Plan, interests: Interests) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Regions × subscriptions: whether it is plain and the region, not being the rest, holds it; whether they meet."""
+    held = np.tile(interests.plain, (len(plan.regions), 1))
+    meets = np.ones_like(held)
+    for number, region in enumerate(plan.regions):
         for bound in region.bounds:
             column = plan.schema.positions[bound.attribute]
-            inside &= (interests.lo[:, column] >= bound.lo) & (interests.hi[:, column] <= bound.hi)
-        home[inside] = number
-    return home
+            low, high = interests.lo[:, column], interests.hi[:, column]
+            held[number] &= (low >= bound.lo) & (high <= bound.hi)
+            meets[number] &= (high >= bound.lo) & (low <= bound.hi)
+        if region.rest:
+            held[number] = False
+    return held, meets
 
 
-def _plain(plan: Plan, interests: Interests, home: _I64, number: int, start: int) -> Covers:
+def _plain(plan: Plan, interests: Interests, rows: _I64, number: int, start: int) -> Covers:
     """The boxes of the plain subscriptions of a region: one each."""
-    rows = np.flatnonzero(home == number)
     shape = (len(rows), _axes(plan))
     first, behind = np.zeros(shape, np.int64), np.ones(shape, np.int64)
     encoder = plan.encoder.regions[number]
@@ -221,14 +244,26 @@ def _plain(plan: Plan, interests: Interests, home: _I64, number: int, start: int
     return _boxes(plan, start + rows, np.full(len(rows), number), first, behind)
 
 
-def _within(plan: Plan, whole: Covers, budget: int) -> Covers:
-    """Boxes of one region, each an owner, as at most so many entries each."""
-    layout, number = layout_of(plan), int(whole.region[0])
-    offsets = np.zeros(len(plan.regions) + 1, np.int64)
-    offsets[number + 1 :] = 1
-    first, last = whole.first, whole.behind - 1
-    boxes = (Boxes(layout, first[row : row + 1], last[row : row + 1], offsets) for row in range(len(first)))
-    found = [cover_pieces(plan, each, budget, None, plan.kind) for each in boxes]
-    region, start, size = (np.concatenate([each[i] for each in found]) for i in range(3))
-    owner = np.repeat(whole.owner, [len(each[0]) for each in found])
-    return _boxes(plan, owner, region, start, start + (np.int64(1) << size))
+def _within(plan: Plan, whole: Covers, budget: int) -> tuple[list[Covers], list[int]]:
+    """Boxes, one per region of an owner, as at most so many entries each; and owners in more regions than that."""
+    layout = layout_of(plan)
+    starts = np.flatnonzero(np.diff(whole.owner, prepend=-1))
+    ends = np.append(starts[1:], len(whole.owner))
+    parts: list[tuple[_I64, _I64, _I64]] = []
+    owners: list[int] = []
+    more: list[int] = []
+    for at, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        owner = int(whole.owner[at])
+        # Boxes of an owner come in the order of their regions.
+        offsets = np.searchsorted(whole.region[at:end], np.arange(len(plan.regions) + 1), "left").astype(np.int64)
+        boxes = Boxes(layout, whole.first[at:end], whole.behind[at:end] - 1, offsets)
+        region, start, size = cover_pieces(plan, boxes, budget, None, plan.kind)
+        if len(region) > budget:
+            more.append(owner)
+            continue
+        parts.append((region, start, size))
+        owners += [owner] * len(region)
+    if not parts:
+        return [], more
+    region, start, size = (np.concatenate([each[i] for each in parts]) for i in range(3))
+    return [_boxes(plan, np.array(owners, np.int64), region, start, start + (np.int64(1) << size))], more

@@ -22,22 +22,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sievenet.content import Schema, decode_subscription, encode_subscription
+from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.pipeline.boxes import Asked, as_subscription
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.counting import Deliveries, Wants, fpr
+from sievenet.pipeline.cost import Cost, Needed, Sites, cost_of, needed_of
+from sievenet.pipeline.counting import Deliveries, Wants
 from sievenet.pipeline.covers import Covers, Interest, Interests
 from sievenet.pipeline.scan import mapped
-from sievenet.pipeline.tables import batch_of
+from sievenet.pipeline.tables import PUBLISHER, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["COUNTS", "Result", "check_plans", "covers_of", "evaluate", "evaluated", "local_counts"]
 
-#: Result of a partition: subscription -1 carries the number of events and packets.
+#: Result of a partition: subscription -1 carries the number of packets and events, -2 transmissions and those needed,
+#: -3 packets received and those needed.
 COUNTS: Final = "plan int, subscription bigint, delivered bigint, wanted bigint"
 _FIELDS: Final = pa.schema(
     [("plan", pa.int32()), ("subscription", pa.int64()), ("delivered", pa.int64()), ("wanted", pa.int64())]
@@ -63,20 +65,18 @@ class Result:
     #: Per subscription.
     delivered: _I64
     wanted: _I64
+    #: What the network carries.
+    cost: Cost
 
     @property
     def fpr(self) -> float:
-        """Unnecessary deliveries over all deliveries."""
-        return fpr(int(self.delivered.sum()), int(self.wanted.sum()))
+        """Unnecessary deliveries over all deliveries: the rate per subscription."""
+        return self.cost.per_subscription
 
     def summary(self) -> dict[str, Any]:
         """The figures of the whole, for reports."""
         return {
-            "fpr": self.fpr,
-            "events": self.events,
-            "packets": self.packets,
-            "delivered": int(self.delivered.sum()),
-            "wanted": int(self.wanted.sum()),
+            **self.cost.summary(),
             "entries": self.entries,
             "subscriptions": len(self.wanted),
             "unmatched": int((self.wanted == 0).sum()),
@@ -134,14 +134,17 @@ def _covered(shared: Shared[list[Plan]], task: tuple[int, int, list[bytes]], bud
 class Counting:
     """Everything a process needs to count batches under some plans."""
 
-    def __init__(self, plans: list[Plan], covers: list[Covers], wanted: Sequence[Interest] | Asked) -> None:
+    def __init__(
+        self, plans: list[Plan], covers: list[Covers], wanted: Sequence[Interest] | Asked, sites: Sites | None = None
+    ) -> None:
         self.schema = plans[0].schema
+        self.sites = sites
         self.wants = Wants(self.schema, wanted)
         self.deliveries = [Deliveries(p, c, self.wants.count) for p, c in zip(plans, covers, strict=True)]
 
 
-def _counting(plans: list[bytes], covers: list[Covers], asked: Asked) -> Counting:
-    return Counting(_plans(plans), covers, asked)
+def _counting(plans: list[bytes], covers: list[Covers], asked: Asked, sites: Sites | None) -> Counting:
+    return Counting(_plans(plans), covers, asked, sites)
 
 
 def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -150,9 +153,12 @@ def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Itera
     wanted = np.zeros(size, np.int64)
     delivered = np.zeros((plans, size), np.int64)
     events, packets = 0, np.zeros(plans, np.int64)
+    carried = [Cost()] * plans
     for each in batches:
         batch = batch_of(counting.schema, each)
         events += len(batch)
+        if counting.sites is not None:
+            carried = [a + b for a, b in zip(carried, _carried(counting, batch, each), strict=True)]
         wanted += counting.wants.per_subscription(batch)
         for number, deliveries in enumerate(counting.deliveries):
             sent, found = deliveries.per_subscription(batch)
@@ -162,24 +168,44 @@ def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Itera
         return
     for number in range(plans):
         some = np.flatnonzero(delivered[number] | wanted)
+        cost = carried[number]
         yield pa.RecordBatch.from_arrays(
             [
-                pa.array(np.full(len(some) + 1, number, np.int32)),
-                pa.array(np.concatenate([[-1], some])),
-                pa.array(np.concatenate([[packets[number]], delivered[number][some]])),
-                pa.array(np.concatenate([[events], wanted[some]])),
+                pa.array(np.full(len(some) + 3, number, np.int32)),
+                pa.array(np.concatenate([[-1, -2, -3], some])),
+                pa.array(
+                    np.concatenate([[packets[number], cost.transmissions, cost.received], delivered[number][some]])
+                ),
+                pa.array(np.concatenate([[events, cost.needed.transmissions, cost.needed.received], wanted[some]])),
             ],
             schema=_FIELDS,
         )
 
 
-def evaluated(events: DataFrame, plans: Sequence[Plan], covers: Sequence[Covers], interests: Interests) -> DataFrame:
+def _carried(counting: Counting, batch: EventBatch, part: pa.RecordBatch) -> list[Cost]:
+    """What the network carries of a batch under each plan."""
+    sites = counting.sites
+    assert sites is not None
+    names = part.column(PUBLISHER).dictionary_encode()
+    source = sites.located(names.dictionary.to_pylist())[np.asarray(names.indices, np.int64)]
+    needed = needed_of(counting.wants, batch, sites, source)
+    return [cost_of(deliveries, batch, needed, sites, source) for deliveries in counting.deliveries]
+
+
+def evaluated(
+    events: DataFrame,
+    plans: Sequence[Plan],
+    covers: Sequence[Covers],
+    interests: Interests,
+    sites: Sites | None = None,
+) -> DataFrame:
     """Sums per plan and subscription (`COUNTS`) over a table of events."""
     from pyspark.sql import functions as f
 
     asked = Asked.of(interests.schema, interests.wanted)
-    shared = Shared(events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), asked)
-    rows = mapped(events, interests.schema, lambda batches: local_counts(shared.get(), batches), COUNTS)
+    more = () if sites is None else (PUBLISHER,)
+    shared = Shared(events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), asked, sites)
+    rows = mapped(events, interests.schema, lambda batches: local_counts(shared.get(), batches), COUNTS, more)
     return rows.groupBy("plan", "subscription").agg(
         f.sum("delivered").alias("delivered"), f.sum("wanted").alias("wanted")
     )
@@ -191,16 +217,22 @@ def evaluate(
     wanted: Sequence[Interest] | Interests,
     plans: Sequence[Plan],
     budget: int | None = 8,
+    sites: Sites | None = None,
 ) -> list[Result]:
-    """What each plan delivers to whom; ``budget`` is the most entries per subscription, None for any number."""
+    """What each plan delivers to whom; ``budget`` is the most entries per subscription, None for any number.
+
+    Without ``sites`` every subscription is a host of its own, all at one switch.
+    """
     check_plans(schema, plans)
     interests = wanted if isinstance(wanted, Interests) else Interests.of(schema, wanted)
     covers = covers_of(events.sparkSession, plans, interests, budget)
-    table = evaluated(events, plans, covers, interests).toArrow()
-    return results_of(table, plans, covers, len(interests))
+    table = evaluated(events, plans, covers, interests, sites).toArrow()
+    return results_of(table, plans, covers, len(interests), sites is not None)
 
 
-def results_of(table: pa.Table, plans: Sequence[Plan], covers: Sequence[Covers], count: int) -> list[Result]:
+def results_of(
+    table: pa.Table, plans: Sequence[Plan], covers: Sequence[Covers], count: int, placed: bool = False
+) -> list[Result]:
     """Results per plan from the table of sums."""
     plan, owner, delivered, wanted = (
         np.asarray(table.column(name).to_numpy(), np.int64) for name in ("plan", "subscription", "delivered", "wanted")
@@ -208,9 +240,18 @@ def results_of(table: pa.Table, plans: Sequence[Plan], covers: Sequence[Covers],
     found = []
     for number, each in enumerate(plans):
         here = plan == number
-        total = here & (owner < 0)
         sums = [np.zeros(count, np.int64), np.zeros(count, np.int64)]
         for sum_, values in zip(sums, (delivered, wanted), strict=True):
             sum_[owner[here & (owner >= 0)]] = values[here & (owner >= 0)]
-        found.append(Result(each, int(wanted[total].sum()), int(delivered[total].sum()), covers[number].entries, *sums))
+        totals = [
+            (int(delivered[here & (owner == k)].sum()), int(wanted[here & (owner == k)].sum())) for k in (-1, -2, -3)
+        ]
+        (packets, events), sent, received = totals
+        matched = int(sums[1].sum())
+        if not placed:
+            brought = int(sums[0].sum())
+            sent, received = (packets + brought, events + matched), (brought, matched)
+        needed = Needed(sent[1], received[1], matched)
+        cost = Cost(events, packets, sent[0], received[0], int(sums[0].sum()), needed)
+        found.append(Result(each, events, packets, covers[number].entries, sums[0], sums[1], cost))
     return found

@@ -16,19 +16,21 @@ import numpy as np
 
 from sievenet.content import EventBatch, Schema
 from sievenet.errors import InvalidInput
+from sievenet.index import Plan
 from sievenet.index.plan import Kind
 from sievenet.pipeline.clusters import spark_clustering
+from sievenet.pipeline.cost import Objective, Sites
 from sievenet.pipeline.covers import Interest, Interests
 from sievenet.pipeline.evaluate import Result, evaluate
 from sievenet.pipeline.judging import SparkJudge
 from sievenet.pipeline.profile import Profile, profile
-from sievenet.pipeline.search import METHODS, Found, search
-from sievenet.pipeline.tables import batch_of
+from sievenet.pipeline.search import METHODS, RECIPES, Found, search
+from sievenet.pipeline.tables import PUBLISHER, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Planned", "plan_for", "sample_of"]
+__all__ = ["Planned", "plan_for", "sample_of", "sampled"]
 
 #: Events and subscriptions that the search looks at.
 SAMPLE: Final = 20_000
@@ -42,9 +44,16 @@ class Planned:
 
     found: Found
     profile: Profile
-    #: The best plan, and the regular one it replaces, over all events.
+    #: Over all events: the plan that is recommended, the regular one, and the one in use (the regular one if unknown).
     predicted: Result
     regular: Result
+    present: Result
+    objective: Objective = "links"
+
+    @property
+    def better(self) -> bool:
+        """Whether the plan that is recommended is another than the one in use."""
+        return self.predicted.plan != self.present.plan
 
     def record(self) -> dict[str, Any]:
         """For reports."""
@@ -53,6 +62,9 @@ class Planned:
             "why": self.found.why,
             "predicted": self.predicted.summary(),
             "regular": self.regular.summary(),
+            "present": self.present.summary(),
+            "objective": self.objective,
+            "better": self.better,
             "seconds": self.found.seconds,
             "complete": self.found.complete,
             "tried": [t.record() for t in self.found.tried],
@@ -61,12 +73,19 @@ class Planned:
 
 def sample_of(events: DataFrame, schema: Schema, count: int, total: int, seed: int = 0) -> EventBatch:
     """About ``count`` events at random, on the driver."""
-    columns = [f"`{name}`" for name in schema.positions]
+    return sampled(events, schema, count, total, seed)[0]
+
+
+def sampled(events: DataFrame, schema: Schema, count: int, total: int, seed: int = 0) -> tuple[EventBatch, list[str]]:
+    """The same with their publishers."""
+    columns = [f"`{name}`" for name in (*schema.positions, PUBLISHER)]
     chosen = events.select(*columns)
     if total > count:
         chosen = chosen.sample(fraction=min(1.0, 1.1 * count / total), seed=seed).limit(count)
-    parts = [batch_of(schema, part) for part in chosen.toArrow().to_batches()]
-    return EventBatch.concat(parts) if parts else EventBatch.from_events(schema, [])
+    table = chosen.toArrow()
+    parts = [batch_of(schema, part) for part in table.to_batches()]
+    batch = EventBatch.concat(parts) if parts else EventBatch.from_events(schema, [])
+    return batch, table.column(PUBLISHER).to_pylist()
 
 
 def plan_for(
@@ -83,26 +102,37 @@ def plan_for(
     version: int = 1,
     seed: int = 0,
     sample: int = SAMPLE,
+    objective: Objective = "links",
+    recipes: Sequence[str] = (),
+    sites: Sites | None = None,
+    present: Plan | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Planned:
-    """The best plan for a workload that a search of so many seconds finds."""
+    """The best plan for a workload that a search of so many seconds finds, or the present one if none is better.
+
+    ``sites`` says where subscriptions and publishers are; without it each subscription is a host of its own, all at one
+    switch.  ``present`` is the plan in use; without it the regular one is.
+    """
     if not wanted:
         raise InvalidInput("Expected at least one subscription: without any, no plan is better than another")
     unknown = [m for m in methods if m not in METHODS]
     if unknown:
         raise InvalidInput(expected=f"methods of {', '.join(METHODS)}", got=unknown)
+    if set(recipes) - set(RECIPES):
+        raise InvalidInput(expected=f"recipes of {', '.join(RECIPES)}", got=list(recipes))
     say("profile")
     known = profile(events, schema, wanted)
     if not known.events:
         raise InvalidInput("Expected at least one event to plan for", where=schema.name)
     spark = events.sparkSession
     interests = Interests.of(schema, wanted)
-    looked_at = interests
+    looked_at, near = interests, sites
     if budget is not None and len(interests) > COVERED:
         rows = np.sort(np.random.default_rng(seed).choice(len(interests), COVERED, replace=False))
         looked_at = interests.take(rows.tolist())
-    some = sample_of(events, schema, sample, known.events, seed)
-    judge = SparkJudge(spark, some, looked_at, budget)
+        near = None if sites is None else sites.take(rows.tolist())
+    some, who = sampled(events, schema, sample, known.events, seed)
+    judge = SparkJudge(spark, some, looked_at, budget, near, None if near is None else near.located(who))
     found = search(
         judge,
         known,
@@ -113,8 +143,16 @@ def plan_for(
         seconds=seconds,
         methods=methods,
         version=version,
+        objective=objective,
+        recipes=recipes,
+        present=present,
         say=say,
     )
     say("evaluate the best on all events")
-    predicted, regular = evaluate(events, schema, interests, [found.best.plan, found.tried[0].plan], budget)
-    return Planned(found, known, predicted, regular)
+    regular = found.tried[0].plan
+    plans = [found.best.plan, regular, *((present,) if present is not None else ())]
+    results = evaluate(events, schema, interests, plans, budget, sites)
+    now = results[-1] if present is not None else results[1]
+    # The sample may flatter: over all events the best must still carry less than what is there.
+    best = results[0] if recipes else min((now, results[0], results[1]), key=lambda r: r.cost.judged(objective))
+    return Planned(found, known, best, results[1], now, objective)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from sievenet.content import EventBatch, Schema
 from sievenet.index import Dz, Plan, dimensions
 from sievenet.index.arrays import domains, each_filter, points
+from sievenet.index.similarity import Similarity
 from sievenet.index.splitting import edges, histogram, splits
 from sievenet.pipeline.boxes import Asked, Boxes, Groups, hold, places_of
 from sievenet.pipeline.broadcasting import Shared
@@ -117,9 +118,9 @@ class Profiling:
         self.filters = asked.filters
         self.low, self.high = domains(schema)
         rest = asked.rest()
-        #: Subscriptions that are boxes: their bitmaps say who wants an event.  Those of others are hulls.
+        #: Subscriptions that are boxes: their bitmaps say who wants an event.
         self.exact = _groups(asked.boxes)
-        self.hulls = _groups(Boxes.of(schema, rest, range(len(rest))))
+        self.similarity = Similarity(schema, each_filter(rest))
         self.others = Wants(schema, rest)
         self.plan = Plan.regular(schema, CELL_BITS)
         self.ordered = [n for n in schema.positions if schema[n].type != "str" or schema[n].values is not None]
@@ -155,8 +156,7 @@ class Profiling:
         for group, _, ranks in self.exact.ranked(places):
             pair_counts(ranks, group.bitmaps, group.starts, self.pairs)
             hold(group, ranks, matching)
-        for group, _, ranks in self.hulls.ranked(places):
-            pair_counts(ranks, group.bitmaps, group.starts, self.pairs)
+        self.pairs += self.similarity.pairs(batch)
         self.wanted += int(matching.sum())
         for name in self.ordered:
             mass = histogram(points_[:, self.schema.positions[name]], matching, self.borders[name])

@@ -9,20 +9,20 @@ dz are whole numbers with a leading one: `1` followed by the bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sievenet.errors import InvalidInput
 from sievenet.index import Dz, Plan
 from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.cost import Sites
 from sievenet.pipeline.counting import Deliveries
 from sievenet.pipeline.covers import Covers
-from sievenet.pipeline.network import Crossings, Network
+from sievenet.pipeline.network import Crossings
 from sievenet.pipeline.scan import mapped
 from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
 
@@ -105,21 +105,13 @@ def network_traffic(
     events: DataFrame,
     plan: Plan,
     covers: Covers,
-    place: npt.NDArray[np.int64],
-    network: Network,
-    publishers: Mapping[str, str],
-    default: str | None = None,
+    sites: Sites,
 ) -> NetworkTraffic:
-    """What a plan sends where: ``place`` has the place of each subscription, ``publishers`` hosts of publishers.
-
-    Publishers that are clients of the network are known; all others are at the host ``default`` (the first one).
-    """
+    """What a plan sends where."""
     from pyspark.sql import functions as f
 
-    sources = {name: (int(network.at[i]), i) for i, name in enumerate(network.places)}
-    sources |= {name: (network.switch_of(host), -1) for name, host in publishers.items() if name not in sources}
-    other = network.switch_of(default or next(iter(network.hosts)))
-    shared = Shared(events.sparkSession, _reaching, plan.to_json(), covers, place, network, sources, other)
+    network = sites.network
+    shared = Shared(events.sparkSession, _reaching, plan.to_json(), covers, sites)
     rows = mapped(events, plan.schema, lambda parts: _reached(shared.get(), parts), _REACHED, (TIME, PUBLISHER))
     found = rows.groupBy("kind", "name", "i", "j").agg(f.sum("packets").alias("packets")).collect()
     links = dict.fromkeys(network.links, 0)
@@ -137,44 +129,27 @@ def network_traffic(
     return NetworkTraffic(links, seconds)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reaching:
-    deliveries: Deliveries
-    place: npt.NDArray[np.int64]
-    network: Network
-    #: Publisher → its switch, and its place or -1.
-    sources: dict[str, tuple[int, int]]
-    other: int
+def _reaching(plan: bytes, covers: Covers, sites: Sites) -> tuple[Deliveries, Sites]:
+    return Deliveries(Plan.from_json(plan), covers, len(sites.place)), sites
 
 
-def _reaching(
-    plan: bytes,
-    covers: Covers,
-    place: npt.NDArray[np.int64],
-    network: Network,
-    sources: dict[str, tuple[int, int]],
-    other: int,
-) -> _Reaching:
-    return _Reaching(Deliveries(Plan.from_json(plan), covers, len(place)), place, network, sources, other)
-
-
-def _reached(state: _Reaching, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    network, plan = state.network, state.deliveries.plan
+def _reached(state: tuple[Deliveries, Sites], parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    deliveries, sites = state
+    network, plan = sites.network, deliveries.plan
     crossings = Crossings(network)
     seconds: dict[tuple[int, int], int] = {}
     sent: dict[tuple[str, int], int] = {}
     for part in parts:
         batch = batch_of(plan.schema, part)
-        events, reached = state.deliveries.reached(batch, state.place, len(network.places))
+        events, reached = deliveries.reached(batch, sites.place, len(network.places))
         names = part.column(PUBLISHER).dictionary_encode()
         who = names.dictionary.to_pylist()
-        table = np.array([state.sources.get(n, (state.other, -1)) for n in who], np.int64).reshape(-1, 2)
+        table = sites.located(who)
         number = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)[events]
         for i, count in enumerate(np.bincount(number, minlength=len(who)).tolist()):
             key = (who[i] or "", int(table[i, 0]))
             sent[key] = sent.get(key, 0) + count
-        group = network.group_of(plan.encode_batch(batch).hi) if network.groups > 1 else np.zeros(len(events), np.int64)
-        crossings.add(reached, table[number, 0], table[number, 1], group)
+        crossings.add(reached, table[number, 0], table[number, 1], deliveries.group(batch, network, len(events)))
         times = np.asarray(part.column(TIME).to_numpy(), np.int64)[events] // 1_000_000
         for place in range(len(network.places)):
             got = (reached[:, place >> 6] >> np.uint64(place & 63)) & np.uint64(1) == 1

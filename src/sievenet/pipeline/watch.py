@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     window: float = 60.0
     #: Entries per subscription.
     budget: int = 8
-    #: A new plan must lower the false-positive rate by so much.
+    #: A new plan must lower transmissions by this part of them.
     threshold: float = 0.05
     #: A window's drift beyond which a search is worth its time, whatever the rate.
     drift: float = 0.2
@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 20.0
     sample: int = 10_000
     #: Methods of the search.
-    methods: tuple[str, ...] = ("RI", "EVS", "EMCS", "CS", "GS", "SI", "GB")
+    methods: tuple[str, ...] = ("RI", "EVS", "EMCS", "CS", "GS", "SI1", "ASI", "GB")
     #: Segments per micro-batch.
     files: int = 100
 
@@ -102,7 +102,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """A plan that is better by enough: rates on the same events."""
+    """A plan that is better by enough: transmissions per event, on the same events, with either plan."""
 
     batch: int
     before: float
@@ -256,12 +256,13 @@ class Watcher:
         settings = self.settings
         sample = sample_of(events, self.schema, settings.sample, count, seed=number)
         found = replan(plan, sample, interests, settings)
-        (before,) = LocalJudge(sample, interests, settings.budget).rates([plan])
-        self._say(f"batch {number}: {found.best.name} would give {found.best.fpr:.2%} instead of {before:.2%}")
-        if before - found.best.fpr < settings.threshold:
+        old = next(t.cost.transmissions for t in found.tried if t.name == "present")
+        new, name = found.best.cost.transmissions, found.best.name
+        before, after = old / max(1, len(sample)), new / max(1, len(sample))
+        self._say(f"batch {number}: {name} would take {after:.2f} instead of {before:.2f} transmissions per event")
+        if old - new < settings.threshold * old or name == "present":
             return
-        better = found.best.plan.to_json().decode()
-        signal = Signal(number, before, found.best.fpr, found.best.name, found.why, better)
+        signal = Signal(number, before, after, name, found.why, found.best.plan.to_json().decode())
         self.files.write(f"{self.folder}/signals/{number:08}.json", msgspec.json.encode(signal))
         self._use(signal, seen.tolist())
 
@@ -285,6 +286,7 @@ def replan(plan: Plan, sample: EventBatch, interests: Interests, settings: Setti
         seconds=settings.seconds,
         methods=settings.methods,
         version=plan.version + 1,
+        present=plan,
     )
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sievenet.content import Filter, Subscription
 from sievenet.errors import PlanError
-from sievenet.index.axis import MAX_AXIS_BITS
+from sievenet.index.axis import MAX_AXIS_BITS, Axis, Scale, line_range
 
 if TYPE_CHECKING:
     from sievenet.index.encoding import RegionEncoder
@@ -31,6 +31,9 @@ __all__ = ["Boxes", "Layout", "boxes_of", "layout_of"]
 _MAX_PER_FILTER: Final = 64
 #: Most boxes that one subscription becomes in one region.
 _MAX_PER_REGION: Final = 256
+
+#: Regions that are looked at one by one.
+_FEW: Final = 4
 
 _Spans = list[tuple[int, int]]
 _Box = tuple[tuple[int, int], ...]
@@ -48,6 +51,10 @@ class Layout:
     #: Prefix value and mask words.
     bases: npt.NDArray[np.uint64]
     no_sample: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+    #: Regions × attributes: bounds as doubles, rounded outwards; and which attributes any region bounds.
+    lower: npt.NDArray[np.float64]
+    upper: npt.NDArray[np.float64]
+    bounded: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +90,13 @@ def _layout(plan: Plan) -> Layout:
     lengths = np.array([len(r.region.order) for r in encoders], np.int64)
     shares = np.array([r.region.share(plan.schema) for r in encoders])
     none = (np.zeros((0, axes), np.int64), np.zeros(len(encoders) + 1, np.int64))
-    return Layout(bits, orders, lengths, shares, positions, bases, none)
+    lower = np.full((len(encoders), len(plan.schema.attributes)), -np.inf)
+    upper = np.full_like(lower, np.inf)
+    for r, region in enumerate(encoders):
+        for column, lo, hi in region.bounds:
+            lower[r, column], upper[r, column] = np.nextafter(float(lo), -np.inf), np.nextafter(float(hi), np.inf)
+    bounded = np.isfinite(lower).any(axis=0)
+    return Layout(bits, orders, lengths, shares, positions, bases, none, lower, upper, bounded)
 
 
 def layout_of(plan: Plan) -> Layout:
@@ -126,18 +139,37 @@ def boxes_of(plan: Plan, wanted: Filter | Subscription) -> Boxes:
 def _parts(plan: Plan, wanted: Filter) -> list[tuple[int, Filter]]:
     """The regions that must hold a filter, each with the filter's part in it."""
     areas = plan.encoder.areas
-    holding = [r for r, area in enumerate(areas) if not plan.regions[r].rest and area.covers(wanted)]
-    if holding:
+    near = _near(plan, wanted)
+    holding = [r for r in near if not plan.regions[r].rest and areas[r].covers(wanted)]
+    if holding and not plan.once:
         shares = layout_of(plan).shares
         return [(min(holding, key=lambda r: (shares[r], r)), wanted)]
-    if not plan.admits(wanted):
+    if not holding and not plan.admits(wanted):
         raise PlanError(
             "Expected a filter inside the plan's regions, for the plan has none for the rest "
             f"(see Plan.admits, Plan.with_rest), got {str(wanted)[:200]}",
             where="cover",
         )
-    parts = ((r, wanted.intersect(area)) for r, area in enumerate(areas))
+    # The first region that holds an event encodes it: behind one that holds the whole filter, nothing is left.
+    last = holding[0] if holding else len(areas)
+    parts = ((r, wanted.intersect(areas[r])) for r in near if r <= last and not (holding and plan.regions[r].rest))
     return [(r, part) for r, part in parts if not part.empty]
+
+
+def _near(plan: Plan, wanted: Filter) -> list[int]:
+    """The regions that may meet a filter, by hulls."""
+    if len(plan.regions) <= _FEW:
+        return list(range(len(plan.regions)))
+    layout, schema = layout_of(plan), plan.schema
+    near = np.ones(len(plan.regions), np.bool_)
+    for name, values in wanted.constraints.items():
+        column = schema.positions[name]
+        if layout.bounded[column]:
+            attribute = schema.attributes[column]
+            scale = Scale.of(Axis(name, 0), attribute, *line_range(attribute))
+            lo, hi = scale.hull(values)
+            near &= (layout.lower[:, column] <= float(hi)) & (layout.upper[:, column] >= float(lo))
+    return [int(r) for r in np.flatnonzero(near)]
 
 
 def _region_boxes(region: RegionEncoder, part: Filter) -> list[_Box]:

@@ -1,0 +1,246 @@
+"""`sievenet pipeline plan` and `evaluate`: search for plans, and count what they carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sievenet.cli.output import json_option
+from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
+from sievenet.cli.pipeline_options import (
+    budget_of,
+    finish,
+    load_plan,
+    master_option,
+    opened,
+    report_option,
+    say,
+    store_argument,
+)
+
+if TYPE_CHECKING:
+    from sievenet.pipeline.planning import Planned
+    from sievenet.pipeline.reporting import Report
+
+__all__ = ["evaluate", "plan"]
+
+_COLUMNS = ("transmissions", "received", "per_link", "per_host", "per_subscription")
+
+budget_option = click.option(
+    "--budget", help="Most entries per subscription, or `any` for as many as it takes. Default: that in use, else 8."
+)
+
+
+@click.command()
+@store_argument
+@deployment_options
+@click.option("--bits", default=23, show_default=True, help="Bits of a code.")
+@budget_option
+@click.option(
+    "--kind", type=click.Choice(["dz", "cells"]), default="dz", show_default=True, help="What filters become."
+)
+@click.option("--seconds", default=60.0, show_default=True, help="How long to search.")
+@click.option(
+    "--objective",
+    type=click.Choice(["links", "host", "subscription"]),
+    default="links",
+    show_default=True,
+    help="What is to be least: transmissions, packets received by hosts, or the false-positive rate per subscription.",
+)
+@click.option(
+    "--method",
+    "recipes",
+    multiple=True,
+    metavar="NAME",
+    help="Try this way only, such as EVS, GS+SI or CS+ASI; may be repeated. Default: all, the best first.",
+)
+@click.option(
+    "--closed", is_flag=True, help="Drop events that nobody wants now, and refuse filters that want them later."
+)
+@click.option("--version", "version", default=1, show_default=True, help="The plan's version.")
+@click.option("--output", "-o", default="plan.json", show_default=True, help="Where the plan goes.")
+@master_option
+@report_option
+@json_option
+def plan(
+    store: str,
+    category: str,
+    interests: str | None,
+    snapshot_id: str | None,
+    topology: str | None,
+    config_file: str | None,
+    at: tuple[str, ...],
+    bits: int,
+    budget: str | None,
+    kind: Any,
+    seconds: float,
+    objective: Any,
+    recipes: tuple[str, ...],
+    closed: bool,
+    version: int,
+    output: str,
+    master: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Search for the index plan that makes the network carry least.
+
+    The plan is written as `sievenet plan apply` takes it, with what it is predicted to carry and why it was chosen. A
+    plan that carries more than the present one (of the snapshot, else the regular one) is not recommended, unless you
+    ask for it with --objective or --method.
+
+    \b
+    --method takes a way to choose dimensions, alone or with one to index them:
+      RI all, EVS by variance, EMCS by matches, CS by correlation, GS greedy, BRS every subset
+      +SI rectangles, +SI1 with one code per event, +ASI subspaces, +QI quantiles, +SI+QI, +SI1+QI
+      GB+RI, GB+SI, GB+SI1, GB+ASI: greedy bits, in regions of that kind
+
+    \b
+    Examples:
+      $ sievenet pipeline plan store stock --subscriptions wanted.txt -o plan.json  # needs Spark
+      $ sievenet pipeline plan store stock --snapshot 3f0c9a2b77de --bits 32 --report report  # needs Spark
+      $ sievenet pipeline plan store stock --subscriptions wanted.txt --method GS+SI --method EVS+ASI  # needs Spark
+    """
+    from sievenet.pipeline.cost import Sites
+    from sievenet.pipeline.planning import plan_for
+    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.search import RECIPES
+
+    unknown = [name for name in recipes if name not in RECIPES]
+    if unknown:
+        raise click.BadParameter(f"Expected one of {', '.join(RECIPES)}, got {unknown[0]!r}", param_hint="--method")
+    asked = budget_of(budget) if budget else 8
+    with opened(store, master) as where:
+        schema = where.schema(category)
+        place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
+        known = place.plan is not None
+        planned = plan_for(
+            where.events(category),
+            schema,
+            place.wanted.subscriptions,
+            bits,
+            budget=place.budget if known and not budget else asked,
+            kind=kind,
+            rest=not closed,
+            seconds=seconds,
+            version=version,
+            objective=objective,
+            recipes=recipes,
+            sites=Sites.of(place, *sources_of(at)) if known or topology else None,
+            present=place.plan,
+            say=say,
+        )
+    staged = Path(output).with_name(f".{Path(output).name}.part")
+    staged.write_bytes(planned.predicted.plan.to_json())
+    staged.replace(output)
+    report = Report(f"Plan for {category}")
+    report.figures = {**planned.record(), "assumed": place.assumed}
+    if place.assumed:
+        report.text(place.assumed + ".")
+    _candidates(report, planned)
+    finish(report, folder, as_json, _advice(planned, output))
+
+
+def _candidates(report: Report, planned: Planned) -> None:
+    """What was tried, the best of each kind."""
+    report.text(planned.found.why)
+    best: dict[str, Any] = {}
+    for tried in sorted(planned.found.tried, key=lambda t: t.score):
+        best.setdefault(tried.name, tried)
+    rows = [
+        (t.name, *(t.cost.summary()[c] for c in _COLUMNS), ", ".join(t.dimensions), t.rectangles) for t in best.values()
+    ]
+    title = "What was tried, the best of each kind, on the sample"
+    report.table(title, ["", *_COLUMNS, "dimensions", "regions"], rows)
+    report.bars("transmissions", [r[0] for r in rows], {"transmissions": [r[1] for r in rows]}, "transmissions")
+    report.bars(
+        "rates", [r[0] for r in rows], {c: [r[i + 3] for r in rows] for i, c in enumerate(_COLUMNS[2:])}, "rate"
+    )
+
+
+def _advice(planned: Planned, output: str) -> str:
+    """What to do, in a few lines."""
+    now, best = planned.present, planned.predicted
+    lines = [
+        planned.found.why,
+        "",
+        f"Over all {best.events} events:",
+        f"  present  {now.cost}",
+        f"  chosen   {best.cost}",
+    ]
+    if not planned.better:
+        return "\n".join([*lines, f"No plan carries less than the present one, which is in {output}."])
+    if best.cost.transmissions > now.cost.transmissions:
+        more = best.cost.transmissions / max(1, now.cost.transmissions)
+        lines.append(f"The network would carry {more:.2f} times the packets of the present plan.")
+    return "\n".join([*lines, f"The plan is in {output}; `sievenet plan apply {output}` puts it to use."])
+
+
+@click.command()
+@store_argument
+@deployment_options
+@click.option("--plan", "plans", multiple=True, type=click.Path(), help="A plan file; may be given several times.")
+@click.option("--bits", default=23, show_default=True, help="Bits of the regular plan, if no plan is known.")
+@budget_option
+@master_option
+@report_option
+@json_option
+def evaluate(
+    store: str,
+    category: str,
+    interests: str | None,
+    snapshot_id: str | None,
+    topology: str | None,
+    config_file: str | None,
+    at: tuple[str, ...],
+    plans: tuple[str, ...],
+    bits: int,
+    budget: str | None,
+    master: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Count what plans make the network carry, and what of it is needed.
+
+    \b
+    Examples:
+      $ sievenet pipeline evaluate store stock --subscriptions wanted.txt --plan plan.json  # needs Spark
+      $ sievenet pipeline evaluate store stock --snapshot 3f0c9a2b77de --plan plan.json  # needs Spark
+    """
+    from sievenet.index import Plan
+    from sievenet.pipeline.cost import Sites
+    from sievenet.pipeline.evaluate import evaluate as run
+    from sievenet.pipeline.reporting import Report
+
+    asked = budget_of(budget) if budget else 8
+    loaded = [load_plan(path) for path in plans]
+    with opened(store, master) as where:
+        schema = where.schema(category)
+        place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
+        known = place.plan is not None
+        names = [*plans, *(("present",) if known else ())] or [f"regular, {bits} bits"]
+        every = [*loaded, *((place.plan,) if place.plan is not None else ())] or [Plan.regular(schema, bits)]
+        sites = Sites.of(place, *sources_of(at)) if known or topology else None
+        most = place.budget if known and not budget else asked
+        results = run(where.events(category), schema, place.wanted.subscriptions, every, most, sites)
+    report = Report(f"Evaluation for {category}")
+    report.figures = {
+        name: {**r.summary(), "delivered_to": r.delivered.tolist(), "wanted_by": r.wanted.tolist()}
+        for name, r in zip(names, results, strict=True)
+    }
+    if place.assumed:
+        report.text(place.assumed + ".")
+    columns = ["events", "packets", "delivered", "wanted", *_COLUMNS, "entries", "unmatched"]
+    rows = [(name, *(r.summary()[c] for c in columns)) for name, r in zip(names, results, strict=True)]
+    report.table("Plans", ["plan", *columns], rows)
+    report.bars("rates", names, {c: [r.summary()[c] for r in results] for c in _COLUMNS[2:]}, "rate")
+    lines = []
+    for name, r in zip(names, results, strict=True):
+        s = r.summary()
+        lines.append(
+            f"{name}: {r.cost}; {s['events']} events, {s['packets']} packets, {s['delivered']} deliveries, "
+            f"{s['wanted']} wanted; {s['unmatched']} of {s['subscriptions']} subscriptions matched nothing"
+        )
+    finish(report, folder, as_json, "\n".join(lines))
