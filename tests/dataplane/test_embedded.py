@@ -1,8 +1,11 @@
 """The embedded plane over real sockets: strangers, forgers, floods, slow links, clients that vanish."""
 
 import asyncio
+import contextlib
 import random
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +14,7 @@ from sievenet.dataplane.packet import Kind, decode, encode, encode_datagram, enc
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, Line, LinkSettings
+from sievenet.programs import command
 from tests.dataplane.harnesses import open_client
 from tests.seeds import seeds
 
@@ -223,5 +227,80 @@ def test_closing_twice_is_fine_and_planes_can_restart():
         assert (await again.attach("h1", "x")).endpoint is None
         await again.start(port=w.a.endpoint[1])
         await again.close()
+
+    run(main)
+
+
+FLOOD = """
+import socket, sys
+data, port = bytes.fromhex(sys.argv[1]), int(sys.argv[2])
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gun:
+    while True:
+        gun.sendto(data, ("127.0.0.1", port))
+"""
+
+
+@contextlib.contextmanager
+def flood(plane, token, packets):
+    """A client that sends as fast as it can, and heeds no window."""
+    data = encode_datagram(token, map(encode_packet, packets), sequence=1)
+    process = subprocess.Popen(command(sys.executable, "-c", FLOOD, data.hex(), str(plane.endpoint[1])))
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("permitted", [False, True])
+def test_a_client_that_floods_costs_others_nothing(permitted):
+    """Whether it may publish what it sends or not: its own buffer overflows, and it has its share of the turns."""
+
+    async def main(w):
+        # Another flow, which nobody listens to.
+        w.c = await w.plane.attach("h1", "c")
+        w.plane.permit("a", frozenset({1}))
+        w.plane.permit("c", frozenset({7} if permitted else ()))
+        port = await open_client(w.a, lambda packets: None)
+        evil = [Packet(7, 0, publisher_of(w.c.token), i, 0, 0, b"evil") for i in range(100)]
+        try:
+            with flood(w.plane, w.c.token, evil):
+                await until(lambda: w.plane.statistics().datagrams > 500)
+                for start in range(0, 2000, 100):
+                    port.send([w.packet(i) for i in range(start, start + 100)])
+                    await port.flushed(0)
+                    await asyncio.sleep(0.001)
+                await until(lambda: len(w.got) >= 2000)
+            assert [p.sequence for p in w.got] == list(range(2000))
+            seen = w.plane.statistics()
+            assert (seen.unadvertised > 0) is not permitted
+            assert w.plane.client_statistics("a").lost_datagrams == 0
+        finally:
+            port.close()
+
+    run(main)
+
+
+def test_what_a_client_may_publish_is_checked_by_category():
+    async def main(w):
+        await w.plane.apply("s1", [Add(Flow.of(2, Dz(0, 0), w.b.port))])
+        w.plane.permit("a", frozenset({2}))
+        w.plane.permit("nobody", frozenset())
+        theirs = w.packet(1)
+        w.shout(encode(w.a.token, [theirs, Packet(2, 0, theirs.publisher, 2, 0, 0, b"x")])[0])
+        await until(lambda: w.got)
+        assert [p.sequence for p in w.got] == [2]
+        assert w.plane.statistics().unadvertised == 1
+        # From another address: its own socket follows, and what comes by the first one counts too.
+        other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        w.plane.permit("a", frozenset({1, 2}))
+        with other:
+            for number in (3, 4, 5):
+                other.sendto(encode(w.a.token, [w.packet(number)])[0], w.plane.endpoint)
+                w.shout(encode(w.a.token, [w.packet(number + 10)])[0])
+            await until(lambda: len(w.got) == 7)
+        assert sorted(p.sequence for p in w.got) == [2, 3, 4, 5, 13, 14, 15]
+        await w.plane.detach("a")
+        assert len(w.plane._by_token) == 1
 
     run(main)

@@ -368,6 +368,43 @@ def test_a_client_cannot_speak_with_anothers_number():
     run(main())
 
 
+def test_what_is_not_advertised_goes_nowhere():
+    """A client may send only in categories that it advertises in, now; others are dropped and shown by `status`."""
+
+    async def main():
+        async with (
+            fabric() as daemon,
+            sievenet.connect(daemon.url) as node,
+            publisher(daemon) as source,
+            sievenet.connect(daemon.url) as forger,
+        ):
+            feed = await node.subscribe("reading")
+
+            async def shown():
+                return (await node.ask("status"))["datagrams"]["unadvertised"]
+
+            def send(number):
+                [packet] = source._outbox.packets(reading(number), 1)
+                own = Packet(packet.category, packet.code, forger._outbox.publisher, number, 1, 0, packet.body)
+                forger._session.port.send([own])
+
+            async def refused(count):
+                return await shown() == count
+
+            send(1)
+            await eventually(lambda: refused(1))
+            advertisement = await forger.advertise(SCHEMA)
+            send(2)
+            assert (await take(feed, 1))[0]["x"] == 2
+            await forger.unadvertise(advertisement)
+            send(3)
+            await eventually(lambda: refused(2))
+            await source.publish(reading(4))
+            assert (await take(feed, 1))[0]["x"] == 4
+
+    run(main())
+
+
 def test_datagrams_that_are_none_are_counted_by_the_client():
     async def main():
         async with fabric() as daemon, sievenet.connect(daemon.url, name="n") as node, publisher(daemon) as source:

@@ -110,6 +110,7 @@ class Answers:
                 "malformed": socket.malformed,
                 "unknown_token": socket.unknown,
                 "forged": socket.forged,
+                "unadvertised": socket.unadvertised,
                 "lost": socket.lost,
             },
             "categories": [

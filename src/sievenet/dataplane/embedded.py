@@ -1,6 +1,6 @@
 """The data plane in real time: software switches in this process, clients over UDP.
 
-One socket serves all clients.  A turn of the event loop reads a bounded number of datagrams,
+All clients send to one UDP port.  A turn of the event loop reads a bounded number of bytes of a socket,
 carries their packets through the switches (synchronously, if links are perfect), and then, in
 the same turn, sends each client one train of datagrams with all that was brought for it:
 
@@ -10,8 +10,14 @@ the same turn, sends each client one train of datagrams with all that was brough
 
 A single event that comes alone does not even wait until it is known that nothing else came.
 
-Datagrams from strangers, malformed ones, and packets that carry another client's publisher
-number are dropped and counted; queues are bounded, and count what they drop.
+Behind the port every client has a socket of its own, connected to the client's address, as soon as that is
+known: the system then keeps what the client sends apart from what others do.  A client that floods fills its
+own buffer, and has its share of the turns; the others lose nothing.  Strangers, and clients whose address is not
+known yet, share the first socket.
+
+Datagrams from strangers, malformed ones, packets that carry another client's publisher number, and
+packets of categories that the client does not advertise are dropped and counted; queues are bounded, and count
+what they drop.
 """
 
 from __future__ import annotations
@@ -36,8 +42,9 @@ __all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
 
 #: Bytes of socket buffer to ask for; the system may grant less.
 _BUFFER: Final = 4 << 20
-#: Datagrams to read per turn of the loop, so that a flood does not stop everything else.
+#: Datagrams and bytes to read of a socket per turn of the loop, so that a flood does not stop everything else.
 _PER_TURN: Final = 64
+_BYTES: Final = 128 << 10
 
 
 def _udp_socket(address: tuple[str, int]) -> socket.socket:
@@ -60,7 +67,7 @@ def _udp_socket(address: tuple[str, int]) -> socket.socket:
 class _Client:
     """A client's end of its host link, in the plane."""
 
-    __slots__ = ("address", "dirty", "link", "owing", "plane", "port", "publisher")
+    __slots__ = ("address", "categories", "dirty", "link", "owing", "plane", "port", "publisher", "socket")
 
     def __init__(self, plane: EmbeddedDataPlane, port: Port, token: int) -> None:
         self.plane = plane
@@ -68,6 +75,10 @@ class _Client:
         self.link: Final = HostLink(token)
         self.publisher: Final = publisher_of(token)
         self.address: Any = None
+        #: Its own socket, connected to its address; None if it has none, and shares the first one.
+        self.socket: socket.socket | None = None
+        #: The categories that it may publish in; None: any.
+        self.categories: frozenset[int] | None = None
         #: Whether it is on the list of those to serve at the end of the turn.
         self.dirty = False
         #: Whether it is on the list of those to acknowledge to, later.
@@ -117,6 +128,7 @@ class EmbeddedDataPlane(Fabric):
         self._view = memoryview(self._buffer)
         self._receive_budget = 0
         self._datagrams = self._packets = self._malformed = self._unknown = self._forged = 0
+        self._unadvertised = 0
         self._gone_dropped = self._gone_lost = 0
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
@@ -128,7 +140,9 @@ class EmbeddedDataPlane(Fabric):
         # The kernel counts its own overhead against the buffer, so half of it is for data.
         self._receive_budget = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         self._at = self._sock.getsockname()[:2]
-        self._loop.add_reader(self._sock.fileno(), self._readable)
+        # Only now, so that nobody else gets the port; clients' own sockets share it.
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._loop.add_reader(self._sock.fileno(), self._readable, self._sock)
         return self._at
 
     @property
@@ -150,9 +164,47 @@ class EmbeddedDataPlane(Fabric):
     def _detached(self, attached: Attached) -> None:
         client = self._by_token.pop(attached.token, None)
         if client is not None:
+            self._disconnect(client)
             self._gone_dropped += client.link.dropped
             self._gone_lost += client.link.lost
         self._grant()
+
+    def permit(self, client: str, categories: frozenset[int]) -> None:
+        """A client may publish in these categories and no others."""
+        known = self.clients().get(client)
+        if known is not None and known.token in self._by_token:
+            self._by_token[known.token].categories = categories
+
+    def _connect(self, client: _Client, address: Any) -> None:
+        """Keep what comes from a client's address apart; without a socket to spare it shares the first one."""
+        own = client.socket
+        try:
+            if own is None:
+                own = self._own_socket()
+                client.socket = own
+                self._loop.add_reader(own.fileno(), self._readable, own)
+            own.connect(address)  # what waits there stays
+        except OSError:
+            self._disconnect(client)  # out of descriptors, say
+
+    def _own_socket(self) -> socket.socket:
+        assert self._sock is not None
+        own = socket.socket(self._sock.family, socket.SOCK_DGRAM)
+        try:
+            own.setblocking(False)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            own.bind(self._sock.getsockname())
+        except OSError:
+            own.close()
+            raise
+        return own
+
+    def _disconnect(self, client: _Client) -> None:
+        own, client.socket = client.socket, None
+        if own is not None:
+            self._loop.remove_reader(own.fileno())
+            own.close()
 
     def _grant(self) -> None:
         """Share the receive buffer among the clients."""
@@ -162,18 +214,19 @@ class EmbeddedDataPlane(Fabric):
 
     # -- receiving -------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _readable(self, sock: socket.socket) -> None:
         # Whatever is brought for a client is sent in this turn.
         self._flush_due = True
         try:
-            self._read(self._loop.time())
+            self._read(sock, self._loop.time())
         finally:
             self._flush()
 
-    def _read(self, now: float) -> None:
-        sock, view = self._sock, self._view
-        assert sock is not None
+    def _read(self, sock: socket.socket, now: float) -> None:
+        view, left = self._view, _BYTES
         for turn in range(_PER_TURN):
+            if left <= 0:
+                break
             try:
                 size, address = sock.recvfrom_into(self._buffer)
             except BlockingIOError:
@@ -181,8 +234,9 @@ class EmbeddedDataPlane(Fabric):
             except OSError:
                 continue  # an ICMP error of an earlier datagram
             self._datagrams += 1
+            left -= size
             try:
-                count = self._datagram(view[:size], address, now)
+                count = self._datagram(view[:size], address, now, sock is self._sock)
             except CodecError:
                 self._malformed += 1
                 continue
@@ -190,8 +244,8 @@ class EmbeddedDataPlane(Fabric):
                 self._flush()
                 self._flush_due = True
 
-    def _datagram(self, data: memoryview, address: Any, now: float) -> int:
-        """Carry the packets of a datagram, so many."""
+    def _datagram(self, data: memoryview, address: Any, now: float, first: bool) -> int:
+        """Carry the packets of a datagram, so many; it came by the first socket or by a client's own."""
         token, kind, sequence, acknowledged, window, count = header(data)
         client = self._by_token.get(token)
         if client is None:
@@ -200,18 +254,24 @@ class EmbeddedDataPlane(Fabric):
         found = split(data, count)
         self._malformed += count - len(found)
         link = client.link
-        if address != client.address:
+        if address != client.address and first:
             client.address = address
             link.restart()
-        link.heard(sequence, acknowledged, window, now, len(data))
-        self._answer(client, now)
+            self._connect(client, address)
+        # What waited in the client's own socket when its address changed says nothing about the link of now.
+        if address == client.address:
+            link.heard(sequence, acknowledged, window, now, len(data))
+            self._answer(client, now)
         if kind == Kind.HELLO:
             self._transmit(link.hello(), address)
-        port, publisher = client.port, client.publisher
+        port, publisher, categories = client.port, client.publisher, client.categories
         inject = self.forwarding.inject
         for start, end, category, code, claimed in found:
             if claimed != publisher:
                 self._forged += 1
+                continue
+            if categories is not None and category not in categories:
+                self._unadvertised += 1
                 continue
             self._packets += 1
             inject(port, category, code, bytes(data[start:end]), end - start)
@@ -293,6 +353,7 @@ class EmbeddedDataPlane(Fabric):
             malformed=self._malformed,
             unknown=self._unknown,
             forged=self._forged,
+            unadvertised=self._unadvertised,
             dropped=self._gone_dropped + sum(link.dropped for link in links),
             lost=self._gone_lost + sum(link.lost for link in links),
         )
@@ -307,6 +368,8 @@ class EmbeddedDataPlane(Fabric):
         for timer in (self._timer, self._owing_timer):
             if timer is not None:
                 timer.cancel()
+        for client in self._by_token.values():
+            self._disconnect(client)
         if self._sock is not None:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()

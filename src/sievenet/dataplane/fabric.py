@@ -249,6 +249,9 @@ class Fabric:
         """Who is attached where."""
         return {name: attached for name, (attached, _) in self._clients.items()}
 
+    def permit(self, client: str, categories: frozenset[int]) -> None:
+        """See `DataPlane.permit`; without sockets nobody sends what it should not."""
+
     def port_of(self, client: str) -> Port:
         """The port of an attached client."""
         try:

@@ -141,6 +141,8 @@ class PlaneStatistics(msgspec.Struct, frozen=True):
     dropped: int
     #: Datagrams that never arrived from clients.
     lost: int
+    #: Packets dropped: in a category that their sender does not advertise.
+    unadvertised: int = 0
 
 
 @runtime_checkable
@@ -186,6 +188,13 @@ class DataPlane(Protocol):
 
     async def detach(self, client: str) -> None:
         """Take a client's port away; nothing happens if it has none."""
+        ...
+
+    def permit(self, client: str, categories: frozenset[int]) -> None:
+        """A client advertises in these categories; what it sends in others is dropped and counted, where possible.
+
+        Until it is called, a client may publish anything.
+        """
         ...
 
     async def close(self) -> None:

@@ -226,6 +226,9 @@ class KernelDataPlane:
         if attached is not None:
             self._network.switches[attached.switch].remove_client(attached.port)
 
+    def permit(self, client: str, categories: frozenset[int]) -> None:
+        """See `DataPlane.permit`: not checked by these switches."""
+
     def clients(self) -> dict[str, Attached]:
         """Who is attached where."""
         return dict(self._clients)

@@ -62,9 +62,6 @@ __all__ = ["OpenFlowDataPlane", "Place"]
 
 log = logging.getLogger("sievenet.openflow")
 
-#: Bytes of IPv6 and UDP around an event.
-_HEADS: Final = 48
-
 #: Where a host's clients open their sockets: its own address, and its namespace if it is on this machine.
 Place: TypeAlias = tuple[str, str]
 
@@ -87,8 +84,8 @@ class OpenFlowDataPlane:
         discovery: Discovery | None = None,
     ) -> None:
         self._topology = topology
-        #: Bytes of the largest encoded event: it travels in one packet.
-        self.max_body: Final = mtu - _HEADS - DATAGRAM_HEADER - PACKET_HEADER
+        #: Bytes of the largest encoded event: it travels in one packet, behind 48 bytes of IPv6 and UDP.
+        self.max_body: Final = mtu - 48 - DATAGRAM_HEADER - PACKET_HEADER
         self._datapaths = dict(datapaths)
         self._place = place
         self._rounds = rounds
@@ -383,6 +380,9 @@ class OpenFlowDataPlane:
         if attached is not None:
             with contextlib.suppress(SievenetError):
                 await self._switches[attached.switch].detach(attached.port)
+
+    def permit(self, client: str, categories: frozenset[int]) -> None:
+        """Switches do not check this: entries for each client and category would fill their tables."""
 
     def clients(self) -> dict[str, Attached]:
         """Who is attached where."""
