@@ -57,6 +57,17 @@ class ListenConfig(_Settings, frozen=True):
     max_clients: Positive = 4096
     #: Requests of one connection that are being worked on at the same time; further ones wait in its socket.
     max_open: Positive = 256
+    #: Bytes of requests of one connection that are being worked on or wait; further ones wait in its socket.
+    max_held: Positive = 4 << 20
+    #: Seconds in which a client must read something of what it is sent.
+    unread: Seconds = 30.0
+    #: Observers at the same time; of more, the one that has been silent longest goes.
+    max_observers: Positive = 256
+    #: Work that one subscription may cause, in steps of about a microsecond (`sievenet.content.cost`).
+    max_cost: Positive = 500_000
+    #: Schemas, all versions counted, and their bytes as encoded.
+    max_schemas: Positive = 4096
+    max_schema_bytes: Positive = 8 << 20
 
 
 class DataConfig(_Settings, frozen=True):

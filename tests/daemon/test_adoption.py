@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from sievenet.config import ListenConfig
 from sievenet.content import Filter, Subscription
 from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
@@ -28,6 +29,7 @@ class FakePeer:
         self.service = service
         self.client = self.host = None
         self.observer = False
+        self.near = True
         self.sent = []
         self.reason = None
 
@@ -62,7 +64,7 @@ class Fabric:
     async def start(self):
         await self.world.start()
         self.world.control._on_plan.clear()
-        self.service = Service(self.world.control, self.world.plane, self.tickets, None, Reports(), 1.0)
+        self.service = Service(self.world.control, self.world.plane, self.tickets, None, Reports(), ListenConfig())
 
     async def join(self, name, ticket=None):
         peer = FakePeer(self.service)

@@ -208,7 +208,9 @@ def test_schemas_are_registered_once_and_looked_up_by_name():
 def test_observers_ask_and_do_nothing_else():
     async def main():
         async with fabric() as daemon, sievenet.connect(daemon.url, observer=True) as node:
-            await node.schema(SCHEMA)
+            with pytest.raises(Rejected, match="observer"):
+                await node.schema(SCHEMA)
+            await daemon.control.register_schema(SCHEMA)
             assert (await node.ask("status"))["clients"] == []
             with pytest.raises(Rejected, match="observer"):
                 await node.subscribe("reading")

@@ -97,7 +97,7 @@ def test_the_fabric_follows_its_traffic(spark, tmp_path):
             def apply(plan):
                 # Called in a thread of Spark's: the fabric's loop goes on meanwhile.
                 async def change():
-                    async with sievenet.connect(daemon.url, observer=True) as node:
+                    async with sievenet.connect(daemon.url, operator=True) as node:
                         await node.apply_plan(SCHEMA.name, plan.to_json())
 
                 asyncio.run(change())

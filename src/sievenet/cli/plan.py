@@ -79,7 +79,7 @@ def apply(file: str, url: str | None, as_json: bool) -> None:
     wanted = load_plan(file)
 
     async def change() -> Any:
-        async with connect(url, observer=True, reconnect=False, timeout=600.0) as node:
+        async with connect(url, operator=True, reconnect=False, timeout=600.0) as node:
             return await node.apply_plan(wanted.schema.name, wanted.to_json())
 
     report = run(change())

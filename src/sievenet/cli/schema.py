@@ -117,7 +117,7 @@ def register(name: str, url: str | None) -> None:
     wanted = load_schema(name)
 
     async def ask() -> None:
-        async with connect(url, observer=True, reconnect=False, timeout=120.0) as node:
+        async with connect(url, operator=True, reconnect=False, timeout=120.0) as node:
             await node.schema(wanted)
 
     run(ask())
@@ -143,7 +143,7 @@ def remove(name: str, version: int | None, force: bool, url: str | None) -> None
     from sievenet.client.connecting import connect
 
     async def ask() -> None:
-        async with connect(url, observer=True, reconnect=False, timeout=60.0) as node:
+        async with connect(url, operator=True, reconnect=False, timeout=60.0) as node:
             await node.remove_schema(name, version or 0, force=force)
 
     run(ask())

@@ -100,7 +100,7 @@ def _apply(url: str | None, plan: Plan) -> None:
     from sievenet.client.connecting import connect
 
     async def change() -> Any:
-        async with connect(url, observer=True, reconnect=False, timeout=600.0) as node:
+        async with connect(url, operator=True, reconnect=False, timeout=600.0) as node:
             return await node.apply_plan(plan.schema.name, plan.to_json())
 
     done = run(change())

@@ -42,6 +42,7 @@ def connect(
     timeout: float = 30.0,
     reconnect: bool = True,
     observer: bool = False,
+    operator: bool = False,
     tap: str | os.PathLike[str] | None = None,
     tap_factor: int = 100,
     transport: Publishing | bool | None = None,
@@ -50,7 +51,8 @@ def connect(
 
     Without a URL the environment's ``SIEVENET_URL`` counts, then ``sievenet://127.0.0.1:7400``. `name` must be free in
     the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
-    longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe.
+    longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe;
+    an `operator` may change plans and schemas besides, from the daemon's own machine.
     `transport` says what this node's events carry for receivers that order, recover or control rates: `Publishing(…)`,
     or True for the usual; each `advertise` can say otherwise. With `tap`, one in `tap_factor` of the published events
     is kept in that folder, for the pipeline.
@@ -65,7 +67,14 @@ def connect(
 
         return Connecting(OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options))
     node = FabricNode(
-        url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer, transport=options
+        url,
+        name=name,
+        host=host,
+        timeout=timeout,
+        reconnect=reconnect,
+        observer=observer or operator,
+        operator=operator,
+        transport=options,
     )
     if tap is not None:
         from sievenet.workload.tap import Taps

@@ -74,10 +74,12 @@ class Conversation:
         #: Requests without an answer yet; 0 is the hello.
         self._open: set[int] = set()
 
-    def hello(self, name: str | None, host: str | None, ticket: bytes | None, observer: bool = False) -> bytes:
+    def hello(
+        self, name: str | None, host: str | None, ticket: bytes | None, observer: bool = False, operator: bool = False
+    ) -> bytes:
         """The first bytes to send."""
         self._open.add(0)
-        return frame(p.Hello(p.PROTOCOL, name, host, ticket, observer=observer))
+        return frame(p.Hello(p.PROTOCOL, name, host, ticket, observer=observer, operator=operator))
 
     def request(self, make: Request) -> tuple[int, bytes]:
         """A new request: its number and its bytes. A request larger than the daemon takes is refused here."""

@@ -57,6 +57,7 @@ class FabricNode(Node):
         timeout: float,
         reconnect: bool,
         observer: bool,
+        operator: bool = False,
         transport: Publishing | None = None,
     ) -> None:
         super().__init__(transport)
@@ -91,6 +92,7 @@ class FabricNode(Node):
             timeout=timeout,
             reconnect=reconnect,
             observer=observer,
+            operator=operator,
         )
 
     @property

@@ -58,6 +58,7 @@ class Link:
         host: str | None = None,
         ticket: bytes | None = None,
         observer: bool = False,
+        operator: bool = False,
         timeout: float = 5.0,
     ) -> tuple[Link, Welcome]:
         """Connect and say hello. Raises what the daemon says against it, or `Unavailable`."""
@@ -74,7 +75,7 @@ class Link:
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = cls(reader, writer, on_plan, on_removal)
-        writer.write(link._conversation.hello(name, host, ticket, observer))
+        writer.write(link._conversation.hello(name, host, ticket, observer, operator))
         link._task = asyncio.create_task(link._read(), name=f"link {address}")
         try:
             async with asyncio.timeout(timeout):

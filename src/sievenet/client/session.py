@@ -75,6 +75,7 @@ class Session:
         timeout: float,
         reconnect: bool,
         observer: bool = False,
+        operator: bool = False,
     ) -> None:
         self.address = address
         self.name = name
@@ -84,6 +85,7 @@ class Session:
         self._ledger = ledger
         self._hooks = hooks
         self._observer = observer
+        self._operator = operator
         self._reconnect = reconnect
         self._machine = Reconnect()
         self._ticket: bytes | None = None
@@ -235,6 +237,7 @@ class Session:
             host=self.host,
             ticket=self._ticket,
             observer=self._observer,
+            operator=self._operator,
             timeout=min(5.0, self.timeout),
         )
         try:

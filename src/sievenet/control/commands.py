@@ -76,6 +76,8 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag="J"):
 
     client: str
     host: str
+    #: Tells this client from others that had or will have the name.
+    life: int = 0
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag="L"):

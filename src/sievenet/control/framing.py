@@ -64,6 +64,8 @@ class Framer:
         self._decoder = decoder
         self._limit = limit
         self._buffer = bytearray()
+        #: Bytes of the message that came last.
+        self.size = 0
 
     def feed(self, data: bytes) -> Iterator[Any]:
         """The messages that these bytes complete."""
@@ -80,6 +82,7 @@ class Framer:
                     break
                 body = bytes(memoryview(buffer)[start + _LENGTH.size : end])
                 start = end
+                self.size = length
                 yield self._decoded(body)
         finally:
             del buffer[:start]

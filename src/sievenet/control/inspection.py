@@ -82,6 +82,11 @@ class Inspection:
         known = self._controller.state.clients.get(client)
         return None if known is None else member_of(known, self._names())
 
+    def life(self, client: str) -> int | None:
+        """What tells a client from others that had its name; None if nobody has it."""
+        known = self._controller.state.clients.get(client)
+        return None if known is None else known.life
+
     def _names(self) -> dict[int, str]:
         return {number: category.label for number, category in self._controller.state.categories.items()}
 

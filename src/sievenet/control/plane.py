@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -185,7 +186,7 @@ class ControlPlane(Inspection):
             return Session(client, known.host, self.config.lease, attached)
         attached = await self._dataplane.attach(host, client)
         try:
-            await self._ask(Join(client, host))
+            await self._ask(Join(client, host, secrets.randbits(48)))
         except SievenetError:
             if client not in self._controller.state.clients:
                 await self._dataplane.detach(client)

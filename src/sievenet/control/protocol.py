@@ -70,12 +70,13 @@ MAX_REQUEST: Final = 1 << 20
 MAX_REPLY: Final = 1 << 26
 
 #: Names of clients: short, printable, safe in a path, a log line and a metric.
-NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$"
+NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z"
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
-Word = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+#: Of a count since the last report: more than any client can do in a heartbeat.
+Word = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Content = Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST)]
 
 
@@ -145,6 +146,8 @@ class Hello(_Message, frozen=True):
     request: Number = 0
     #: Only looks: takes no name, no lease and no port; may ask, not publish or subscribe.
     observer: bool = False
+    #: With `observer`: may change plans and schemas too. For connections from the daemon's own machine.
+    operator: bool = False
 
 
 class Register(_Message, frozen=True):

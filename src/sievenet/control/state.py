@@ -96,11 +96,12 @@ class Entry:
 class Client:
     """A client and what is registered for it."""
 
-    __slots__ = ("advertisements", "counts", "deadline", "host", "name", "subscriptions", "wire")
+    __slots__ = ("advertisements", "counts", "deadline", "host", "life", "name", "subscriptions", "wire")
 
-    def __init__(self, name: str, host: str) -> None:
+    def __init__(self, name: str, host: str, life: int = 0) -> None:
         self.name = name
         self.host = host
+        self.life = life
         self.advertisements: dict[int, Entry] = {}
         self.subscriptions: dict[int, Entry] = {}
         #: Advertisements and subscriptions by category.
@@ -166,10 +167,10 @@ class State:
             case Unadvertise(name, number):
                 client = self._client(name)
                 return self._remove(client, client.advertisements.pop(number, None))
-            case Join(name, host):
+            case Join(name, host, life):
                 if name in self.clients:
                     raise Rejected(f"The name {name} is taken")
-                client = self.clients[name] = Client(name, host)
+                client = self.clients[name] = Client(name, host, life)
                 return Effect(client)
             case Leave(name):
                 client = self._client(name)
@@ -333,6 +334,6 @@ class State:
             commands.append(Trees(self.trees))
         records = [encode_command(c) for c in commands]
         for client in self.clients.values():
-            records.append(encode_command(Join(client.name, client.host)))
+            records.append(encode_command(Join(client.name, client.host, client.life)))
             records.extend(entry.record for entry in client.entries())
         return records

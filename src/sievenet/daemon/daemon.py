@@ -85,7 +85,7 @@ class Daemon:
             await self.control.register_schema(load_schema(path))
         reports = Reports()
         self.answers = Answers(self.control, self.plane, reports, self.shape, lambda: self.service.connected)
-        self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen.heartbeat)
+        self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen)
         self.server = Server(self.service, config.listen)
         stack.push_async_callback(self.server.close)
         await self.server.start()

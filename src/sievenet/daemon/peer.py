@@ -58,7 +58,7 @@ class Peer:
         self._config = config
         self._framer = daemon_framer(config.max_request)
         self._working = 0
-        self._backlog: deque[p.FromClient] = deque()
+        self._backlog: deque[tuple[p.FromClient, int]] = deque()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._malformed = 0
@@ -66,6 +66,13 @@ class Peer:
         #: The client's name once it is welcome; observers keep none.
         self.client: str | None = None
         self.observer = False
+        #: May change plans and schemas.
+        self.operator = False
+        #: When it said something last.
+        self.heard = 0.0
+        #: Bytes of requests that are being worked on or wait.
+        self._held = 0
+        self._watching: asyncio.TimerHandle | None = None
         self.welcome = False
         #: The host that this connection comes from, if its door tells.
         self.host: str | None = None
@@ -78,8 +85,9 @@ class Peer:
         try:
             async with asyncio.timeout(self._config.hello) as until_hello:
                 while data := await self._reader.read(_CHUNK):
+                    self.heard = asyncio.get_running_loop().time()
                     for message in self._framer.feed(data):
-                        await self._take(message)
+                        await self._take(message, self._framer.size)
                         if self._closing:
                             return
                     if self.welcome and until_hello.when() is not None:
@@ -94,7 +102,13 @@ class Peer:
         finally:
             await self._end()
 
-    async def _take(self, message: p.FromClient | Malformed) -> None:
+    @property
+    def near(self) -> bool:
+        """Whether the other side is on this machine."""
+        name = self._writer.get_extra_info("peername")
+        return isinstance(name, tuple) and (name[0] == "::1" or str(name[0]).startswith("127."))
+
+    async def _take(self, message: p.FromClient | Malformed, size: int) -> None:
         if isinstance(message, Malformed):
             self._malformed += 1
             self.send(failure(message.request, message.error))
@@ -105,16 +119,17 @@ class Peer:
             await self._hello(message)
             return
         if isinstance(message, p.Renew | p.PlanAdopted) or self._working < self._config.max_open:
-            self._begin(message)
-            return
-        self._backlog.append(message)
-        while len(self._backlog) >= _BACKLOG:
+            self._begin(message, size)
+        else:
+            self._backlog.append((message, size))
+        self._held += size
+        while len(self._backlog) >= _BACKLOG or self._held > self._config.max_held:
             self._room.clear()
             await self._room.wait()
 
-    def _begin(self, message: p.FromClient) -> None:
+    def _begin(self, message: p.FromClient, size: int) -> None:
         self._working += 1
-        task = asyncio.create_task(self._work(message))
+        task = asyncio.create_task(self._work(message, size))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -132,7 +147,7 @@ class Peer:
         self.welcome = True
         self.send(welcome)
 
-    async def _work(self, message: p.FromClient) -> None:
+    async def _work(self, message: p.FromClient, size: int) -> None:
         number = getattr(message, "request", 0)
         try:
             reply = await self._handler.handle(self, message)
@@ -145,9 +160,10 @@ class Peer:
             self.send(failure(number, error))
         finally:
             self._working -= 1
+            self._held -= size
             if self._backlog and self._working < self._config.max_open:
-                self._begin(self._backlog.popleft())
-                self._room.set()
+                self._begin(*self._backlog.popleft())
+            self._room.set()
 
     def send(self, message: p.FromDaemon) -> None:
         """Send a message, unless the client has stopped reading."""
@@ -158,6 +174,20 @@ class Peer:
         if transport.get_write_buffer_size() > _UNREAD:
             log.warning("%s does not read its replies: disconnected", self.client)
             transport.abort()
+        elif transport.get_write_buffer_size() and self._watching is None:
+            self._watch(transport.get_write_buffer_size() + 1)
+
+    def _watch(self, before: int) -> None:
+        """Look again and again, as long as something waits to be read, whether some of it was."""
+        transport = self._writer.transport
+        waiting = transport.get_write_buffer_size()
+        self._watching = None
+        if waiting >= before:
+            log.warning("%s read nothing for %g s: disconnected", self.client, self._config.unread)
+            transport.abort()
+        elif waiting:
+            loop = asyncio.get_running_loop()
+            self._watching = loop.call_later(self._config.unread, self._watch, waiting)
 
     def goodbye(self, reason: str) -> None:
         """Say why, and close once it is said."""
@@ -168,6 +198,8 @@ class Peer:
 
     async def _end(self) -> None:
         self._closing = True
+        if self._watching is not None:
+            self._watching.cancel()
         self._handler.lost(self)
         self._writer.close()
         self._backlog.clear()

@@ -10,6 +10,10 @@ from sievenet.control.protocol import Report
 
 __all__ = ["Reports", "Totals"]
 
+#: Where counting ends: whatever clients say, an answer must be encodable.
+_HIGHEST = (1 << 63) - 1
+#: Seconds of latency that can be meant.
+_LATEST = 1e9
 _COUNTS = ("received", "delivered", "false_positives", "duplicates", "dropped", "published")
 
 
@@ -42,6 +46,8 @@ class Reports:
 
     def add(self, client: str, report: Report) -> None:
         """Add what a client saw since its last report."""
+        if not all(value is None or 0 <= value < _LATEST for value in (report.latency_p50, report.latency_p99)):
+            report = msgspec.structs.replace(report, latency_p50=None, latency_p99=None)  # no number to count with
         self._sums[client] = _plus(self._sums.get(client, Report()), report)
 
     def forget(self, client: str) -> None:
@@ -59,7 +65,7 @@ class Reports:
         every = [self._gone, *self._sums.values()]
         medians = sorted(r.latency_p50 for r in self._sums.values() if r.latency_p50 is not None)
         worst = [r.latency_p99 for r in self._sums.values() if r.latency_p99 is not None]
-        counts = {name: sum(getattr(r, name) for r in every) for name in _COUNTS}
+        counts = {name: min(_HIGHEST, sum(getattr(r, name) for r in every)) for name in _COUNTS}
         return Totals(
             received=counts["received"],
             delivered=counts["delivered"],
@@ -74,6 +80,6 @@ class Reports:
 
 def _plus(total: Report, report: Report) -> Report:
     """Counts add up; latency is the newer one if there is any."""
-    counts = {name: getattr(total, name) + getattr(report, name) for name in _COUNTS}
+    counts = {name: min(_HIGHEST, getattr(total, name) + getattr(report, name)) for name in _COUNTS}
     newer = report if report.latency_p50 is not None else total
     return msgspec.structs.replace(newer, **counts)

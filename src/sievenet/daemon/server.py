@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from sievenet.config import ListenConfig
 from sievenet.control.framing import failure, frame
@@ -15,6 +17,22 @@ from sievenet.errors import Rejected, Unavailable
 __all__ = ["Server"]
 
 log = logging.getLogger("sievenet.daemon")
+
+
+class Complaints:
+    """What the event loop complains of; of a lack of file descriptors, which it does for every connection, seldom."""
+
+    def __init__(self, pause: float = 10.0) -> None:
+        self._pause = pause
+        self._next = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._next:
+            self._next = loop.time() + self._pause
+            log.error("no connection can be accepted: %s (see `ulimit -n`)", error.strerror)
 
 
 class Server:
@@ -32,6 +50,9 @@ class Server:
 
     async def start(self) -> None:
         """Listen; `Unavailable` if the address is in use."""
+        loop = asyncio.get_running_loop()
+        if loop.get_exception_handler() is None:
+            loop.set_exception_handler(Complaints())
         try:
             self._server = await asyncio.start_server(self._accept, self._config.host, self._config.port, backlog=512)
         except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sievenet.config import ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
@@ -24,6 +25,7 @@ from sievenet.daemon.answers import Answers
 from sievenet.daemon.peer import Peer
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
+from sievenet.daemon.room import Room
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
 from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError, SievenetError
@@ -50,14 +52,17 @@ class Service:
         tickets: Tickets,
         answers: Answers,
         reports: Reports,
-        heartbeat: float,
+        listen: ListenConfig,
     ) -> None:
         self._control = control
         self._plane = plane
         self._tickets = tickets
         self._answers = answers
         self._reports = reports
-        self._heartbeat = heartbeat
+        self._heartbeat = listen.heartbeat
+        self._max_observers = listen.max_observers
+        self._max_cost = listen.max_cost
+        self._room = Room(listen.max_schemas, listen.max_schema_bytes)
         self._peers: dict[str, Peer] = {}
         self._everyone: set[Peer] = set()
         self._adoption = Adoption()
@@ -76,11 +81,15 @@ class Service:
 
     async def hello(self, peer: Peer, message: p.Hello) -> p.Welcome:
         """Accept a client, new or returning."""
+        peer.operator = peer.near and (message.operator or not message.observer)
+        if message.operator and not peer.operator:
+            raise Rejected("Expected a connection from the daemon's own machine for an operator")
         if message.observer:
             peer.observer = True
+            self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
-        resume = bool(message.name and message.ticket is not None and self._tickets.valid(message.name, message.ticket))
+        resume = message.name is not None and self._proven(message.name, message.ticket)
         session = await self._join(message.name, message.host or peer.host or self._least_loaded_host(), resume)
         name = session.client
         older = self._peers.get(name)
@@ -100,7 +109,7 @@ class Service:
             p.PROTOCOL,
             name,
             session.host,
-            self._tickets.issue(name),
+            self._tickets.issue(name, self._control.life(name) or 0),
             session.lease,
             self._heartbeat,
             endpoint,
@@ -109,6 +118,17 @@ class Service:
             tuple(subscriptions),
             tuple(_info(category) for category in self._control.categories()),
         )
+
+    def _proven(self, name: str, ticket: bytes | None) -> bool:
+        """Whether a ticket was given to whoever has the name now, not to somebody before."""
+        life = self._control.life(name)
+        return ticket is not None and life is not None and self._tickets.valid(name, ticket, life)
+
+    def _make_room(self) -> None:
+        """Observers hold nothing: of too many, the one that has been silent longest goes."""
+        observers = [each for each in self._everyone if each.observer]
+        if len(observers) >= self._max_observers:
+            min(observers, key=lambda each: each.heard).goodbye("there are too many observers, and this one was silent")
 
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
         return p.Welcome(
@@ -168,6 +188,10 @@ class Service:
                 return p.CategoryReply(request, self._described(control.category(name)))
             case p.Ask(request, about, of):
                 return p.Done(request, await self._answers.answer(about, of))
+            case p.ApplyPlan() | p.RemoveSchema() if not peer.operator:
+                raise Rejected("Expected an operator on the daemon's own machine: others change no plans and schemas")
+            case p.Register() if peer.observer and not peer.operator:
+                raise Rejected("Expected a question, got a schema: an observer only looks")
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.Register(request, schema):
@@ -210,8 +234,8 @@ class Service:
     async def _decoded(self, number: int, content: bytes) -> Subscription:
         schema = self._control.numbered(number).schema
         if len(content) <= _SHORT:
-            return decode_subscription(schema, content)
-        return await self._control.worker.run(decode_subscription, schema, content)
+            return decode_subscription(schema, content, self._max_cost)
+        return await self._control.worker.run(decode_subscription, schema, content, self._max_cost)
 
     # -- plans ----------------------------------------------------------------------------
 
@@ -260,6 +284,8 @@ class Service:
     # -- versions of schemas --------------------------------------------------------------
 
     async def _register(self, schema: Schema) -> Category:
+        if all(schema != each.schema for each in self._control.versions(schema.name)):
+            self._room.check(schema, self._control.categories())
         category = await self._control.register_schema(schema)
         await self._announced(category.number)
         return category

@@ -1,7 +1,8 @@
 """Tickets: how a returning client proves that a name is its own.
 
-A ticket is a nonce and a keyed hash of the name and the nonce. The daemon keeps only its key, on disk beside the
-journal, and no list of tickets: a ticket is as good after a restart as before it, which is when it is needed.
+A ticket is a nonce and a keyed hash of the name, of its life (which ends when the client leaves) and of the nonce. The
+daemon keeps only its key, on disk beside the journal, and no list of tickets: a ticket is as good after a restart as
+before it, which is when it is needed, and worth nothing once somebody else has the name.
 """
 
 from __future__ import annotations
@@ -61,15 +62,16 @@ class Tickets:
         """A key for another purpose, the same as long as the state directory is."""
         return blake2b(purpose, key=self._key, digest_size=_KEY).digest()
 
-    def issue(self, name: str) -> bytes:
-        """A ticket for a name."""
+    def issue(self, name: str, life: int = 0) -> bytes:
+        """A ticket for a name, good as long as this life of it lasts."""
         nonce = secrets.token_bytes(_NONCE)
-        return nonce + self._hash(name, nonce)
+        return nonce + self._hash(name, life, nonce)
 
-    def valid(self, name: str, ticket: bytes) -> bool:
-        """Whether a ticket is one of ours for this name."""
+    def valid(self, name: str, ticket: bytes, life: int = 0) -> bool:
+        """Whether a ticket is one of ours for this life of a name."""
         nonce, proof = ticket[:_NONCE], ticket[_NONCE:]
-        return hmac.compare_digest(proof, self._hash(name, nonce))
+        return hmac.compare_digest(proof, self._hash(name, life, nonce))
 
-    def _hash(self, name: str, nonce: bytes) -> bytes:
-        return blake2b(name.encode() + b"\0" + nonce, key=self._key, digest_size=_HASH).digest()
+    def _hash(self, name: str, life: int, nonce: bytes) -> bytes:
+        said = b"%s\0%d\0%s" % (name.encode(), life, nonce)
+        return blake2b(said, key=self._key, digest_size=_HASH).digest()
