@@ -5,7 +5,11 @@ from functools import partial
 
 import pytest
 
-from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, with_harness
+from sievenet.dataplane.kernel import bpf
+from sievenet.dataplane.kernel.network import KernelNetwork
+from sievenet.errors import Unavailable
+from sievenet.network import parse_topology
+from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, check_packets_follow_tables, with_harness
 from tests.kernel.harness import make_network, on_kernel, remove_network
 
 pytestmark = [pytest.mark.root]
@@ -21,3 +25,19 @@ def network():
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_kernel(network, check):
     asyncio.run(with_harness(partial(on_kernel, network), check))
+
+
+def test_kernels_without_links_for_programs(monkeypatch):
+    """Before 6.6 a filter holds the program at its device."""
+    monkeypatch.setattr(bpf, "attach_pinned", lambda program, device, path: False)
+    network = make_network(kind="svq")
+    try:
+        asyncio.run(with_harness(partial(on_kernel, network), check_packets_follow_tables))
+    finally:
+        remove_network(network)
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(Unavailable, match=r"needs root.*--dataplane embedded"):
+        KernelNetwork(parse_topology("line,switches=1"), "svn").up()

@@ -205,13 +205,22 @@ def load(name: str, instructions: bytes) -> int:
             raise Unavailable(f"The kernel refused program {name}: {error.strerror}: {' | '.join(said)}") from None
 
 
-def attach_pinned(program: int, device: int, path: str) -> None:
-    """Let a program see what comes in by a device of the present network namespace, while the pin is there."""
-    link = _bpf(_LINK, struct.pack("=IIIIIxxxxQ", program, device, _TCX_INGRESS, 0, 0, 0))
+def attach_pinned(program: int, device: int, path: str) -> bool:
+    """Let a program see what comes in by a device of the present network namespace, while the pin is there.
+
+    False if the kernel is older than 6.6 and has no links for this.
+    """
+    try:
+        link = _bpf(_LINK, struct.pack("=IIIIIxxxxQ", program, device, _TCX_INGRESS, 0, 0, 0))
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return False
+        raise
     try:
         pin(link, path)
     finally:
         os.close(link)
+    return True
 
 
 def pin(descriptor: int, path: str) -> None:

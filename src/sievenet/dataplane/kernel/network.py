@@ -151,14 +151,22 @@ class KernelNetwork:
         folder = self._pins / name
         switch.pin(folder)
 
-        def attach() -> dict[int, int]:
-            found = _devices(ports)
-            for device, port in found.items():
-                bpf.attach_pinned(switch.program, device, str(folder / f"p{port}"))
-            return found
+        def attach() -> bool:
+            self.devices[name] = _devices(ports)
+            pairs = self.devices[name].items()
+            return all(bpf.attach_pinned(switch.program, device, str(folder / f"p{port}")) for device, port in pairs)
 
-        self.devices[name] = self.inside(name, attach)
+        if not self.inside(name, attach):
+            self._attach_by_filter(name)
         self._add_ports(name)
+
+    def _attach_by_filter(self, name: str) -> None:
+        """The same for kernels before 6.6, which have no links for this: a filter in front of each device's queue."""
+        where = self.switch_namespace(name)
+        for port in self.topology.ports(name):
+            ns.run("tc", "-n", where, "qdisc", "replace", "dev", f"p{port}", "clsact")
+            program = ("bpf", "direct-action", "object-pinned", str(self._pins / name / "sieve"))
+            ns.run("tc", "-n", where, "filter", "replace", "dev", f"p{port}", "ingress", *program)
 
     def _add_ports(self, name: str) -> None:
         ports = self.topology.ports(name)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from socket import AF_INET6, inet_pton
 from typing import Final
 
 from sievenet.dataplane.kernel.carrier import CarrierWatch, DeviceState
 from sievenet.dataplane.kernel.network import MTU, KernelNetwork
-from sievenet.dataplane.kernel.switch import PORTS, KernelSwitch
+from sievenet.dataplane.kernel.switch import KernelSwitch
 from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.packet import DATAGRAM_HEADER, PACKET_HEADER
 from sievenet.dataplane.plane import (
@@ -31,17 +29,16 @@ from sievenet.dataplane.plane import (
     SwitchDown,
     SwitchUp,
 )
-from sievenet.errors import InvalidInput, Rejected, Unavailable
+from sievenet.dataplane.roster import Roster
+from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable
-from sievenet.network.topology import CLIENT_PORTS, Topology
+from sievenet.network.topology import Topology
 
 __all__ = ["KernelDataPlane"]
 
 log = logging.getLogger("sievenet.kernel")
 
-#: Clients' port numbers: UDP ports that need no privilege, and below those that content is sent to.
-_FIRST_PORT: Final = max(CLIENT_PORTS, 1024)
 #: Seconds from the first word of a failure until all of it is looked at.
 _PAUSE: Final = 0.02
 #: Bytes of IPv6 and UDP around an event.
@@ -56,11 +53,9 @@ class KernelDataPlane:
         self._topology = network.topology
         #: Bytes of the largest encoded event: it travels in one packet.
         self.max_body: Final = MTU - _HEADS - DATAGRAM_HEADER - PACKET_HEADER
-        #: Clients' tokens follow from it, so that a controller with the same secret gives out the same.
-        self._secret = secret or secrets.token_bytes(32)
         self._loop = asyncio.get_running_loop()
         self._notices = Notices()
-        self._clients: dict[str, Attached] = {}
+        self._roster = Roster(lambda host: (network.host_address(host), network.host_namespace(host)), secret)
         self._down_switches: set[str] = set()
         self._down_links: set[tuple[str, str]] = set()
         #: What is known of the ports of each switch.
@@ -167,7 +162,7 @@ class KernelDataPlane:
     def statistics(self) -> PlaneStatistics:
         """What clients have sent, and what was dropped at the first switch."""
         reasons = [switch.reasons() for switch in self._network.switches.values()]
-        sent = sum(self._network.switches[at.switch].received(at.port) for at in self._clients.values())
+        sent = sum(self._network.switches[at.switch].received(at.port) for at in self._roster)
         return PlaneStatistics(
             datagrams=sent,
             packets=sent,
@@ -187,42 +182,21 @@ class KernelDataPlane:
 
     async def attach(self, host: str, client: str, port: int | None = None) -> Attached:
         """Give a client a port number (see `DataPlane.attach`)."""
-        known = self._clients.get(client)
+        known = self._roster.known(client, host)
         if known is not None:
-            if known.host != host:
-                raise Rejected(f"Client {client} is attached at {known.host}, not at {host}")
             return known
         place = self._topology.attachment(host)
         switch = self._at(place.switch)
         if self._topology.link(host, place.switch).id in self._down_links:
             raise Unavailable(f"Host {host} is cut off: its link is down")
-        number = self._free_port(place.switch, client, port)
-        token = blake2b(client.encode(), key=self._secret, digest_size=8, person=b"sievenet-token").digest()
-        endpoint = self._network.host_address(host), number
-        attached = Attached(
-            *(client, host, place.switch, number, int.from_bytes(token, "big"), endpoint),
-            *("ipv6", self._network.host_namespace(host)),
-        )
-        switch.add_client(number, place.port, inet_pton(AF_INET6, endpoint[0]))
-        self._clients[client] = attached
+        attached = self._roster.add(self._topology, host, client, port)
+        assert attached.endpoint is not None
+        switch.add_client(attached.port, place.port, inet_pton(AF_INET6, attached.endpoint[0]))
         return attached
-
-    def _free_port(self, switch: str, client: str, wanted: int | None) -> int:
-        taken = {a.port for a in self._clients.values() if a.switch == switch}
-        if wanted is not None and _FIRST_PORT <= wanted < PORTS and wanted not in taken:
-            return wanted
-        # From the name, so that a controller that comes back gives out the same numbers in any order.
-        count = PORTS - _FIRST_PORT
-        start = int.from_bytes(blake2b(client.encode(), digest_size=4).digest(), "big") % count
-        for step in range(count):
-            number = _FIRST_PORT + (start + step) % count
-            if number not in taken:
-                return number
-        raise Rejected(f"Switch {switch} has no free port: {count} clients are attached")
 
     async def detach(self, client: str) -> None:
         """Take a client's port number away."""
-        attached = self._clients.pop(client, None)
+        attached = self._roster.remove(client)
         if attached is not None:
             self._network.switches[attached.switch].remove_client(attached.port)
 
@@ -231,4 +205,4 @@ class KernelDataPlane:
 
     def clients(self) -> dict[str, Attached]:
         """Who is attached where."""
-        return dict(self._clients)
+        return self._roster.all()
