@@ -6,9 +6,11 @@ import time
 import msgspec
 import pytest
 
+from sievenet.content.codec import encode_schema
 from sievenet.control.framing import Malformed
 from sievenet.errors import CodecError, InvalidInput, Rejected
 from sievenet.routers import messages as m
+from sievenet.routers import overlay, routing
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
 from sievenet.routers.limits import Admission, Limits, Unfinished
@@ -19,6 +21,7 @@ from sievenet.routers.shipment import Shipment
 from tests.fabric.harness import eventually
 from tests.routers.wire import (
     CATEGORY,
+    DATA,
     SAMPLES,
     SCHEMA,
     Stranger,
@@ -250,6 +253,19 @@ def test_strangers_have_to_say_hello_and_to_finish():
             assert (await pair.publisher.ask("status"))["turned_away"] == 1
 
     asyncio.run(main())
+
+
+def test_schemas_and_routers_that_neighbours_tell_of_are_bounded(monkeypatch):
+    monkeypatch.setattr(routing, "MAX_SCHEMAS", 3)
+    monkeypatch.setattr(overlay, "MAX_ROUTERS", 3)
+    a = met()
+    others = [type(SCHEMA)(f"s{i}", SCHEMA.attributes) for i in range(5)]
+    for number, each in enumerate(others):
+        a.receive("x", m.LinkStated("x" if not number else f"y{number}", 1, ("a",)), 1.0)
+        a.receive("x", m.Whole(1, number, (), (encode_schema(each), DATA)), 1.0)
+    # Schemaless and `SCHEMA` were known before.
+    assert [s.name for s in a.catalogue.schemas.values() if s is not None] == ["wire", "s0"]
+    assert sorted(a.states.overlay.links) == ["a", "x", "y1"]
 
 
 def test_schemas_and_registrations_are_bounded():

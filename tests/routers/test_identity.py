@@ -110,7 +110,7 @@ def test_strangers_are_no_neighbours(authority, shown):
     asyncio.run(main())
 
 
-def test_a_router_that_is_dialled_has_to_be_who_it_says(authority, monkeypatch):
+def test_a_router_that_is_dialled_has_to_be_who_it_says(authority, monkeypatch, caplog):
     """It has the certificate of a, and says that it is c."""
     calls = []
     call = Handshake.call
@@ -125,6 +125,12 @@ def test_a_router_that_is_dialled_has_to_be_who_it_says(authority, monkeypatch):
             await eventually(lambda: len(calls) > 2)
             assert not b._registry.routers
             assert not b.router.states.overlay.links["b"]
+        # Whoever runs b learns why, once.
+        assert caplog.text.count("no link to the neighbour at") == 1
+        assert "Expected a certificate of the router c (--tls-ca), got a" in caplog.text
+        async with RouterServer("b", LEASE, neighbours=[("127.0.0.1", 0)]) as b:
+            b._handshake.failed(("h", 1), "There is a connection already between a and b")
+            assert "h:1" not in caplog.text
 
     asyncio.run(main())
 

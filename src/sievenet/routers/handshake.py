@@ -16,7 +16,7 @@ from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
 from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.peer import Peer
-from sievenet.routers.registry import Registry
+from sievenet.routers.registry import ALREADY, Registry
 
 __all__ = ["Handshake"]
 
@@ -42,6 +42,8 @@ class Handshake:
         #: Names of neighbours by the address they were dialled at, and the tickets that they gave.
         self._names: dict[Address, str] = {}
         self._tickets: dict[Address, bytes] = {}
+        #: Why there is no link to a neighbour that answers, as it was logged last.
+        self._reasons: dict[Address, str] = {}
 
     def linked(self, address: Address) -> bool:
         """Whether there is a connection to the neighbour at an address."""
@@ -51,6 +53,12 @@ class Handshake:
         """Say hello on a connection that was dialled."""
         ticket = self._tickets.get(address, b"")
         self._dispatch.write(peer, p.Hello(p.PROTOCOL, "router", self._router.name, ticket=ticket))
+
+    def failed(self, address: Address, reason: str) -> None:
+        """A neighbour answers, but there is no link: said once, for it is tried again and again."""
+        if self._reasons.get(address) != reason and ALREADY not in reason:
+            self._reasons[address] = reason
+            log.warning("%s: no link to the neighbour at %s:%d: %s", self._router.name, *address, reason)
 
     def greeted(self, peer: Peer, message: Any, address: Address | None) -> None:
         """The other side says who it is; raises if it is not welcome."""
@@ -72,7 +80,8 @@ class Handshake:
             case Malformed(error=error):
                 raise CodecError(str(error))
             case p.Goodbye() | p.Failure():
-                log.debug("%s: turned away by %s: %s", self._router.name, peer.address, message)
+                if address is not None:
+                    self.failed(address, message.message if isinstance(message, p.Failure) else message.reason)
                 peer.writer.close()
             case _:
                 raise CodecError(expected="Hello", got=type(message).__name__, where="connection")

@@ -20,8 +20,10 @@ from typing import Final
 from sievenet.errors import Rejected
 from sievenet.routers.peer import Peer
 
-__all__ = ["Registry"]
+__all__ = ["ALREADY", "Registry"]
 
+#: Two routers that dial each other hear this of one of the connections: nothing is wrong.
+ALREADY: Final = "There is a connection already"
 #: Names whose unsent events are remembered after their connection.
 _REMEMBERED: Final = 4096
 
@@ -59,7 +61,7 @@ class Registry:
             # It dials again, so it has lost the one that it dialled before. If we dialled, both may have.
             proven = _shown(ticket, before) or name in peer.certified
             if before.dialled or not proven:
-                raise Rejected(f"There is a connection between {name} and {self._me} already")
+                raise Rejected(f"{ALREADY} between {name} and {self._me}")
         return self._enter(peer, "router", name, before)
 
     def welcomed(self, peer: Peer, name: str) -> Peer | None:
@@ -67,7 +69,7 @@ class Registry:
         self._not_me(name)
         before = self.routers.get(name)
         if before is not None and (before.dialled or self._me > name):
-            raise Rejected(f"There is a connection between {name} and {self._me} already")
+            raise Rejected(f"{ALREADY} between {name} and {self._me}")
         return self._enter(peer, "router", name, before)
 
     def _not_me(self, name: str) -> None:

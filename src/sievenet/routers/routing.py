@@ -31,6 +31,8 @@ __all__ = ["SCHEMES", "Catalogue", "Context", "Interface", "Routing", "Rows", "S
 
 SchemeName = Literal["simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge"]
 SCHEMES: tuple[SchemeName, ...] = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
+#: Schemas that a router takes from its neighbours.
+MAX_SCHEMAS = 1 << 14
 #: ``("client", name)`` or ``("router", name)``.
 Interface = tuple[str, str]
 Rows = npt.NDArray[np.int64]
@@ -97,9 +99,12 @@ class Catalogue:
         return category
 
     def learn(self, encoded: tuple[bytes, ...]) -> None:
-        """Make schemas known that a neighbour sent."""
+        """Make schemas known that a neighbour sent; `SchemaError` if there are too many."""
         for each in encoded:
-            self.add(decode_schema(each))
+            schema = decode_schema(each)
+            if len(self.schemas) >= MAX_SCHEMAS and category_of(schema) not in self.schemas:
+                raise SchemaError(expected=f"at most {MAX_SCHEMAS} schemas in an overlay", got=schema.name)
+            self.add(schema)
 
     def named(self, name: str) -> tuple[int, Schema]:
         """The newest version of the schema of a name."""

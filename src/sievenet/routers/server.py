@@ -217,6 +217,8 @@ class RouterServer:
                 try:
                     async with asyncio.timeout(5.0):
                         reader, writer = await asyncio.open_connection(*address, ssl=self._dial_tls)
+                except (ssl.SSLError, UnicodeError) as error:
+                    self._handshake.failed(address, str(error))
                 except (OSError, TimeoutError) as error:
                     log.debug("%s: no neighbour at %s: %s", self.router.name, address, error)
                 else:
@@ -266,6 +268,8 @@ class RouterServer:
                 if held:
                     await self._dispatch.pressure.wait(held)
         except (CodecError, Rejected) as error:
+            if address is not None:
+                self._handshake.failed(address, str(error))
             peer.send(p.frame(failure(0, error)))
         except OSError as error:
             log.debug("%s: connection of %s: %s", self.router.name, peer.name, error)
