@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sievenet.dataplane import Attached, EmbeddedDataPlane, Packet
+from sievenet.dataplane import Attached, EmbeddedDataPlane, Packet, embedded
 from sievenet.dataplane.packet import Kind, decode, encode, encode_datagram, encode_packet, publisher_of
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.index import Dz
@@ -302,5 +302,26 @@ def test_what_a_client_may_publish_is_checked_by_category():
         assert sorted(p.sequence for p in w.got) == [2, 3, 4, 5, 13, 14, 15]
         await w.plane.detach("a")
         assert len(w.plane._by_token) == 1
+
+    run(main)
+
+
+def test_queues_of_all_clients_together_are_bounded_in_bytes(monkeypatch):
+    """Clients that do not read cost no more memory the more they are; what is dropped is counted."""
+    monkeypatch.setattr(embedded, "_QUEUES", 1 << 20)
+
+    async def main(w):
+        for i in range(6):
+            await w.plane.attach("h1", f"more{i}")
+        links = [client.link for client in w.plane._by_token.values()]
+        assert [link.max_bytes for link in links] == [256 << 10] * 8
+        link = w.plane._by_token[w.a.token].link
+        while link.push(bytes(10_000)):
+            pass
+        assert 250 << 10 <= link._queue_bytes <= 256 << 10
+        assert w.plane.statistics().dropped == 1
+        for i in range(6):
+            await w.plane.detach(f"more{i}")
+        assert {link.max_bytes for link in links[:2]} == {512 << 10}
 
     run(main)

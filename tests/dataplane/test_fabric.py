@@ -309,3 +309,15 @@ def test_sockets_work_in_virtual_time():
         return result
 
     assert run_virtual(main()) == 5
+
+
+def test_what_is_under_way_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr("sievenet.dataplane.forwarding.MAX_BYTES", 10_000)
+    sim = Simulator(Line.build(switches=2, link=LinkSettings(delay=1.0)))
+    sim.attach_now("h1", "a")
+    for i in range(100):
+        sim.send("a", Packet(1, 0, 1, i, 0, 0, bytes(946)))
+    assert sim.forwarding.in_flight_bytes == 10_000
+    assert (sim.forwarding.in_flight, sim.forwarding.overflowed) == (10, 90)
+    sim.run()
+    assert sim.forwarding.in_flight_bytes == sim.forwarding.in_flight == 0

@@ -45,6 +45,10 @@ _BUFFER: Final = 4 << 20
 #: Datagrams and bytes to read of a socket per turn of the loop, so that a flood does not stop everything else.
 _PER_TURN: Final = 64
 _BYTES: Final = 128 << 10
+#: Bytes that may wait for all clients together; for one of them, at most; and for one of very many.
+_QUEUES: Final = 1 << 30
+_QUEUE: Final = 16 << 20
+_SHORTEST_QUEUE: Final = 256 << 10
 
 
 def _udp_socket(address: tuple[str, int]) -> socket.socket:
@@ -207,10 +211,12 @@ class EmbeddedDataPlane(Fabric):
             own.close()
 
     def _grant(self) -> None:
-        """Share the receive buffer among the clients."""
+        """Share the receive buffer among the clients, and the memory for what waits for them."""
+        queue = max(min(_QUEUES // max(len(self._by_token), 1), _QUEUE), _SHORTEST_QUEUE)
         share = max(self._receive_budget // max(len(self._by_token), 1) >> 10, 4)
         for client in self._by_token.values():
             client.link.grant = min(share, 96)
+            client.link.max_bytes = queue
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -354,7 +360,7 @@ class EmbeddedDataPlane(Fabric):
             unknown=self._unknown,
             forged=self._forged,
             unadvertised=self._unadvertised,
-            dropped=self._gone_dropped + sum(link.dropped for link in links),
+            dropped=self._gone_dropped + self.forwarding.overflowed + sum(link.dropped for link in links),
             lost=self._gone_lost + sum(link.lost for link in links),
         )
 

@@ -44,6 +44,8 @@ _MAX_WALKS: Final = 1 << 16
 _MANY_CLASSES: Final = 64
 #: Packets under way on slow wires at most; more are dropped and counted.
 MAX_IN_FLIGHT: Final = 1 << 20
+#: And their bytes.
+MAX_BYTES: Final = 256 << 20
 _END: Final = 1 << CODE_BITS
 
 
@@ -59,7 +61,7 @@ class Forwarding:
         #: Packets dropped because too many were under way, and those cut off in a circle.
         self.overflowed = 0
         self.looped = 0
-        self.in_flight = 0
+        self.in_flight = self.in_flight_bytes = 0
         #: Who else has counts to pass on when somebody looks.
         self.settlers: Final[list[Callable[[], None]]] = []
         #: Counts changes of client ports.
@@ -287,7 +289,7 @@ class Forwarding:
         """Send a packet over a wire that takes time or chances."""
         scheduler = self.scheduler
         arrival = wire.offer(scheduler.time(), size, self._rng) if wire.up else None
-        if arrival is None or self.in_flight >= MAX_IN_FLIGHT:
+        if arrival is None or self.in_flight >= MAX_IN_FLIGHT or self.in_flight_bytes + size > MAX_BYTES:
             self.overflowed += arrival is not None
             blamed = out if out is not None else into
             if blamed is not None:
@@ -297,6 +299,7 @@ class Forwarding:
             out.sent += 1
             out.sent_bytes += size
         self.in_flight += 1
+        self.in_flight_bytes += size
         scheduler.call_at(arrival, self._arrive, wire, out, into, category, code, item, size, hops)
 
     def _arrive(
@@ -311,6 +314,7 @@ class Forwarding:
         hops: int,
     ) -> None:
         self.in_flight -= 1
+        self.in_flight_bytes -= size
         if not wire.up:
             wire.lost += 1
         elif into is not None:

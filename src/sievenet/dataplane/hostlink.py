@@ -64,7 +64,7 @@ class HostLink:
         self.token: Final = token
         #: Bound of the queue.
         self.max_packets: Final = max_packets
-        self.max_bytes: Final = max_bytes
+        self.max_bytes = max_bytes
         #: The window that we grant the other end, in KiB.
         self.grant = WINDOW >> 10
         #: When an acknowledgement is due; None if all is acknowledged.

@@ -137,7 +137,7 @@ class PlaneStatistics(msgspec.Struct, frozen=True):
     unknown: int
     #: Packets dropped: with a publisher number that is not their sender's.
     forged: int
-    #: Packets dropped because a client's queue was full.
+    #: Packets dropped because a client's queue was full, or too much was under way on slow links.
     dropped: int
     #: Datagrams that never arrived from clients.
     lost: int
