@@ -1,7 +1,4 @@
-"""What a user may rely on, whichever network a node is in: one suite for the fabric and for routers.
-
-Where the two differ, the network says so here, in one place: `hears_itself`.
-"""
+"""What a user may rely on, whichever network a node is in: one suite for the fabric and for routers."""
 
 import asyncio
 import contextlib
@@ -20,9 +17,6 @@ from tests.fabric.harness import SCHEMA, config, eventually, reading
 class Fabric:
     """A fabric of three switches."""
 
-    #: Whether a node that subscribes to what it publishes gets that itself: a switch sends nothing back.
-    hears_itself = False
-
     async def __aenter__(self):
         self._daemon = await Daemon(config()).__aenter__()
         self.here = self.there = self._daemon.url
@@ -39,8 +33,6 @@ class Fabric:
 
 class Routers:
     """Two routers; publishers are at one and subscribers at the other."""
-
-    hears_itself = True
 
     async def __aenter__(self):
         self._settings = Settings(lease=8.0)
@@ -155,10 +147,8 @@ async def test_own_events(network, publisher, subscriber):
     other = await subscriber.subscribe("reading: x < 5")
     await publisher.publish(reading(x=1))
     assert await xs(other, 1) == [1]
-    if network.hears_itself:
-        assert await xs(feed, 1) == [1]
-    else:
-        assert len(feed._inbox) == 0
+    assert await xs(feed, 1) == [1]
+    assert feed.statistics().waiting == 0
 
 
 @contract

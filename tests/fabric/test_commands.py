@@ -13,6 +13,7 @@ from sievenet.content import Attribute, Schema, parse_event
 from sievenet.index import Dz, Plan
 from sievenet.network import Add, Delete, Flow
 from sievenet.workload.samples import load_schema
+from sievenet.workload.tap import read_segment
 from tests.fabric.harness import fabric_in_thread
 
 STOCK = load_schema("stock")
@@ -250,3 +251,35 @@ def test_schemas_are_registered_in_versions_and_removed(call, tmp_path):
         call("schema", "remove", "trip", "--version", "1", "--force")
     call("schema", "remove", "trip")
     assert "trip" not in {c["name"] for c in json.loads(call("status", "--json").output)["categories"]}
+
+
+def test_a_tap_keeps_what_is_published(call, watcher, tmp_path):
+    result = call("pub", EVENT, "--repeat", "30", "--name", "market", "--tap", str(tmp_path / "tap"), "--json")
+    assert json.loads(result.stdout) == {"published": 30, "bad": 0, "tap_kept": 30, "tap_lost": 0}
+    (path,) = (tmp_path / "tap").iterdir()
+    segment = read_segment(path.read_bytes())
+    assert (segment.publisher, segment.factor, len(segment)) == ("market", 1, 30)
+    assert {event.values for part in segment.parts for event in part.batch} == {parse_event(EVENT, STOCK).values}
+    result = call("pub", EVENT, "--repeat", "400", "--tap", str(tmp_path / "some"), "--tap-factor", "4")
+    kept = sum(len(read_segment(path.read_bytes())) for path in (tmp_path / "some").iterdir())
+    assert 60 < kept < 150
+    assert f"{kept} kept in {tmp_path / 'some'}" in result.stderr
+
+
+def test_a_tap_that_cannot_be_written_is_told_before_anything_is_published(call, watcher, tmp_path):
+    feed = watcher.subscribe("stock: price > 420")
+    (tmp_path / "file").write_text("")
+    said = call("pub", EVENT, "--tap", str(tmp_path / "file" / "tap"), code=2).stderr
+    assert "a folder that can be written" in said
+    assert feed.statistics().delivered == 0
+    feed.close()
+
+
+def test_the_sample_has_a_tap_too(call, tmp_path):
+    said = call("up", "--tap", str(tmp_path), code=2).stderr
+    assert "give --sample too" in said
+    start = ["up", "--sample", "stock", "--rate", "400", "--tap", str(tmp_path), "--for", "1s"]
+    said = call(*start, "--port", "0", "--data-port", "0").stderr
+    kept = sum(len(read_segment(path.read_bytes())) for path in tmp_path.iterdir())
+    assert kept > 20
+    assert f"{kept} events kept in {tmp_path}" in said

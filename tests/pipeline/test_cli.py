@@ -10,6 +10,7 @@ from sievenet.content import Schema
 from sievenet.index import Plan
 from sievenet.workload import Ticks
 from sievenet.workload.tap import Tap
+from tests.fabric.harness import fabric_in_thread
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +110,14 @@ def test_what_is_wrong_is_told(world):
     assert told in call("pipeline", "traffic", "store", "stock", "--plan", "newer.json", code=2).stderr
     other = call("pipeline", "evaluate", *options, "--master", "spark://nowhere:1", code=2).stderr
     assert "needs a process of its own" in other
+
+
+def test_from_a_tap_of_the_shell(world, monkeypatch):
+    """What `sievenet pub --tap` publishes is what `sievenet pipeline ingest` reads."""
+    with fabric_in_thread() as daemon:
+        monkeypatch.setenv("SIEVENET_URL", daemon.url)
+        text = (world / "trace.csv").read_text().splitlines()
+        (world / "good.csv").write_text("\n".join(text[:-1]) + "\n")
+        call("pub", "--schema", "stock", "--file", "good.csv", "--name", "market", "--tap", "tap")
+    assert call("pipeline", "ingest", "store", "tap", "--schema", "stock").stdout.startswith("600 events from 1 files")
+    assert json.loads(call("pipeline", "report", "store", "stock", "--json").stdout)["events"] == 600

@@ -17,12 +17,14 @@ import msgspec
 from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import run, schema_prefix, url_option
 from sievenet.cli.output import json_option, show_json
+from sievenet.cli.tap import tap_options, tapping
 from sievenet.cli.transport import publisher_options, publishing, sent_text
 
 if TYPE_CHECKING:
     from sievenet.client import Node
     from sievenet.content import Event, Schema
     from sievenet.transport import Publishing, SenderStatistics
+    from sievenet.workload.tap import Taps
 
 __all__ = ["pub"]
 
@@ -50,6 +52,7 @@ _CHUNK = 256
 @click.option("--advertise", metavar="FILTER", help="What to advertise. Default: everything of the schema.")
 @click.option("--name", help="The name of this publisher in the fabric.")
 @click.option("--host", help="The host to attach to. Default: the least loaded.")
+@tap_options
 @publisher_options
 @url_option
 @json_option
@@ -64,6 +67,8 @@ def pub(
     advertise: str | None,
     name: str | None,
     host: str | None,
+    tap: str | None,
+    tap_factor: int,
     url: str | None,
     as_json: bool,
     **transport: Any,
@@ -73,6 +78,7 @@ def pub(
     Without EVENT and --file, events are read from stdin. Text has the schema's name in front; JSON lines and CSV need
     --schema, and their fields are the attributes. With --transport or one of --record, --digest, --log and
     --rate-control, subscribers can have them in order, recovered when lost, and at a rate that their path carries.
+    With --tap, what is published is also kept in a folder that `sievenet pipeline ingest` and `watch` read.
 
     \b
     Examples:
@@ -80,20 +86,28 @@ def pub(
       $ echo '{"symbol": "GE", "price": 7, "volume": 10}' | sievenet pub --schema stock  # needs a running fabric
       $ sievenet pub --schema stock --file quotes.csv --rate 100  # needs a running fabric
       $ sievenet pub --schema stock --file quotes.csv --log 1000 --digest 200ms  # needs a running fabric
+      $ sievenet pub --schema stock --file quotes.csv --tap tap  # needs a running fabric
     """
     if not events and file is None:
         file = sys.stdin
     options = publishing(transport)
+    taps = None if tap is None else tapping(tap, tap_factor)
     counts, done = run(
-        _pub(events, schema_name, file, form, rate, repeat, skip_bad, advertise, name, host, url, options)
+        _pub(events, schema_name, file, form, rate, repeat, skip_bad, advertise, name, host, url, options, taps)
     )
+    if taps is not None:
+        counts |= {"tap_kept": taps.kept, "tap_lost": taps.lost}
     if as_json:
         show_json(counts if options is None else {**counts, "transport": msgspec.to_builtins(done)})
     else:
         bad = f", {counts['bad']} bad lines left out" if counts["bad"] else ""
         click.echo(f"{counts['published']} published{bad}", err=True)
+        if taps is not None:
+            click.echo(f"  {taps.kept} kept in {tap}", err=True)
         for category, each in done.items():
             click.echo(f"  {category}: {sent_text(each)}", err=True)
+    if taps is not None and taps.lost:
+        raise Refusal(f"{taps.lost} of {taps.kept} events for the tap could not be written to {tap}")
 
 
 async def _pub(
@@ -109,10 +123,14 @@ async def _pub(
     host: str | None,
     url: str | None,
     transport: Publishing | None,
+    taps: Taps | None,
 ) -> tuple[dict[str, int], dict[str, SenderStatistics]]:
     from sievenet.client.connecting import connect
 
     async with connect(url, name=name, host=host, timeout=10.0, transport=transport) as node:
+        if taps is not None:
+            taps.name(node.name)
+            node.tap(taps)
         source = _Source(node, schema_name, skip_bad, advertise)
         for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
             await source.publish(event, rate)

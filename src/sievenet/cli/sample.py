@@ -15,6 +15,7 @@ from sievenet.errors import InvalidInput, SievenetError
 
 if TYPE_CHECKING:
     from sievenet.client import Node
+    from sievenet.workload.tap import Taps
     from sievenet.workload.ticks import Ticks
 
 __all__ = ["SAMPLES", "sample"]
@@ -29,8 +30,10 @@ _LAP: Final = 50_000
 
 
 @contextlib.asynccontextmanager
-async def sample(name: str, url: str, rate: float, hosts: Sequence[str]) -> AsyncIterator[None]:
-    """Run a sample workload while the context lasts, spread over these hosts."""
+async def sample(
+    name: str, url: str, rate: float, hosts: Sequence[str], taps: Taps | None = None
+) -> AsyncIterator[None]:
+    """Run a sample workload while the context lasts, spread over these hosts; `taps` keep what is published."""
     if name not in SAMPLES:
         raise InvalidInput(expected=f"one of {', '.join(SAMPLES)}", got=name, where="--sample")
     from sievenet.client.connecting import connect
@@ -45,6 +48,9 @@ async def sample(name: str, url: str, rate: float, hosts: Sequence[str]) -> Asyn
             for each in wanted[i * _EACH : (i + 1) * _EACH]:
                 await node.subscribe(each, callback=_ignore, queue=1000)
         market = await stack.enter_async_context(connect(url, name="market", host=hosts[0]))
+        if taps is not None:
+            taps.name(market.name)
+            market.tap(taps)
         await market.advertise(ticks.schema)
         task = asyncio.create_task(_publish(market, ticks, rate))
         try:

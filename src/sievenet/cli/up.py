@@ -17,10 +17,12 @@ import click
 from sievenet.cli.fabric import duration, run, seconds_text
 from sievenet.cli.output import json_option
 from sievenet.cli.stopping import stop_signal
+from sievenet.cli.tap import tap_options, tapping
 
 if TYPE_CHECKING:
     from sievenet.config import Config
     from sievenet.daemon.daemon import Daemon
+    from sievenet.workload.tap import Taps
 
 __all__ = ["up"]
 
@@ -53,6 +55,7 @@ _PATIENCE: Final = 3.0
 @click.option(
     "--rate", type=click.FloatRange(min=0.1), default=200.0, show_default=True, help="The sample's events per second."
 )
+@tap_options
 @click.option("--state", type=click.Path(file_okay=False), help="Directory for the journal. Default: nothing is kept.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port for clients, 0 for a free one. Default: 7400.")
 @click.option(
@@ -72,6 +75,8 @@ def up(
     schemas: tuple[str, ...],
     sample_name: str | None,
     rate: float,
+    tap: str | None,
+    tap_factor: int,
     state: str | None,
     port: int | None,
     data_port: int | None,
@@ -84,11 +89,13 @@ def up(
 
     That is a network of switches, the control plane that fills their tables, and ports for clients. In a terminal, a
     table shows rates, latency, false positives and flows; elsewhere a line per look is printed, or with --json an
-    object per line.
+    object per line. With --tap, the sample keeps what it publishes in a folder that `sievenet pipeline ingest` and
+    `watch` read; other publishers have a tap of their own (`sievenet pub --tap`).
 
     \b
     Examples:
       $ sievenet up --sample stock --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4  # needs switches
@@ -108,7 +115,12 @@ def up(
         data__port=data_port,
         control__lease=lease,
     )
-    run(_up(config, schemas, sample_name, rate, seconds, every, as_json))
+    if tap is not None and sample_name is None:
+        raise click.UsageError("--tap keeps what the sample publishes: give --sample too; others have `pub --tap`")
+    taps = None if tap is None else tapping(tap, tap_factor)
+    run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps))
+    if taps is not None:
+        click.echo(f"{taps.kept} events kept in {tap}" + (f", {taps.lost} of them lost" if taps.lost else ""), err=True)
 
 
 async def _up(
@@ -119,6 +131,7 @@ async def _up(
     seconds: float | None,
     every: float,
     as_json: bool,
+    taps: Taps | None,
 ) -> None:
     from sievenet.control import loading
     from sievenet.daemon.collector import collecting_seldom
@@ -140,7 +153,7 @@ async def _up(
         if sample_name is not None:
             from sievenet.cli.sample import sample
 
-            await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts))
+            await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts, taps))
         await _watch(daemon, stop, seconds, every, as_json)
 
 

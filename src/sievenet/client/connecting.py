@@ -65,17 +65,18 @@ def connect(
     if address.startswith("sievenet+router"):
         from sievenet.client.overlay.node import OverlayNode
 
-        return Connecting(OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options))
-    node = FabricNode(
-        url,
-        name=name,
-        host=host,
-        timeout=timeout,
-        reconnect=reconnect,
-        observer=observer or operator,
-        operator=operator,
-        transport=options,
-    )
+        node: Node = OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options)
+    else:
+        node = FabricNode(
+            url,
+            name=name,
+            host=host,
+            timeout=timeout,
+            reconnect=reconnect,
+            observer=observer or operator,
+            operator=operator,
+            transport=options,
+        )
     if tap is not None:
         from sievenet.workload.tap import Taps
 

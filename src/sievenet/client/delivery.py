@@ -29,6 +29,9 @@ class Delivery(msgspec.Struct, frozen=True):
     #: In an overlay of routers, where a node that comes back has another number, always 0.
     incarnation: int = 0
 
+    #: This node published it itself: it did not pass the network, and ``sequence`` counts such deliveries only.
+    own: bool = False
+
     @property
     def latency(self) -> float:
         """Seconds from publisher to here; as good as the two clocks agree."""

@@ -143,6 +143,11 @@ class Edges:
             edge.adopt(lambda: category.plan, category.budget)
         return edge
 
+    def match(self, event: Event) -> Sequence[int]:
+        """The keys of the subscriptions that match an event of a schema known here."""
+        edge = self._edges.get(event.schema)
+        return () if edge is None else edge.match(event)
+
     def remove(self, schema: Schema | None, key: int) -> None:
         """A subscription ends."""
         if schema is not None and (edge := self._edges.get(schema)) is not None:

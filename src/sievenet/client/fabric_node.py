@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
+from sievenet.client.feed import Feed
 from sievenet.client.ledger import Registration
 from sievenet.client.node import Node
 from sievenet.client.outbox import Outbox
@@ -31,9 +32,6 @@ from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index.cover import loading
 from sievenet.transport.options import Publishing
-
-if TYPE_CHECKING:
-    from sievenet.workload.tap import Taps
 
 __all__ = ["FabricNode"]
 
@@ -117,7 +115,6 @@ class FabricNode(Node):
 
     async def _leave(self) -> None:
         await self._session.close()
-        self._outbox.close()
 
     # -- registrations --------------------------------------------------------------------
 
@@ -217,6 +214,7 @@ class FabricNode(Node):
             await source.publish(event)
         else:
             await self._send(self._outbox.packets(escaped(event), time.time_ns()))
+        await self._loopback.published((event,), event.schema.name)
         self._turn += 1
         if self._turn % _TURN == 0:
             await asyncio.sleep(0)
@@ -237,6 +235,7 @@ class FabricNode(Node):
                 await source.publish_many(chunk)
             else:
                 await self._send(self._outbox.many(all_escaped(chunk), time.time_ns))
+            await self._loopback.published(chunk, chunk[0].schema.name)
             await asyncio.sleep(0)
         return len(rows)
 
@@ -247,11 +246,14 @@ class FabricNode(Node):
         if not port.send(packets):
             await port.flushed(_LOW)
 
-    def tap(self, taps: Taps) -> None:
-        """Sample what is published, for the pipeline."""
-        self._outbox.taps = taps
-
     # -- receiving ------------------------------------------------------------------------
+
+    def _matching(self, event: Event | Record) -> Iterable[Feed]:
+        found = {self._twins.number(key) for key in self._edges.match(event)} if isinstance(event, Event) else ()
+        return [feed for key in found if (feed := self._feeds.get(key)) is not None]
+
+    def _identity(self) -> tuple[int, int]:
+        return self._outbox.publisher, self._outbox.incarnation
 
     def explain(self) -> None:
         """Settle whose false positives they were, before somebody reads the counts."""

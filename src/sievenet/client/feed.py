@@ -105,8 +105,11 @@ class Feed:
         when_full: Policy = "drop_oldest",
         callback: Callback | None = None,
         on_overflow: Callable[[Overflow], None] | None = None,
+        own: bool = True,
     ) -> None:
         self._owner = owner
+        #: Whether it takes what its own node publishes.
+        self.own = own
         self._tally = owner.tally
         self.registration = registration
         self._inbox: Inbox[Delivery] = Inbox(queue, when_full)

@@ -24,13 +24,14 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.ledger import Kind, Ledger, Registration
+from sievenet.client.loopback import Loopback
 from sievenet.client.receiver import Sink, Straight
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.host import Host
@@ -47,6 +48,9 @@ from sievenet.transport.actions import Gap
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.statistics import SenderStatistics
 
+if TYPE_CHECKING:
+    from sievenet.workload.tap import Taps
+
 __all__ = ["Node", "Wanted"]
 
 
@@ -57,6 +61,7 @@ class Node(ABC):
     _schemaless = False
 
     def __init__(self, transport: Publishing | None) -> None:
+        self._loopback = Loopback(self._matching, self._identity)
         self._ledger = Ledger()
         self._feeds: dict[int, Feed] = {}
         #: Order, recovery and congestion control; made when first asked for.
@@ -132,6 +137,14 @@ class Node(ABC):
         """An advertisement is no more."""
 
     @abstractmethod
+    def _matching(self, event: Event | Record) -> Iterable[Feed]:
+        """The feeds of this node that an event of its own matches."""
+
+    @abstractmethod
+    def _identity(self) -> tuple[int, int]:
+        """The number of this node as a publisher, and its incarnation."""
+
+    @abstractmethod
     def _transport_host(self) -> Host:
         """What the transport needs of this node."""
 
@@ -202,6 +215,10 @@ class Node(ABC):
         """What the transport did for the events that this node publishes in a category; None without one."""
         return None if self._transport is None else self._transport.published(category)
 
+    def tap(self, taps: Taps) -> None:
+        """Sample what is published, for the pipeline."""
+        self._loopback.taps = taps
+
     def _with_transport(self) -> Transport:
         if self._transport is None:
             self._transport = Transport(self._transport_host())
@@ -221,6 +238,7 @@ class Node(ABC):
         recover: Recover | bool = False,
         rate_control: RateControl | bool = False,
         on_gap: Callable[[Gap], None] | None = None,
+        own: bool = True,
     ) -> Feed:
         """Subscribe; when this returns, delivery is guaranteed from then on.
 
@@ -230,16 +248,18 @@ class Node(ABC):
         Events of publishers that advertise with a `transport` can be had in order, recovered when they are lost, and
         slowed down to what the path carries: True, or settings from `sievenet.transport`. What cannot be recovered is
         told to `on_gap`, or else logged.
+
+        Events that this node publishes itself are delivered too, unless `own` is False.
         """
         asked = Asked.of(order, recover, rate_control, on_gap)
         _, entry = await self._entered("subscription", what)
-        feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow)
+        feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow, own=own)
         return await self._stand(feed, asked, feed)
 
     async def listen(self, what: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
         """Subscribe without a queue: deliveries go straight to ``accept``. For the transport's own messages."""
         _, entry = await self._entered("subscription", what)
-        return await self._stand(Feed(self, entry, queue=1), None, Straight(accept))
+        return await self._stand(Feed(self, entry, queue=1, own=False), None, Straight(accept))
 
     async def _stand(self, feed: Feed, asked: Asked | None, sink: Sink) -> Feed:
         entry, transport = feed.registration, None
@@ -248,6 +268,7 @@ class Node(ABC):
                 sink = transport = await self._with_transport().sink(feed, asked)
             # Before it is said: the first event may come before the answer.
             self._feeds[entry.id] = feed
+            self._loopback.opened(feed)
             self._open(entry, sink)
             await self._say(entry)
         except BaseException as error:
@@ -272,7 +293,8 @@ class Node(ABC):
         self.explain()
         if self._transport is not None:
             self._transport.stop(feed)
-        self._feeds.pop(feed.registration.id, None)
+        if self._feeds.pop(feed.registration.id, None) is not None:
+            self._loopback.closed(feed)
         self._shut(feed.registration)
         self.room()
 
@@ -282,6 +304,7 @@ class Node(ABC):
 
     def room(self) -> None:
         """There is room again in a queue that was full: read on."""
+        self._loopback.room()
         if self._transport is not None:
             self._transport.drain()
 
@@ -318,6 +341,7 @@ class Node(ABC):
             await self._leave()
         except Unavailable as error:
             unsent.append(str(error))
+        self._loopback.close()
         for feed in (feeds := list(self._feeds.values())):
             self._drop(feed)
             feed.end()

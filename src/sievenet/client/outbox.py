@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError
-
-if TYPE_CHECKING:
-    from sievenet.workload.tap import Taps
 
 __all__ = ["Outbox"]
 
@@ -60,21 +57,12 @@ class Outbox:
         self._encoder: threading.Thread | None = None
         #: Events that no filter can want under the plan of now, and that were therefore not sent.
         self.unwanted = 0
-        #: Samples what is published, for the pipeline.
-        self.taps: Taps | None = None
-
-    def close(self) -> None:
-        """Nothing more is published: what was sampled is written."""
-        if self.taps is not None:
-            self.taps.close()
 
     def packets(self, event: Event, now: int) -> list[Packet]:
         """The packets of one event published at ``now`` (nanoseconds since the epoch)."""
         category = self._category(event)
         self.offers.check(category.schema.name, (event,))
         body = self._body(event)
-        if self.taps is not None:
-            self.taps.offer(event, now / 1e9)
         codes = category.plan.encode(event)
         sequence = self._next()
         if not codes:
@@ -92,9 +80,6 @@ class Outbox:
         rows = list(batch)
         self.offers.check(category.schema.name, rows)
         bodies = [self._body(event) for event in rows]
-        if self.taps is not None:
-            for event in rows:
-                self.taps.offer(event, clock() / 1e9)
         return self._stamped(category.number, bodies, self._codes(category, batch, rows), clock)
 
     def many(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> list[Packet] | Burst:
@@ -107,9 +92,9 @@ class Outbox:
     def burst(self, events: EventBatch | Sequence[Event], now: int) -> Burst | None:
         """The packets of many events, published at ``now``, as one matrix; None if that cannot be: see `batch_packets`.
 
-        It can if the events are equally long (`layout`), everything of their schema is advertised, and nobody samples.
+        It can if the events are equally long (`layout`), and everything of their schema is advertised.
         """
-        if len(events) < _SEVERAL or self.taps is not None:
+        if len(events) < _SEVERAL:
             return None
         first = events[0]
         category = self._category(first)

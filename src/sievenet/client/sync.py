@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
@@ -173,6 +174,7 @@ class SyncNode:
         recover: Recover | bool = False,
         rate_control: RateControl | bool = False,
         on_gap: Callable[[Gap], None] | None = None,
+        own: bool = True,
     ) -> SyncFeed:
         """Subscribe; when this returns, delivery is guaranteed from then on. Arguments as in `Node.subscribe`."""
         work = self._node.subscribe(
@@ -185,6 +187,7 @@ class SyncNode:
             recover=recover,
             rate_control=rate_control,
             on_gap=on_gap,
+            own=own,
         )
         return SyncFeed(self._background, self._background.run(work))
 
@@ -222,6 +225,8 @@ def connect(
     timeout: float = 30.0,
     reconnect: bool = True,
     observer: bool = False,
+    tap: str | os.PathLike[str] | None = None,
+    tap_factor: int = 100,
     transport: Publishing | bool | None = None,
 ) -> SyncNode:
     """Connect to a daemon; arguments as in `sievenet.connect`."""
@@ -229,7 +234,15 @@ def connect(
 
     async def start() -> Node:
         return await connect_async(
-            url, name=name, host=host, timeout=timeout, reconnect=reconnect, observer=observer, transport=transport
+            url,
+            name=name,
+            host=host,
+            timeout=timeout,
+            reconnect=reconnect,
+            observer=observer,
+            tap=tap,
+            tap_factor=tap_factor,
+            transport=transport,
         )
 
     try:

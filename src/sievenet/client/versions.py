@@ -33,6 +33,10 @@ class Twins:
         """The subscription whose twin this is, or itself."""
         return self._firsts.get(entry.id, entry)
 
+    def number(self, id: int) -> int:
+        """The number of the subscription whose twin has this one, or the same."""
+        return self._firsts[id].id if id in self._firsts else id
+
     def new(self, entry: Registration) -> list[Registration]:
         """Twins for versions that a subscription has none for yet; entered in the ledger."""
         if entry.id in self._firsts or entry.wanted.schema is None:

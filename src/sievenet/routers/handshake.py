@@ -90,7 +90,8 @@ class Handshake:
         if name in self._dispatch.ports:
             raise Rejected(f"The name {name} is taken")
         self._replace(self._registry.client(peer, name, ticket))
-        self._router.attach(name)
+        # Its own events reach a client's feeds without us (`client.loopback`).
+        self._router.attach(name, echo=False)
         unique = f"{self._router.name}/{name}/{secrets.token_hex(8)}".encode()
         peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
         self._welcome(peer, name, self._registry.owed(peer, ticket))

@@ -188,12 +188,14 @@ class Tap:
 class Taps:
     """The taps of one publisher, one per schema, made as events come."""
 
-    def __init__(self, folder: Path | str, publisher: Callable[[], str], factor: int = 100) -> None:
+    def __init__(self, folder: Path | str, publisher: str | Callable[[], str] = "", factor: int = 100) -> None:
         self.folder = Path(folder)
         self.factor = factor
         #: Asked when a tap is made: a node learns its name when it connects.
         self._publisher = publisher
         self._taps: dict[str, Tap] = {}
+        #: Of taps that are closed already.
+        self._kept = self._lost = 0
         if factor < 1:
             raise InvalidInput(expected="a sampling factor from 1 on", got=factor, where="tap")
 
@@ -203,16 +205,27 @@ class Taps:
         if tap is None or tap.schema is not event.schema:
             if tap is not None and tap.schema != event.schema:
                 tap.close()
+                self._kept, self._lost = self._kept + tap.kept, self._lost + tap.lost
                 tap = None
             if tap is None:
-                tap = Tap(self.folder, event.schema, self._publisher(), factor=self.factor)
+                name = self._publisher if isinstance(self._publisher, str) else self._publisher()
+                tap = Tap(self.folder, event.schema, name, factor=self.factor)
                 self._taps[event.schema.name] = tap
         tap.offer(event, now)
 
     @property
     def lost(self) -> int:
         """Events that were kept but that the disk would not take."""
-        return sum(tap.lost for tap in self._taps.values())
+        return self._lost + sum(tap.lost for tap in self._taps.values())
+
+    @property
+    def kept(self) -> int:
+        """Events of the sample, those that were lost included."""
+        return self._kept + sum(tap.kept for tap in self._taps.values())
+
+    def name(self, publisher: str) -> None:
+        """Who publishes, for taps that are made from now on."""
+        self._publisher = publisher
 
     def close(self) -> None:
         """Write what is there."""

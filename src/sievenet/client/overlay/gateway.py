@@ -233,7 +233,7 @@ class Gateway:
         if not wanted.filters:
             self._feeds.pop(category, None)
         else:
-            feed = await self._fabric.subscribe(wanted, queue=100_000)
+            feed = await self._fabric.subscribe(wanted, queue=100_000, own=False)
             self._feeds[category] = (wanted, feed)
             self._start(self._export(category, feed), "into the overlay")
         if old is not None:

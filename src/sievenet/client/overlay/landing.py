@@ -47,6 +47,11 @@ class Landing:
             self._edges[category].remove(key)
         self._room.set()
 
+    def match(self, category: int, event: Event | Record) -> Sequence[int]:
+        """The subscriptions that an event of the node itself matches."""
+        edge = self._edges.get(category)
+        return () if edge is None else edge.match(event)  # type: ignore[arg-type]
+
     def room(self) -> None:
         """There is room again in a queue that was full, or nobody waits for it any more."""
         self._room.set()

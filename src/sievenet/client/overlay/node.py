@@ -15,6 +15,7 @@ from asyncio import gather
 from collections.abc import Iterable
 from typing import Any, Final, Self
 
+from sievenet.client.feed import Feed
 from sievenet.client.ledger import Registration
 from sievenet.client.node import Node
 from sievenet.client.offers import Offers
@@ -197,15 +198,28 @@ class OverlayNode(Node):
                 await self._link.ready()
                 await source.publish_many(rows)
                 self._published += len(rows)
+                await self._loopback.published(rows, rows.schema.name)
                 return len(rows)
+            said: EventBatch | list[Record] = rows
             rows = batch_escaped(rows)
+        else:
+            said = rows
         for start in range(0, len(rows), _CHUNK):
             await self._link.ready()
             some = slice(start, start + _CHUNK)
             self._link.publish(category, rows.take(some) if isinstance(rows, EventBatch) else rows[some])
             await self._link.drained()
         self._published += len(rows)
+        await self._loopback.published(said, said.schema.name if isinstance(said, EventBatch) else "")
         return len(rows)
+
+    def _matching(self, event: Event | Record) -> Iterable[Feed]:
+        category = self._categories[event.schema.name if isinstance(event, Event) else ""]
+        found = self._landing.match(category, event)
+        return [feed for key in found if (feed := self._feeds.get(key)) is not None]
+
+    def _identity(self) -> tuple[int, int]:
+        return self._link.publisher, 0
 
     def _publishable(self, rows: EventBatch | list[Record]) -> int:
         """The category of some events, once each of them is advertised."""
