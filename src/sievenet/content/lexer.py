@@ -6,8 +6,8 @@
 A name is what a schema allows: a letter or ``_``, then letters, digits, ``_ . -``.  There is no
 arithmetic, so ``a-1`` is one name and ``>-1`` an operator and a number.
 
-`words` splits a text in one pass of one regular expression and nothing more, since a filter is read in some 40 µs and
-most are right.  Whatever is not a word of the language comes out as a word that no rule accepts; `tokens` then says
+`words` splits a text in one pass of one regular expression and nothing more, since most filters are short and
+right.  Whatever is not a word of the language comes out as a word that no rule accepts; `tokens` then says
 what is wrong and where.
 """
 
