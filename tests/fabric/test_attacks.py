@@ -226,6 +226,29 @@ def test_whoever_does_not_read_is_cut_off():
     run(main())
 
 
+def test_however_many_ask_for_the_topology_looking_is_rare(monkeypatch):
+    async def main():
+        async with fabric() as daemon, sievenet.connect(daemon.url, observer=True) as node:
+            now, looks = [1e9], []
+            look = daemon.answers._look
+
+            def slow():
+                looks.append(now[0])
+                now[0] += 0.1  # a large network
+                return look()
+
+            monkeypatch.setattr(daemon.answers, "_look", slow)
+            monkeypatch.setattr("sievenet.daemon.answers.time.monotonic", lambda: now[0])
+            for _ in range(100):
+                daemon.answers.topology()
+                now[0] += 0.05
+            assert len(looks) <= 4
+            monkeypatch.undo()
+            assert (await node.ask("topology"))["hosts"]
+
+    run(main())
+
+
 def test_a_lack_of_file_descriptors_is_told_once(caplog):
     async def main():
         loop = asyncio.get_running_loop()

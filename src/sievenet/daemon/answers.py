@@ -34,6 +34,8 @@ __all__ = ["Answers"]
 _TURN: Final = 100
 #: Subscriptions that a trace explains at most; there may be a hundred thousand.
 _EXPLAINED: Final = 200
+#: A picture of the network is used again for so many times as long as it took.
+_REST: Final = 20.0
 #: Records set aside that a status lists.
 _ASIDE: Final = 100
 
@@ -56,6 +58,8 @@ class Answers:
         self._topology = topology
         self._connected = connected
         self._since = time.monotonic()
+        self._picture: dict[str, Any] | None = None
+        self._picture_until = 0.0
 
     async def answer(self, about: str, of: str) -> Any:
         """The answer to a question; `InvalidInput` if it is none that we know."""
@@ -193,7 +197,17 @@ class Answers:
     # -- topology -------------------------------------------------------------------------
 
     def topology(self) -> dict[str, Any]:
-        """Switches, hosts, links, and who is attached where."""
+        """Switches, hosts, links, and who is attached where; of a large network at most some time old.
+
+        However many ask, looking takes no more than a small share of the time.
+        """
+        begin = time.monotonic()
+        if self._picture is None or begin >= self._picture_until:
+            self._picture = self._look()
+            self._picture_until = begin + _REST * (time.monotonic() - begin)
+        return self._picture
+
+    def _look(self) -> dict[str, Any]:
         topology = self._plane.topology
         down_switches, down_links = self._plane.down()
         clients: dict[str, list[str]] = {}
