@@ -14,7 +14,6 @@ from sievenet.content import Filter, Record, Subscription, ValueSet
 from sievenet.control import loading
 from sievenet.control.covering import Coverer
 from sievenet.index import Plan, dimensions
-from sievenet.index.arrays import bounds, points
 from sievenet.index.evaluate import Evaluation
 from sievenet.matcher import Matcher, level
 from sievenet.pipeline.counting import Deliveries, Wants
@@ -55,7 +54,7 @@ def index() -> None:
                 deliveries = Deliveries(plan, Covers.of(plan, interests, budget), len(wanted))
                 deliveries.per_subscription(batch)
                 deliveries.reached(batch, np.arange(len(wanted)) % 7, 7)
-        dimensions.pairs(points(batch), *bounds(load.schema, wanted))
+        dimensions.pairs(batch, wanted)
         Wants(load.schema, wanted).per_subscription(batch)
         Wants(load.schema, wanted).per_event(batch)
     plan = Plan.regular(LOADS[0].schema, 12)
