@@ -1,8 +1,10 @@
 """`sievenet sub` and `sievenet pub` with a transport, over links that lose and reorder; the examples of their help."""
 
 import json
+import re
 import shlex
 import threading
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +12,10 @@ from click.testing import CliRunner
 import sievenet.sync
 from sievenet.cli import main
 from sievenet.cli.transport import publishing, received_text, sent_text
+from sievenet.client.transport.exchange import control_schema, events_of
 from sievenet.transport import Publishing, Recover
+from sievenet.transport.actions import Channel, Send
+from sievenet.transport.control import Feedback, FlowRequest, encode
 from sievenet.transport.statistics import ReceiverStatistics, SenderStatistics
 from sievenet.workload.samples import load_schema
 from tests.fabric.harness import fabric_in_thread
@@ -147,8 +152,43 @@ def test_examples_of_the_help_run(call, daemon, name, tmp_path, monkeypatch):
             thread.join()
 
 
+def test_pub_says_what_receivers_kept_it_from_sending(call, daemon):
+    with sievenet.sync.connect(daemon.url, host="h8") as node:
+        node.schema(STOCK)
+        number = 1 << 40
+
+        def slow(publisher):
+            """A receiver that wants one event per second, as the control plane of the transport carries it."""
+            return encode(Feedback(number, publisher, time.time(), (FlowRequest(0, 16, 1.0),)))
+
+        feed = node.subscribe(STOCK, order=True)
+        control = node.schema(control_schema("stock"))
+        node.advertise(control)
+        ended = threading.Event()
+
+        def insist():
+            delivery = feed.next(20)
+            while delivery is not None and not ended.is_set():
+                for event in events_of(control, Send(Channel.NODE, delivery.publisher, 0, slow(delivery.publisher)), 0):
+                    node.publish(event)
+                ended.wait(0.02)
+
+        thread = threading.Thread(target=insist)
+        thread.start()
+        try:
+            out = call(
+                "pub", "--schema", "stock", "--rate-control", "--drain", "500ms", "--rate", "100", "--host", "h1",
+                code=2, input=lines(300),
+            )  # fmt: skip
+        finally:
+            ended.set()
+            thread.join()
+        assert "events of stock were not sent" in out.stderr
+        assert int(re.search(r"(\d+) events of stock", out.stderr)[1]) > 100
+
+
 def test_options_become_settings():
-    nothing = dict.fromkeys(("record", "digest", "log", "rate_control", "when_full", "linger"))
+    nothing = dict.fromkeys(("record", "digest", "log", "rate_control", "when_full", "drain", "linger"))
     assert publishing({"transport": False, **nothing}) is None
     assert publishing({"transport": True, **nothing}) == Publishing()
     chosen = publishing({"transport": False, **nothing, "log": 10, "digest": 0.5, "rate_control": True})

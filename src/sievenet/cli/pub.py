@@ -79,6 +79,8 @@ def pub(
     --schema, and their fields are the attributes. With --transport or one of --record, --digest, --log and
     --rate-control, subscribers can have them in order, recovered when lost, and at a rate that their path carries.
     With --tap, what is published is also kept in a folder that `sievenet pipeline ingest` and `watch` read.
+    Events that receivers slow down are sent before the command ends; if that takes longer than --drain, it fails and
+    says how many were not sent.
 
     \b
     Examples:
@@ -136,8 +138,8 @@ async def _pub(
             await source.publish(event, rate)
         if file is not None:
             await source.publish_file(file, form, rate)
-        counts = {"published": node.statistics().published, "bad": source.bad}
-    # Only now: a node that closes may stay to answer.
+    # Only now: a node that closes sends what waits, and may stay to answer.
+    counts = {"published": node.statistics().published, "bad": source.bad}
     done = {each: found for each in source.advertised if (found := node.published_with(each)) is not None}
     return counts, done
 

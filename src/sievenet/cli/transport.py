@@ -31,6 +31,7 @@ def subscriber_options(command: F) -> F:
 def publisher_options(command: F) -> F:
     """What a publisher does for those who order, recover and control rates; any of them switches it on."""
     for option in (
+        click.option("--drain", callback=duration, metavar="TIME", help="Send what waits within. Default: 30 s."),
         click.option("--linger", callback=duration, metavar="TIME", help="Stay so long to answer. Default: 3 digests."),
         click.option(
             "--when-full",

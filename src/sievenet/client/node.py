@@ -104,6 +104,10 @@ class Node(ABC):
     async def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
         """Publish events in order, encoded and sent together; returns how many."""
 
+    async def relay(self, events: EventBatch) -> int:
+        """Publish events for another: their payloads, with the headers of its transport, stay as they are."""
+        return await self.publish_many(events)
+
     @abstractmethod
     async def ask(self, about: str, of: str = "") -> Any:
         """Ask the daemon or router about itself: ``status`` and what else it knows."""

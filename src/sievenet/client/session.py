@@ -37,6 +37,9 @@ __all__ = ["Hooks", "Session"]
 
 log = logging.getLogger("sievenet.client")
 
+#: Seconds that closing waits at most for packets to leave.
+_FLUSH: Final = 5.0
+
 _TURNS: Final = 1024
 
 
@@ -191,7 +194,10 @@ class Session:
                 return error
 
     async def close(self) -> None:
-        """Take everything back and go; a daemon that does not answer is left to its lease."""
+        """Take everything back and go; a daemon that does not answer is left to its lease.
+
+        Raises `Unavailable` in the end if packets that were published could not be sent.
+        """
         self._machine.handle("closed", 0.0)
         if self._task is not None:
             self._task.cancel()
@@ -202,7 +208,7 @@ class Session:
                 try:
                     if self.port is not None:
                         # What was published still needs the paths that leaving takes away.
-                        async with asyncio.timeout(1.0):
+                        async with asyncio.timeout(_FLUSH):
                             await self.port.flushed(0)
                 except (TimeoutError, SievenetError) as error:
                     log.debug("%s: flush: %s", self.name, error)
@@ -214,9 +220,13 @@ class Session:
         self._ready.clear()
         self._sendable.clear()
         self._error = Unavailable("The node is closed")
+        unsent = 0
         if self.port is not None:
+            unsent = self.port.waiting
             self.port.close()
             self.port = None
+        if unsent:
+            raise Unavailable(f"{unsent} packets were published but not sent: the data plane took no more of them")
 
     # -- connecting -----------------------------------------------------------------------
 

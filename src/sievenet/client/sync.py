@@ -64,6 +64,11 @@ class _Background:
             future.cancel()
             raise
 
+    @property
+    def running(self) -> bool:
+        """Whether the loop still runs."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """End the thread."""
         if self._thread.is_alive():
@@ -201,10 +206,10 @@ class SyncNode:
 
     def close(self) -> None:
         """Take back everything, disconnect, and end the thread."""
+        if not self._background.running:
+            return
         try:
             self._background.run(self._node.close())
-        except Unavailable:
-            return
         finally:
             self._background.stop()
 

@@ -12,6 +12,9 @@ Schemas come along: a category that one side speaks of is registered at the othe
 configuration; ``imports`` may restrict what enters one. New wishes stand before old ones go (make before break), and
 the router forwards no event twice.
 
+Headers of a publisher's transport pass as they are, and so do the control messages of both ends, which are events of a
+category of their own: order, recovery and rate control work end to end through gateways.
+
 A switch never sends a packet back out of the port it came in by, so what the gateway publishes does not return to it.
 One gateway per fabric and overlay: with two, events would go in a circle.
 """
@@ -30,6 +33,7 @@ import numpy as np
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Feed
 from sievenet.client.node import Node
+from sievenet.client.transport.shim import escaped, stamped
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_filter, decode_schema
 from sievenet.content.filter import Filter, Subscription
@@ -100,6 +104,11 @@ class Gateway:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
+        end = time.monotonic() + _PATIENCE
+        while self._queue.qsize() and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        if left := self._queue.qsize():
+            log.warning("%s: %d shipments were not sent into the fabric before the end", self._name, left)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -200,7 +209,8 @@ class Gateway:
             shipment = await self._queue.get()
             assert isinstance(shipment.events, EventBatch)
             try:
-                self.imported += await self._fabric.publish_many(shipment.events)
+                # Headers of a transport stay as they are: they are for who receives the events.
+                self.imported += await self._fabric.relay(shipment.events)
             except SievenetError as error:
                 self.dropped += len(shipment)
                 log.warning("%s: not into the fabric: %s", self._name, error)
@@ -246,6 +256,9 @@ class Gateway:
 
     async def _leave_fabric(self, category: int, schema: Schema, delivery: Delivery) -> None:
         router = self._server.router
+        # As it was published: with the header of its publisher's transport, for who receives it.
+        stamp = delivery.stamp
+        event = escaped(delivery.event) if stamp is None else stamped(delivery.event, stamp.raw)
         # The fabric's own numbers name the event: a copy by another subscription is recognised in the router. Publisher
         # and incarnation become one number there; the incarnation is random, so is what comes of both.
         shipment = Shipment(
@@ -254,7 +267,7 @@ class Gateway:
             category,
             np.array([delivery.sequence], np.int64),
             np.array([delivery.sent], np.int64),
-            EventBatch.from_events(schema, [delivery.event]),
+            EventBatch.from_events(schema, [event]),
         )
         self._server.do(router.publish(self._name, shipment, time.monotonic()))
         self.exported += 1
@@ -262,7 +275,8 @@ class Gateway:
     def statistics(self) -> dict[str, int]:
         """Counts since the gateway began."""
         wishes = sum(map(len, self._wishes.values()))
-        return {"exported": self.exported, "imported": self.imported, "dropped": self.dropped, "wishes": wishes}
+        dropped = self.dropped + sum(feed.statistics().dropped for _, feed in self._feeds.values())
+        return {"exported": self.exported, "imported": self.imported, "dropped": dropped, "wishes": wishes}
 
 
 def _united(filters: Iterable[Filter], schema: Schema) -> Subscription:

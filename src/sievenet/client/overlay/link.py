@@ -30,6 +30,8 @@ __all__ = ["DEFAULT_PORT", "Making", "OverlayLink", "is_overlay", "parse_router_
 log = logging.getLogger("sievenet.client")
 
 DEFAULT_PORT: Final = 7500
+#: Seconds that closing waits at most for the router to take what was sent.
+_FLUSH: Final = 5.0
 _SCHEMES: Final = ("sievenet+router", "sievenet+routers")
 
 #: Makes the message once its number is known.
@@ -127,17 +129,31 @@ class OverlayLink:
         await self.ready()
 
     async def close(self) -> None:
-        """Say goodbye and disconnect."""
+        """Say goodbye and disconnect; `Unavailable` in the end if the router did not take what was published."""
         self._machine.handle("closed", 0.0)
         self._ready.clear()
         self._error = Unavailable("The node is closed")
+        unsent = 0
         if self.writer is not None and not self.writer.is_closing():
-            self.writer.write(p.frame(p.Goodbye("done")))
+            goodbye = p.frame(p.Goodbye("done"))
+            self.writer.write(goodbye)
+            unsent = await self._emptied(self.writer) - len(goodbye)
             self.writer.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._fail_open()
+        if unsent > 0:
+            raise Unavailable(f"{unsent} bytes of events were published but not sent: the router took no more of them")
+
+    @staticmethod
+    async def _emptied(writer: asyncio.StreamWriter) -> int:
+        """Wait until the connection has taken everything; the bytes that it has not."""
+        now = asyncio.get_running_loop().time
+        end = now() + _FLUSH
+        while (left := writer.transport.get_write_buffer_size()) and now() < end and not writer.is_closing():
+            await asyncio.sleep(0.005)
+        return left
 
     async def _supervise(self) -> None:
         now = asyncio.get_running_loop().time

@@ -22,7 +22,13 @@ class Departures:
     def __init__(self) -> None:
         #: Packets ever given.
         self.given = 0
+        self._left = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
+
+    @property
+    def here(self) -> int:
+        """Packets that have not left."""
+        return self.given - self._left
 
     async def wait(self, ahead: int) -> None:
         """Until no more than ``ahead`` of the packets given so far are here; `Unavailable` if the port closes."""
@@ -35,7 +41,7 @@ class Departures:
 
     def queued(self, count: int) -> None:
         """So many of them have not left."""
-        left = self.given - count
+        self._left = left = self.given - count
         for waiter, until in self._waiting.items():
             if left >= until and not waiter.done():
                 waiter.set_result(None)

@@ -57,6 +57,11 @@ class DataPort(ABC):
     async def flushed(self, ahead: int = 0) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""
 
+    @property
+    def waiting(self) -> int:
+        """Packets given to `send` that wait here."""
+        return self._departures.here
+
     @abstractmethod
     def _readable(self) -> None:
         """There is something to read."""
