@@ -20,6 +20,7 @@ from sievenet.routers.overlay import LinkStates, Overlay
 from sievenet.routers.overlay import Record as LinkRecord
 from sievenet.routers.routing import Catalogue
 from sievenet.routers.shipment import Shipment
+from sievenet.routers.unconfirmed import Unconfirmed
 from sievenet.routers.waves import Waves
 from tests.seeds import seeds
 
@@ -130,16 +131,20 @@ def test_schemas_travel_with_the_first_entry_that_needs_them():
 
 def test_waves_come_back_once():
     waves = Waves()
-    assert waves.start("a", 1, None, [], 9.0) == [("a", 1, None)]
+    assert waves.start("a", 1, None, [], 9.0) == [("a", 1, None, True)]
     assert waves.start("a", 2, "x", ["y", "z"], 9.0) == []
     assert waves.answered("a", 2, "y") == []
-    assert waves.answered("a", 2, "z") == [("a", 2, "x")]
+    assert waves.answered("a", 2, "y") == []
+    assert waves.answered("a", 2, "z") == [("a", 2, "x", True)]
     assert waves.answered("a", 2, "z") == []
-    waves.start("b", 3, None, ["y"], 5.0)
+    waves.start("b", 3, None, ["y", "z"], 5.0)
     waves.start("b", 4, None, ["z"], 5.0)
-    assert waves.lost("y") == [("b", 3, None)]
+    waves.start("b", 5, None, ["z"], 9.0)
+    assert waves.answered("b", 3, "y", done=False) == [("b", 3, None, False)]
+    assert waves.answered("b", 3, "z") == []
     assert waves.expire(4.0) == []
-    assert waves.expire(5.0) == [("b", 4, None)]
+    assert waves.expire(5.0) == [("b", 4, None, False)]
+    assert waves.fail() == [("b", 5, None, False)]
 
 
 @pytest.mark.parametrize("seed", seeds(6))
@@ -173,11 +178,18 @@ def test_links_count_when_both_ends_tell():
     assert states.take(LinkRecord("b", 1, ("a",)), 0.0)
     assert not states.take(LinkRecord("b", 1, ()), 0.0)
     assert states.overlay.links == {"a": ("b",), "b": ("a",)}
-    digest = states.digest()
+    graph = states.overlay.graph("a")
+    assert states.overlay.graph("b") == graph
     assert states.take(LinkRecord("b", 2, ("a",)), 5.0)
-    assert states.digest() == digest
-    assert states.number("b") == 2
-    assert states.number("z") == -1
+    # Who is not linked does not matter; what is claimed of links does.
+    assert states.take(LinkRecord("z", 1, ("y",)), 0.0)
+    assert states.overlay.graph("a") == graph
+    assert states.take(LinkRecord("b", 3, ("a", "z")), 5.0)
+    assert states.overlay.graph("a") != graph
+    assert states.take(LinkRecord("b", 4, ("a",)), 5.0)
+    assert states.overlay.graph("a") == graph
+    assert states.number("b") == 4
+    assert states.number("x") == -1
     states.expire(12.0)
     assert states.overlay.tree_neighbours("a") == ("b",)
     states.expire(15.0)
@@ -206,12 +218,54 @@ def test_seen_forgets_the_publisher_heard_least_lately():
 
     seen = Seen(publishers=2)
     first = np.arange(3)
-    assert seen.fresh(1, first).tolist() == [0, 1, 2]
-    assert seen.fresh(1, first).tolist() == []
+    assert seen.fresh(1, first)[0].tolist() == [0, 1, 2]
+    assert seen.fresh(1, first)[0].tolist() == []
     seen.fresh(2, first)
     seen.fresh(3, first)
-    assert seen.fresh(1, first).tolist() == [0, 1, 2]
+    assert seen.fresh(1, first)[0].tolist() == [0, 1, 2]
     assert seen.repeated == 3
+
+
+def test_what_went_by_tables_may_go_to_everybody_once():
+    import numpy as np
+
+    seen = Seen()
+    assert [r.tolist() for r in seen.fresh(1, np.array([0, 1]))] == [[0, 1], [0, 1]]
+    assert [r.tolist() for r in seen.fresh(1, np.array([1, 2]), flood=True)] == [[1], [0, 1]]
+    assert [r.tolist() for r in seen.fresh(1, np.array([1, 2]), flood=True)] == [[], []]
+    assert [r.tolist() for r in seen.fresh(1, np.array([1, 2, 3]))] == [[2], [2]]
+    # Numbers of another round of the ring: the older ones are too old to tell.
+    far = np.array([(1 << 14) + 1])
+    assert [r.tolist() for r in seen.fresh(1, far)] == [[0], [0]]
+    assert [r.tolist() for r in seen.fresh(1, np.array([1]), flood=True)] == [[], []]
+
+
+def test_events_are_kept_until_they_are_confirmed():
+    def carried(number):
+        return Carried("r", 1, 0, bytes(8 * number), bytes(8 * number), batch=bytes(100))
+
+    kept = Unconfirmed(moment=1.0, limit=1000)
+    messages = [carried(n) for n in (1, 2, 3)]
+    for each in messages:
+        kept.sent(each)
+    assert kept.kept() == messages
+    kept.confirmed(2, now=5.0)
+    kept.confirmed(99, now=5.0)  # more than were sent: of an earlier connection
+    kept.tidy(5.5)
+    assert kept.kept() == messages
+    kept.tidy(6.0)
+    assert kept.kept() == messages[2:]
+    for _ in range(8):
+        kept.sent(carried(1))
+    # The oldest were let go: three events, then one, and they count until they are confirmed.
+    assert len(kept.kept()) == 5
+    assert kept.doubtful == 6
+    kept.confirmed(4, now=7.0)
+    assert kept.doubtful == 2
+    kept.confirmed(11, now=7.0)
+    assert kept.doubtful == 0
+    kept.tidy(9.0)
+    assert kept.kept() == []
 
 
 def test_shipments_are_checked():

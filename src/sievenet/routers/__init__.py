@@ -5,7 +5,9 @@
     bounds                    which filters can cover which, many at a time
     overlay                   the overlay as a router knows it: link states, the tree, shortest paths
     tree, cbcb, bdrp, edged   schemes at work in a router
-    core                      the router itself, pure: a message and the time in, messages out
+    readiness, settling       whether tables are complete while the overlay changes, and who has been told
+    carriage, unconfirmed     events: by the tables or to everybody, once, and again when a link breaks
+    core                      the router itself: a message and the time in, messages out
     offload/, helpers         clients compute covering relations for their router (RTO, FF)
     bloom/                    routing by Bloom filters: bfposet, bftree, sbstree, edge routing
     protocol, server          the wire, and the process around the core

@@ -34,6 +34,8 @@ __all__ = ["CbcbRouting"]
 
 #: The origin of what update replies say.
 _REPLIED = ""
+#: Advertisements that may wait for their graph; more than that are lost until they are renewed.
+_EARLY = 1 << 12
 
 
 @dataclass(slots=True)
@@ -56,13 +58,19 @@ class CbcbRouting:
     tagged = False
     covering = True
 
+    broadcasts = True
+
     def __init__(self, context: Context) -> None:
         self.context = context
         self._mine: dict[Item, None] = {}
         self._number = context.incarnation << 16
         #: neighbour → (origin, entry) → when it was said last.
         self._predicates: dict[str, dict[tuple[str, Item], float]] = {}
+        #: Entries that were said in the graph of now, and that no reply has contradicted: only these cover others.
+        self._current: set[tuple[str, str, Item]] = set()
         self._heard: dict[str, int] = {}
+        #: What came on the trees of a graph that this router does not know yet.
+        self._early: list[tuple[str, Receivers]] = []
         self._new: list[Item] = []
         self._asked: dict[tuple[str, int], _Asked] = {}
         self._renewed = self._asks = context.now
@@ -92,8 +100,12 @@ class CbcbRouting:
 
     def _advertise(self, items: tuple[Item, ...], *, complete: bool) -> None:
         self._number += 1
-        message = Receivers(self.context.name, self._number, complete, items, self._schemas(items))
-        self._broadcast(message)
+        schemas, graph = self._schemas(items), self.context.graph
+        self._broadcast(Receivers(self.context.name, self._number, complete, items, schemas, graph))
+
+    def announce(self) -> None:
+        """Broadcast all that is wanted here."""
+        self._advertise(tuple(self._mine), complete=True)
 
     def _schemas(self, items: Iterable[Item]) -> tuple[bytes, ...]:
         return tuple(self.context.catalogue.encoded[c] for c in sorted({i.category for i in items} - {0}))
@@ -106,14 +118,18 @@ class CbcbRouting:
     def _receivers(self, neighbour: str, message: Receivers) -> None:
         context = self.context
         overlay = context.states.overlay
-        # On the tree of n, an RA of n comes by the next hop towards n; others are strays of an older tree.
+        if message.graph != context.graph:
+            if message.graph not in context.past and len(self._early) < _EARLY:
+                self._early.append((neighbour, message))
+            return
+        # On the tree of n, an RA of n comes by the next hop towards n.
         if message.origin == context.name or overlay.next_hop(context.name, message.origin) != neighbour:
             return
         if message.number <= self._heard.get(message.origin, -1):
             return
         self._heard[message.origin] = message.number
         held = self._predicates.setdefault(neighbour, {})
-        covered = all(self._covered(held, message.origin, item) for item in message.items)
+        covered = all(self._covered(neighbour, held, message.origin, item) for item in message.items)
         if covered and message.items and not self._has(held, message):
             self.dropped += 1
             return
@@ -125,13 +141,15 @@ class CbcbRouting:
         """Whether this origin has entries here, which its advertisement renews."""
         return any((message.origin, item) in held for item in message.items)
 
-    def _covered(self, held: dict[tuple[str, Item], float], origin: str, item: Item) -> bool:
+    def _covered(self, neighbour: str, held: dict[tuple[str, Item], float], origin: str, item: Item) -> bool:
         context = self.context
         overlay, young = context.states.overlay, context.now - context.settings.lease / 4
         wanted = context.catalogue.want(item).filter
         reach = overlay.reach(origin, context.name)
         for (other, theirs), said in held.items():
             if said < young or other in (origin, _REPLIED) or theirs.category != item.category:
+                continue
+            if (neighbour, other, theirs) not in self._current:
                 continue
             self._tests += 1
             if context.catalogue.want(theirs).filter.covers(wanted) and reach <= overlay.reach(other, context.name):
@@ -142,9 +160,11 @@ class CbcbRouting:
         if (origin, item) not in held:
             self.context.forwarding(item.category).add(("router", neighbour), self.context.catalogue.want(item).filter)
         held[origin, item] = self.context.now
+        self._current.add((neighbour, origin, item))
 
     def _drop(self, neighbour: str, key: tuple[str, Item]) -> None:
         del self._predicates[neighbour][key]
+        self._current.discard((neighbour, *key))
         item = key[1]
         self.context.forwarding(item.category).remove(("router", neighbour), self.context.catalogue.want(item).filter)
 
@@ -154,19 +174,19 @@ class CbcbRouting:
         """Ask what is really wanted behind each neighbour."""
         self._number += 1
         name = self.context.name
-        self._pass_on(SenderAsks(name, self._number, self.context.settings.lease / 4), None)
+        self._pass_on(SenderAsks(name, self._number, self.context.settings.lease / 4, self.context.graph), None)
 
     def _pass_on(self, message: SenderAsks, by: str | None) -> None:
         context = self.context
         key = (message.issuer, message.number)
-        if key in self._asked:
+        if key in self._asked or message.graph != context.graph:
             return
         children = context.states.overlay.children(message.issuer, context.name)
         asked = self._asked[key] = _Asked(by, context.now, context.now + message.timeout, set(children))
         asked.items.update(dict.fromkeys(self._mine))
         for child in children:
             # Each hop waits a little less, so that answers of the far come before the near give up.
-            context.send(child, SenderAsks(message.issuer, message.number, message.timeout * 0.9))
+            context.send(child, SenderAsks(message.issuer, message.number, message.timeout * 0.9, message.graph))
         self._maybe_reply(key)
 
     def _reply(self, neighbour: str, message: UpdateReply) -> None:
@@ -178,6 +198,12 @@ class CbcbRouting:
         asked.items.update(dict.fromkeys(message.items))
         if message.complete:
             asked.answers[neighbour] = message.items
+            # What is not wanted any more behind there is about to be forgotten by the issuer: from now on it covers
+            # nothing here, or what it covers would be kept from the issuer.
+            wanted = set(message.items)
+            for (origin, item), said in self._predicates.get(neighbour, {}).items():
+                if item not in wanted and said < asked.since:
+                    self._current.discard((neighbour, origin, item))
         self._maybe_reply((message.issuer, message.number))
 
     def _maybe_reply(self, key: tuple[str, int]) -> None:
@@ -216,12 +242,17 @@ class CbcbRouting:
                 self._pass_on(message, neighbour)
 
     def topology_changed(self) -> None:
-        """Trees are others: what was said travelled on the old ones, so say it again; lost ones lapse."""
+        """Trees are others: what was said travelled on the old ones. It is said again (`announce`); lost ones lapse."""
         self._heard.clear()
-        self._advertise(tuple(self._mine), complete=True)
+        self._current.clear()
+        self._asked.clear()
         near = self.context.states.overlay.links.get(self.context.name, ())
         for neighbour in [n for n in self._predicates if n not in near]:
             self.lost(neighbour)
+        early, self._early = self._early, []
+        for neighbour, message in early:
+            if neighbour in near:
+                self._receivers(neighbour, message)
 
     def in_step(self, neighbour: str) -> bool:
         """There is no channel to be out of step."""

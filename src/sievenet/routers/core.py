@@ -1,4 +1,4 @@
-"""A content router, pure: a stimulus and the time in, messages and deliveries out.
+"""A content router without I/O: a stimulus and the time in, messages and deliveries out.
 
     clients ──subscribe, publish──▶ ┌─────────────────────────────┐ ──▶ Deliver(client, events)
                                     │ local table (forest)        │
@@ -7,15 +7,18 @@
     the clock ──tick──────────────▶ │ link states → tree, paths   │
                                     └─────────────────────────────┘
 
-Every stimulus is a method that returns what to do; nothing here knows a socket or reads a clock. What holds:
+Every stimulus is a method that returns what to do; nothing here knows a socket, and time is an argument. Only what
+offloading costs is measured, by a function that the shell passes in (``cpu``; without it no time passes). What holds:
 
 * an event goes to each client that wants it once, whatever the graph does meanwhile (`Seen`), and never in circles;
-* while the graph is stable and messages arrive, to *every* client whose subscription had settled (`settled`);
+* while messages arrive it goes to *every* client whose subscription had settled and to whom there is a path, also while
+  the graph changes (`readiness`);
 * whatever is lost (messages, neighbours, routers), the tables are again as if nothing had been after a lease at most:
   neighbours greet each other, compare what was told with what is held, and forget the silent.
 
-`settle` is an echo wave along the tree: it follows earlier messages on every link, so when it is back, whatever this
-router has told before it is in place everywhere. That is what lets ``await subscribe(...)`` mean something here too.
+`settle` is an echo wave along the tree (`settling`): it follows earlier messages on every link, so when it is back,
+whatever this router has told before it is in place everywhere. That is what lets ``await subscribe(...)`` mean
+something here too.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from sievenet.content.codec import encode_filter
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Rejected, SievenetError
-from sievenet.routers.forwarding import Seen
+from sievenet.routers.carriage import Carriage
 from sievenet.routers.helpers import Helpers
 from sievenet.routers.local import Kind, LocalTable, Registration
 from sievenet.routers.messages import (
@@ -38,15 +41,18 @@ from sievenet.routers.messages import (
     FromRouter,
     Greeting,
     LinkStated,
+    Ready,
+    Received,
     Settle,
     Settled,
     check_number,
 )
 from sievenet.routers.offload.jobs import Offloading
 from sievenet.routers.offload.messages import Claim, Computed
-from sievenet.routers.outputs import Counts, Deliver, Output, Send, Tell, WaveDone, unwanted
+from sievenet.routers.outputs import Counts, Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.overlay import LinkStates
-from sievenet.routers.routing import Catalogue, Context, Interface, Routing, Settings
+from sievenet.routers.readiness import Readiness
+from sievenet.routers.routing import Catalogue, Context, Routing, Settings
 from sievenet.routers.settling import Settling
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.stating import Stating
@@ -87,17 +93,19 @@ class Router:
         self._quiet: set[str] = set()
         #: Neighbours and when they were heard last.
         self._heard: dict[str, float] = {}
-        self._seen = Seen()
         self._stating = Stating(self._context, self._heard)
         #: Number of the last wave.
         self._number = incarnation << 16
-        self._version = -1
         self._beaten = self._began = now
         self._outputs: list[Output] = []
+        self._readiness = Readiness(self._context, self.routing, self.helpers, self._heard)
         self._settling = Settling(
-            self._context, self.routing, self.helpers, self._heard, self._flush_routing, self._wave_done
+            self._context, self.routing, self.helpers, self._readiness, self._flush_routing, self._wave_done
         )
         self.counts = Counts()
+        self._carriage = Carriage(
+            self._context, self.routing, self._readiness, self.counts, self._heard, self._quiet, self._deliver
+        )
         self._stating.state()
 
     # -- clients --------------------------------------------------------------------------
@@ -203,40 +211,18 @@ class Router:
     def publish(self, client: str, shipment: Shipment, now: float) -> list[Output]:
         """A client publishes events."""
         self._context.now = now
-        self._forward(shipment, ("client", client))
-        return self._flush()
+        self._carriage.publish(shipment, client)
+        return self._emit()
 
-    def _forward(self, shipment: Shipment, by: Interface) -> None:
-        counts = self.counts
-        fresh = self._seen.fresh(shipment.publisher, shipment.sequences)
-        if not len(fresh):
-            return
-        shipment = shipment.take(fresh)
-        counts.events += len(shipment)
-        forwarding = self._context.forwarding(shipment.category)
-        wanted = forwarding.interfaces(shipment.events)
-        useful = 0
-        for interface, rows in wanted.items():
-            assert isinstance(interface, tuple)
-            if interface[0] == "client" and not (interface == by and by[1] in self._quiet):
-                counts.delivered += len(rows)
-                useful = max(useful, len(rows))
-                self._outputs.append(Deliver(interface[1], shipment.take(rows)))
-        if shipment.hops >= self.settings.max_hops:
-            counts.expired_hops += len(shipment)
-            return
-        for neighbour, part in self.routing.onward(shipment, by, wanted):
-            counts.forwarded += len(part)
-            useful = max(useful, len(part))
-            self._context.send(neighbour, part.message())
-        if by[0] == "router":
-            counts.false_positives += unwanted(self.name, shipment, by, wanted, useful)
+    def _deliver(self, client: str, shipment: Shipment) -> None:
+        self._outputs.append(Deliver(client, shipment))
 
     # -- neighbours -----------------------------------------------------------------------
 
     def connected(self, neighbour: str, now: float) -> list[Output]:
-        """There is a link to a neighbour: greet it, and tell it of the graph."""
+        """There is a link to a neighbour, in place of any before: greet it, and tell it of the graph."""
         self._context.now = now
+        self._forget(neighbour)
         self._hear(neighbour)
         return self._flush()
 
@@ -255,22 +241,23 @@ class Router:
             self._take(neighbour, message)
         except SievenetError:
             self.counts.malformed += 1
-        return self._flush()
+        return self._emit() if isinstance(message, Carried) and self._readiness.current else self._flush()
 
     def _take(self, neighbour: str, message: FromRouter) -> None:
         match message:
             case Carried():
-                if message.category not in self.catalogue.schemas:
-                    self.counts.strangers += 1
-                    return
-                shipment = Shipment.of(message, self.catalogue.schemas[message.category])
-                self._forward(shipment, ("router", neighbour))
+                self._carriage.receive(neighbour, message)
+            case Received():
+                self._carriage.confirmed(neighbour, message.number)
             case LinkStated():
                 self._stating.stated(neighbour, message)
             case Greeting():
-                if message.graph != self.states.digest():
+                if message.graph != self._context.graph:
                     self._stating.tell(neighbour)
+                self._readiness.hear(neighbour, message.graph, message.level)
                 self.routing.greeted(neighbour, message.epoch, message.number, message.digest)
+            case Ready():
+                self._readiness.hear(neighbour, message.graph, message.level)
             case Settle():
                 self._settling.enter(message, neighbour)
             case Settled():
@@ -285,16 +272,20 @@ class Router:
             self._stating.state()
             self._stating.tell(neighbour)
             self._greet(neighbour)
+            self._carriage.linked(neighbour)
 
     def _forget(self, neighbour: str) -> None:
         if self._heard.pop(neighbour, None) is None:
             return
         self.routing.lost(neighbour)
+        self._readiness.lost(neighbour)
+        self._carriage.lost(neighbour)
         self._stating.state()
-        self._settling.lost(neighbour)
 
     def _greet(self, neighbour: str) -> None:
-        self._context.send(neighbour, Greeting(self.states.digest(), *self.routing.greet(neighbour)))
+        self._carriage.confirm(neighbour)
+        place, level = self.routing.greet(neighbour), self._readiness.level(neighbour)
+        self._context.send(neighbour, Greeting(self._context.graph, *place, level))
 
     # -- settling -------------------------------------------------------------------------
 
@@ -303,7 +294,7 @@ class Router:
         self._context.now = now
         self._number += 1
         number = self._number
-        self._settling.enter(Settle(self.name, number), None)
+        self._settling.begin(number)
         return number, self._flush()
 
     def _wave_done(self, number: int) -> None:
@@ -321,23 +312,22 @@ class Router:
         self.states.expire(now)
         self._follow_graph()
         self.routing.tick()
-        if now >= self._beaten + self.settings.beat:
-            self._beaten = now
-            self._flush_routing()
-            for neighbour in self._heard:
-                self._greet(neighbour)
-        self._settling.expire()
         self.helpers.tick()
-        return self._flush()
+        self._settling.tick()
+        self._carriage.tick()
+        beat = now >= self._beaten + self.settings.beat
+        if beat:
+            self._beaten = now
+        return self._flush(greet=beat)
 
     def due(self) -> float | None:
         """When `tick` has something to do that cannot wait for the next beat."""
         return self.helpers.due()
 
     def _follow_graph(self) -> None:
-        if self.states.version != self._version:
-            self._version = self.states.version
+        if not self._readiness.current and self._readiness.follow():
             self.routing.topology_changed()
+            self._settling.moved()
 
     def _flush_routing(self) -> None:
         for (kind, category), table in self._local.items():
@@ -346,11 +336,19 @@ class Router:
                 self.routing.local(kind, category, added, removed)
         self.routing.flush()
 
-    def _flush(self) -> list[Output]:
+    def _flush(self, *, greet: bool = False) -> list[Output]:
+        """What a stimulus leads to; the order is that of `readiness`."""
         self._follow_graph()
+        self._readiness.lower()
         self._flush_routing()
+        self._readiness.rise()
         self._settling.go_on()
         self._flush_routing()
+        for neighbour in self._heard if greet else ():
+            self._greet(neighbour)
+        return self._emit()
+
+    def _emit(self) -> list[Output]:
         outputs, self._outputs = self._outputs, []
         outbox, self._context.outbox = self._context.outbox, []
         tells, self._context.tells = self._context.tells, []
@@ -387,10 +385,11 @@ class Router:
             "neighbours": sorted(self._heard),
             "routers": sorted(overlay.links),
             "tree": list(overlay.tree_neighbours(self.name)),
+            "ready": self._readiness.ready,
             "table": self.routing.size(),
             **sizes,
             **asdict(self.counts),
-            "repeated": self._seen.repeated,
+            "repeated": self._carriage.repeated,
             "messages": dict(sorted(self._context.counts.items())),
             **({} if self.helpers.settings is None else {"offloading": self.helpers.statistics()}),
         }

@@ -5,8 +5,9 @@ A batch is matched at once, and the pairs (event, key) become distinct pairs (ev
 no Python code runs per match.
 
 `Seen` is the memory that keeps an event from being forwarded twice when the graph changes under it: per publisher a
-ring of the last numbers, as at the client's edge. What is too old to tell is not
-forwarded; *at most once* has no exception.
+ring of the last numbers, as at the client's edge. An event that went on by the tables may go on once more, to
+everybody, if it comes back that way (`readiness`); it is delivered once. What is too old to tell is not forwarded; *at
+most once* has no exception.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ class Seen:
         self._limit = publishers
         self.repeated = 0
 
-    def fresh(self, publisher: int, sequences: Ints) -> Ints:
-        """The rows that are new; they are noted."""
+    def fresh(self, publisher: int, sequences: Ints, flood: bool = False) -> tuple[Ints, Ints]:
+        """The rows that are new, and those to pass on: with ``flood`` also what only went on by tables before."""
         ring = self._rings.get(publisher)
         if ring is None:
             if len(self._rings) >= self._limit:
@@ -130,8 +131,10 @@ class Seen:
         else:
             self._rings.move_to_end(publisher)
         slots = sequences % _SPAN
-        # Slots hold the number plus one, so that zero is an empty slot.
-        rows = np.flatnonzero(ring[slots] <= sequences)
-        ring[slots[rows]] = sequences[rows] + 1
+        # Twice the number, plus one when it went on by tables and two when it went to everybody: zero is an empty slot.
+        marks, held = 2 * sequences, ring[slots]
+        new = np.flatnonzero(held <= marks)
+        rows = np.flatnonzero(held <= marks + 1) if flood else new
+        ring[slots[rows]] = marks[rows] + (2 if flood else 1)
         self.repeated += len(sequences) - len(rows)
-        return rows
+        return new, rows

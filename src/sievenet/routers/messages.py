@@ -1,6 +1,7 @@
 """What routers say to each other, as values; `protocol` has what clients say.
 
     Greeting      I am here; I know this graph; this is where our channel stands       heartbeat, starts repairs
+    Ready         how complete my tables are on the tree of this graph                 see `readiness`
     LinkStated    whom a router hears                                                  flooded
     Delta         these entries are new, those are gone                                numbered on each channel
     Whole         these are all my entries                                             the answer to AskWhole
@@ -9,6 +10,7 @@
     Settle, Settled           is everything before this installed on the whole tree?   an echo wave
     Carried       events of one publisher and category                                 forwarded
     Missed        so many events may be missing: a connection could not take them      along the tree, to clients
+    Received      how many messages with events came                                   see `unconfirmed`
 
 A message is a map whose ``type`` names its class. Filters and events are in the codec's bytes; a *category* is the
 64-bit digest of a schema (0: schemaless), and the schema itself travels with the first entry that needs it.
@@ -37,6 +39,8 @@ __all__ = [
     "Item",
     "LinkStated",
     "Missed",
+    "Ready",
+    "Received",
     "Receivers",
     "SenderAsks",
     "Settle",
@@ -57,6 +61,9 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 Publisher = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
 Schemas = Annotated[tuple[Blob, ...], msgspec.Meta(max_length=1 << 12)]
+
+#: How complete tables are (`readiness`).
+Level = Annotated[int, msgspec.Meta(ge=0, le=2)]
 
 #: Kinds of entries on a channel.
 SUBSCRIPTION: Final = 0
@@ -88,6 +95,15 @@ class Greeting(_Message, frozen=True):
     epoch: Count
     number: Count
     digest: Digest
+    #: As of `Ready`.
+    level: Level = 0
+
+
+class Ready(_Message, frozen=True):
+    """How complete the sender's tables are on the tree of a graph, besides what the receiver tells it."""
+
+    graph: Digest
+    level: Level
 
 
 class LinkStated(_Message, frozen=True):
@@ -129,6 +145,8 @@ class Receivers(_Message, frozen=True):
     complete: bool
     items: Items = ()
     schemas: Schemas = ()
+    #: The graph on whose trees it travels.
+    graph: Digest = 0
 
 
 class SenderAsks(_Message, frozen=True):
@@ -138,6 +156,7 @@ class SenderAsks(_Message, frozen=True):
     number: Count
     #: Seconds that the sender waits.
     timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)]
+    graph: Digest = 0
 
 
 class UpdateReply(_Message, frozen=True):
@@ -151,17 +170,19 @@ class UpdateReply(_Message, frozen=True):
 
 
 class Settle(_Message, frozen=True):
-    """Has everything that came before this arrived, here and behind you?"""
+    """Has everything that came before this arrived, here and behind you, on the tree of this graph?"""
 
     issuer: Name
     number: Count
+    graph: Digest
 
 
 class Settled(_Message, frozen=True):
-    """It has."""
+    """It has, or (``done`` false) somebody knows another graph."""
 
     issuer: Name
     number: Count
+    done: bool = True
 
 
 class Carried(_Message, frozen=True):
@@ -181,6 +202,14 @@ class Carried(_Message, frozen=True):
     destinations: Annotated[tuple[Name, ...], msgspec.Meta(max_length=4096)] | None = None
     #: As many bits for each event, if the first router made them (edge routing).
     bits: Annotated[bytes, msgspec.Meta(max_length=1 << 25)] = b""
+    #: The graph whose tree or paths they follow; 0: they go to everybody.
+    graph: Digest = 0
+
+
+class Received(_Message, frozen=True):
+    """How many messages with events came on this connection."""
+
+    number: Count
 
 
 class Missed(_Message, frozen=True):
@@ -191,7 +220,19 @@ class Missed(_Message, frozen=True):
 
 
 FromRouter = (
-    Greeting | LinkStated | Delta | Whole | AskWhole | Receivers | SenderAsks | UpdateReply | Settle | Settled | Carried
+    Greeting
+    | Ready
+    | LinkStated
+    | Delta
+    | Whole
+    | AskWhole
+    | Receivers
+    | SenderAsks
+    | UpdateReply
+    | Settle
+    | Settled
+    | Carried
+    | Received
 )
 
 #: Milliseconds that the clocks of two routers may differ by.

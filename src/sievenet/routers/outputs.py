@@ -53,8 +53,13 @@ class Counts:
     events: int = 0
     delivered: int = 0
     forwarded: int = 0
+    #: Events that went to every neighbour, since tables were not complete.
+    flooded: int = 0
     #: Events that came from a neighbour though neither a client here nor another neighbour wants them.
     false_positives: int = 0
+    #: Events sent once more, since their link broke, and those that may be lost with it.
+    rescued: int = 0
+    doubtful: int = 0
     expired_hops: int = 0
     malformed: int = 0
     strangers: int = 0

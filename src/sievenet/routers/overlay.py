@@ -39,6 +39,7 @@ class Overlay:
     """A graph of routers, and the trees and paths of it. Immutable; results are kept."""
 
     def __init__(self, records: dict[str, tuple[str, ...]]) -> None:
+        self._said = records
         self.links: dict[str, tuple[str, ...]] = {
             name: tuple(sorted(n for n in said if name in records.get(n, ()))) for name, said in records.items()
         }
@@ -61,6 +62,11 @@ class Overlay:
             near[parent].add(child)
         tree = {n: tuple(sorted(found)) for n, found in near.items()}
         return dict.fromkeys(part, tree)
+
+    def graph(self, name: str) -> int:
+        """A number that is equal at two routers that know the same of their part of the network."""
+        part = sorted(_distances(self.links, name))
+        return _hash(";".join(f"{n}:{','.join(sorted(self._said.get(n, ())))}" for n in part)) or 1
 
     def parents(self, source: str) -> dict[str, str]:
         """The tree of unique shortest paths from a source: each router's next hop towards it."""
@@ -145,11 +151,6 @@ class LinkStates:
     def records(self) -> list[Record]:
         """All that is known, to be told to a new neighbour."""
         return [self._records[n] for n in sorted(self._records)]
-
-    def digest(self) -> int:
-        """A number that is equal at two routers that know the same graph."""
-        text = ";".join(f"{r.origin}:{','.join(r.neighbours)}" for r in self.records())
-        return _hash(text)
 
 
 def _hash(text: str) -> int:

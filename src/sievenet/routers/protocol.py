@@ -38,6 +38,8 @@ from sievenet.routers.messages import (
     Missed,
     Name,
     Publisher,
+    Ready,
+    Received,
     Receivers,
     SenderAsks,
     Settle,
@@ -238,6 +240,7 @@ FromPeer = (
     | Failure
     | Missed
     | Greeting
+    | Ready
     | LinkStated
     | Delta
     | Whole
@@ -248,6 +251,7 @@ FromPeer = (
     | Settle
     | Settled
     | Carried
+    | Received
 )
 ToClient = Welcome | CategoryIs | Done | Failure | Goodbye | Alive | Missed | Carried | Compute | Assign
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -149,6 +150,9 @@ class Context:
     #: Messages for clients that compute for the router.
     tells: list[tuple[str, Compute | Assign]] = field(default_factory=list)
     now: float = 0.0
+    #: The graph that this router works by (`Overlay.graph`), and those that it worked by before.
+    graph: int = 0
+    past: deque[int] = field(default_factory=lambda: deque(maxlen=64))
     counts: dict[str, int] = field(default_factory=dict)
 
     def send(self, neighbour: str, message: FromRouter) -> None:
@@ -175,6 +179,8 @@ class Routing(Protocol):
     #: As of `schemes.Scheme`: what the local table should pass on.
     tagged: bool
     covering: bool
+    #: Whether what is wanted is broadcast by each router, not told from neighbour to neighbour.
+    broadcasts: bool
 
     def local(self, kind: int, category: int, added: list[Want], removed: list[Want]) -> None:
         """What local clients want (or offer) changed."""
@@ -183,7 +189,10 @@ class Routing(Protocol):
         """A message of the scheme's own protocol."""
 
     def topology_changed(self) -> None:
-        """The overlay is another one."""
+        """The graph is another one."""
+
+    def announce(self) -> None:
+        """Broadcast all that is wanted here."""
 
     def in_step(self, neighbour: str) -> bool:
         """Whether all that a neighbour told so far is held."""

@@ -16,12 +16,12 @@ from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 from sievenet.routers.messages import Carried
 
-__all__ = ["MAX_ROWS", "MAX_SEQUENCE", "Octets", "Shipment"]
+__all__ = ["MAX_ROWS", "MAX_SEQUENCE", "Octets", "Shipment", "numbers"]
 
 #: Most events in one shipment; the memory of what was seen (`Seen`) is longer.
 MAX_ROWS = 8192
-#: Largest number of an event, so that sums of numbers stay within 64 signed bits.
-MAX_SEQUENCE = 1 << 62
+#: Largest number of an event, so that twice as much stays well within 64 signed bits.
+MAX_SEQUENCE = 1 << 61
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -43,6 +43,8 @@ class Shipment:
     destinations: tuple[str, ...] | None = None
     #: A row of bits for each event, if the first router made them (edge routing).
     bits: Octets | None = None
+    #: The graph whose tree or paths they follow; 0: they go to everybody.
+    graph: int = 0
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -61,6 +63,10 @@ class Shipment:
     def onward(self, destinations: tuple[str, ...] | None = None) -> Shipment:
         """The same, one hop further."""
         return replace(self, hops=self.hops + 1, destinations=destinations)
+
+    def flooded(self) -> Shipment:
+        """The same, one hop further, for everybody."""
+        return replace(self, hops=self.hops + 1, destinations=None, bits=None, graph=0)
 
     def rows(self) -> list[Event] | tuple[Record, ...]:
         """The events one by one."""
@@ -81,24 +87,21 @@ class Shipment:
             self.hops,
             self.destinations,
             b"" if self.bits is None else self.bits.tobytes(),
+            self.graph,
         )
 
     @staticmethod
     def of(message: Carried, schema: Schema | None) -> Shipment:
         """From a message, checked."""
-        if len(message.sequences) % 8 or len(message.sequences) != len(message.departures):
-            raise CodecError(expected="a number and a time for each event", got=len(message.sequences), where="events")
-        sequences = np.frombuffer(message.sequences, "<i8").astype(np.int64)
+        sequences = numbers(message)
         departures = np.frombuffer(message.departures, "<i8").astype(np.int64)
         events: EventBatch | tuple[Record, ...]
         if schema is None:
             events = tuple(map(decode_record, message.records))
         else:
             events = decode_batch(schema, message.batch)
-        if not 0 < len(events) <= MAX_ROWS or len(events) != len(sequences):
-            raise CodecError(expected=f"1 to {MAX_ROWS} events, numbered", got=len(events), where="events")
-        if sequences[0] < 0 or sequences[-1] > MAX_SEQUENCE or (sequences[1:] <= sequences[:-1]).any():
-            raise CodecError(expected="ascending numbers from 0 to 2^62", got=int(sequences[-1]), where="events")
+        if len(events) != len(sequences):
+            raise CodecError(expected=f"{len(sequences)} events, as numbered", got=len(events), where="events")
         if (departures < 0).any():
             raise CodecError(expected="times after 1970", got=int(departures.min()), where="events")
         bits: Octets | None = None
@@ -116,6 +119,7 @@ class Shipment:
             message.hops,
             message.destinations,
             bits,
+            message.graph,
         )
 
     @staticmethod
@@ -153,6 +157,18 @@ class Shipment:
                 found.append([each])
                 rows = len(each)
         return [_one(group) for group in found]
+
+
+def numbers(message: Carried) -> Ints:
+    """The numbers of the events in a message, checked."""
+    if len(message.sequences) % 8 or len(message.sequences) != len(message.departures):
+        raise CodecError(expected="a number and a time for each event", got=len(message.sequences), where="events")
+    found = np.frombuffer(message.sequences, "<i8").astype(np.int64)
+    if not 0 < len(found) <= MAX_ROWS:
+        raise CodecError(expected=f"1 to {MAX_ROWS} events, numbered", got=len(found), where="events")
+    if found[0] < 0 or found[-1] > MAX_SEQUENCE or (found[1:] <= found[:-1]).any():
+        raise CodecError(expected="ascending numbers from 0 to 2^61", got=int(found[-1]), where="events")
+    return found
 
 
 def _one(group: list[Shipment]) -> Shipment:

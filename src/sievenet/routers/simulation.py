@@ -2,6 +2,10 @@
 
 The routers are the real ones (`core`); what is simulated is the wire between them and the clock. Links keep their
 order, as TCP does, and may lose messages, which TCP does only when a connection breaks: soft state has to bear it.
+
+    link, cut       a connection begins, or breaks with all that is on its way; each end notices in its own time
+    start, crash    a router appears or vanishes without a word, as one that hangs: only leases tell
+    kill            a router's process ends: its connections break
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ class Network:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._last: dict[tuple[str, str], float] = {}
+        #: How often each link was cut: what was sent before does not arrive after.
+        self._cuts: dict[frozenset[str], int] = {}
         self._lives = count(1)
         self._offloading = offloading
         #: Clients that compute for their router: what each makes of a request (and after how long), or nothing.
@@ -97,6 +103,45 @@ class Network:
         for client in [c for c, home in self._homes.items() if home == name]:
             del self._homes[client]
 
+    def link(self, one: str, other: str) -> None:
+        """A connection between two routers begins; each starts if it is not there."""
+        link = frozenset((one, other))
+        self.links.add(link)
+        for name in sorted(link - self.routers.keys()):
+            self.start(name)
+        life = self._cuts.get(link, 0)
+        for here, there in ((one, other), (other, one)):
+            self._at(self._soon(), partial(self._connected, here, there, life))
+
+    def cut(self, one: str, other: str) -> None:
+        """A connection breaks, with all that is on its way."""
+        link = frozenset((one, other))
+        self.links.discard(link)
+        self._cuts[link] = self._cuts.get(link, 0) + 1
+        for here, there in ((one, other), (other, one)):
+            self._at(self._soon(), partial(self._lost, here, there, self._cuts[link]))
+
+    def kill(self, name: str) -> None:
+        """A router's process ends, and its clients and connections with it; its links stay away."""
+        self.crash(name)
+        for neighbour in self.neighbours(name):
+            self.cut(name, neighbour)
+
+    def _soon(self) -> float:
+        return self.now + self._random.uniform(*self._delay)
+
+    def _connected(self, here: str, there: str, life: int) -> None:
+        link = frozenset((here, there))
+        if here in self.routers and link in self.links and self._cuts.get(link, 0) == life:
+            self._do(here, self.routers[here].connected(there, self.now))
+
+    def _lost(self, here: str, there: str, life: int) -> None:
+        # A new connection may have replaced the broken one before this end noticed.
+        if here in self.routers and self._cuts.get(frozenset((here, there)), 0) == life:
+            self._do(here, self.routers[here].lost(there, self.now))
+            if frozenset((here, there)) in self.links:
+                self._do(here, self.routers[here].connected(there, self.now))
+
     def run(self, seconds: float) -> None:
         """Let time pass."""
         end = self.now + seconds
@@ -116,9 +161,9 @@ class Network:
     def _at(self, when: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (when, next(self._order), act))
 
-    def _arrive(self, to: str, by: str, message: FromRouter) -> None:
+    def _arrive(self, to: str, by: str, message: FromRouter, life: int) -> None:
         router = self.routers.get(to)
-        if router is not None:
+        if router is not None and self._cuts.get(frozenset((to, by)), 0) == life:
             self._do(to, router.receive(by, message, self.now))
 
     def _wake(self, name: str, due: float) -> None:
@@ -138,14 +183,15 @@ class Network:
                 case WaveDone(number):
                     self._done.add((name, number))
                 case Tell(client, message):
-                    self._at(self.now + self._random.uniform(*self._delay), partial(self._told, client, message))
+                    self._at(self._soon(), partial(self._told, client, message))
         due = self.routers[name].due() if name in self.routers else None
         if due is not None and due < self._alarms.get(name, inf):
             self._alarms[name] = due
             self._at(max(due, self.now), partial(self._wake, name, due))
 
     def _send(self, name: str, neighbour: str, message: FromRouter) -> None:
-        if frozenset((name, neighbour)) not in self.links:
+        link = frozenset((name, neighbour))
+        if link not in self.links:
             return
         self.messages += 1
         match message:
@@ -157,9 +203,9 @@ class Network:
                 self.entries += len(items)
         if self._random.random() < self.loss:
             return
-        at = max(self.now + self._random.uniform(*self._delay), self._last.get((name, neighbour), 0.0))
+        at = max(self._soon(), self._last.get((name, neighbour), 0.0))
         self._last[name, neighbour] = at
-        self._at(at, partial(self._arrive, neighbour, name, message))
+        self._at(at, partial(self._arrive, neighbour, name, message, self._cuts.get(link, 0)))
 
     # -- clients --------------------------------------------------------------------------
 

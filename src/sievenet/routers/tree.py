@@ -3,7 +3,7 @@ told, channels carry it, and events go where the exact matcher says. B-DRP uses 
 
 On a tree a message never comes back, so an event leaves by every wanting interface but the one it came by, and the sets
 told are defined link by link. The tree is the overlay's (`overlay.Overlay.tree_neighbours`); when it changes, channels
-that are no longer on it are dropped, new ones are filled, and soft state does the rest.
+that are no longer on it are dropped and new ones are filled, while events go to everybody (`readiness`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ __all__ = ["TreeRouting"]
 
 class TreeRouting:
     """Told sets on channels along the tree."""
+
+    broadcasts = False
 
     def __init__(self, context: Context, helpers: Helpers | None = None) -> None:
         self.context = context
@@ -86,6 +88,9 @@ class TreeRouting:
             self._fresh.append(neighbour)
             self.context.send(neighbour, AskWhole())
 
+    def announce(self) -> None:
+        """Nothing: channels are filled as they begin."""
+
     def in_step(self, neighbour: str) -> bool:
         """Whether all that a neighbour told so far is held."""
         holder = self._holders.get(neighbour)
@@ -102,7 +107,8 @@ class TreeRouting:
 
     def greet(self, neighbour: str) -> tuple[int, int, int]:
         """Where the channel to a neighbour stands."""
-        teller = self._tellers.get(neighbour)
+        # One that was not told anything yet is about to be.
+        teller = None if neighbour in self._fresh else self._tellers.get(neighbour)
         return (0, 0, 0) if teller is None else (teller.epoch, teller.number, teller.digest)
 
     def greeted(self, neighbour: str, epoch: int, number: int, digest: int) -> None:
@@ -121,9 +127,8 @@ class TreeRouting:
         holder = self._holders.get(neighbour)
         match message:
             case AskWhole():
-                if (teller := self._tellers.get(neighbour)) is not None:
-                    self.flush()
-                    self.context.send(neighbour, teller.whole(self.context.catalogue.encoded))
+                if neighbour in self._tellers and neighbour not in self._fresh:
+                    self._fresh.append(neighbour)
             case Delta() if holder is not None and not holder.waiting:
                 if not holder.expects(message):
                     self._ask(neighbour, holder)

@@ -4,8 +4,8 @@
            ◀─Settled──          ◀─Settled──
 
 `Settle` follows whatever was sent before it on each link. A router answers when all behind it have; so when the wave is
-back at its issuer, all that the issuer had told is in place everywhere. Neighbours that vanish are not waited for, and
-after a lease nobody is.
+back at its issuer, all that the issuer had told is in place everywhere. A wave fails where a router knows another graph
+or a neighbour vanishes, and after a lease.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ __all__ = ["Echo", "Waves"]
 
 
 class Echo(NamedTuple):
-    """A wave is done here: answer the neighbour that it came from, or it is our own (``None``)."""
+    """A wave ends here: answer the neighbour that it came from, or it is our own (``None``)."""
 
     issuer: str
     number: int
     by: str | None
+    done: bool = True
 
 
 @dataclass(slots=True)
@@ -40,31 +41,29 @@ class Waves:
 
     def start(self, issuer: str, number: int, by: str | None, near: Collection[str], until: float) -> list[Echo]:
         """A wave goes on to some neighbours; done at once if there are none."""
+        if not near:
+            return [Echo(issuer, number, by)]
         self._waves[issuer, number] = _Wave(by, set(near), until)
-        return self._done((issuer, number))
+        return []
 
-    def answered(self, issuer: str, number: int, neighbour: str) -> list[Echo]:
-        """All behind a neighbour have it."""
-        wave = self._waves.get((issuer, number))
-        if wave is None:
+    def answered(self, issuer: str, number: int, neighbour: str, done: bool = True) -> list[Echo]:
+        """All behind a neighbour have it, or not."""
+        key = (issuer, number)
+        wave = self._waves.get(key)
+        if wave is None or neighbour not in wave.waiting:
             return []
+        if not done:
+            return self._fail([key])
         wave.waiting.discard(neighbour)
-        return self._done((issuer, number))
+        return [] if wave.waiting else [Echo(*key, self._waves.pop(key).by)]
 
-    def lost(self, neighbour: str) -> list[Echo]:
-        """A neighbour is gone: nobody waits for it."""
-        for wave in self._waves.values():
-            wave.waiting.discard(neighbour)
-        return [echo for key in list(self._waves) for echo in self._done(key)]
+    def fail(self) -> list[Echo]:
+        """The graph is another one: no wave under way can be right."""
+        return self._fail(list(self._waves))
 
     def expire(self, now: float) -> list[Echo]:
         """Give up what took too long."""
-        for wave in self._waves.values():
-            if wave.until <= now:
-                wave.waiting.clear()
-        return [echo for key in list(self._waves) for echo in self._done(key)]
+        return self._fail([key for key, wave in self._waves.items() if wave.until <= now])
 
-    def _done(self, key: tuple[str, int]) -> list[Echo]:
-        if self._waves[key].waiting:
-            return []
-        return [Echo(*key, self._waves.pop(key).by)]
+    def _fail(self, keys: list[tuple[str, int]]) -> list[Echo]:
+        return [Echo(*key, self._waves.pop(key).by, False) for key in keys]

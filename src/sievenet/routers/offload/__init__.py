@@ -10,5 +10,7 @@
     writing       filters as clients are sent them
     hiding        filters in a form that tells clients how they relate, and nothing else
 
-All of it is pure; `benchmarks/offload.py` runs it with real client processes.
+None of this knows a socket or an event loop, and time is an argument. `rto` measures what its work costs by a function
+that it is given, since whether offloading pays depends on it. `shell` is the exception: sockets around it, for
+measuring (`benchmarks/offload.py`) and for worker processes.
 """

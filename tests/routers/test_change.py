@@ -1,0 +1,271 @@
+"""While the overlay changes, events reach every settled subscriber to whom there is a way, exactly once.
+
+The property, for every scheme: an event arrives exactly once at each client that wants it, if its subscription and the
+publisher's advertisement had settled before, and some path between both was up since before the earlier of the two and
+stays up. Routers join, die and return, links break and come back, subscriptions and advertisements come and go
+meanwhile; delays and interleavings are random.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+import networkx as nx
+import pytest
+
+from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
+from sievenet.routers.routing import Settings
+from sievenet.routers.simulation import Network
+from tests.seeds import seeds
+
+SPACE = Schema("space", (Attribute("x", "int", lo=0, hi=99), Attribute("y", "int", lo=0, hi=99)))
+LEASE = 8.0
+EVERYTHING = Subscription([Filter(SPACE)])
+
+VARIANTS = {
+    "simple": Settings("simple", lease=LEASE),
+    "identity": Settings("identity", lease=LEASE),
+    "covering": Settings("covering", lease=LEASE),
+    "merging": Settings("merging", lease=LEASE),
+    "imperfect": Settings("merging", bound=0.3, lease=LEASE),
+    "cbcb": Settings("cbcb", lease=LEASE),
+    "cbcb-asking": Settings("cbcb", lease=LEASE, ask_every=LEASE / 40),
+    "bdrp": Settings("bdrp", lease=LEASE),
+    "bdrp-narrow": Settings("bdrp", lease=LEASE, width=32),
+    "edge": Settings("edge", lease=LEASE),
+    "edge-bftree": Settings("edge", lease=LEASE, width=64, height=8),
+    "edge-advertised": Settings("edge", advertisements=True, lease=LEASE),
+    "simple-advertised": Settings("simple", advertisements=True, lease=LEASE),
+    "covering-advertised": Settings("covering", advertisements=True, lease=LEASE),
+    "imperfect-advertised": Settings("merging", bound=0.3, advertisements=True, lease=LEASE),
+}
+
+
+def box(rng):
+    sides = {}
+    for name in ("x", "y"):
+        if rng.random() < 0.8:
+            lo, hi = sorted(rng.sample(range(0, 101, 10), 2))
+            sides[name] = ValueSet.interval(lo, hi - 1)
+    return Filter(SPACE, sides)
+
+
+@dataclass
+class Wish:
+    """A subscription or advertisement: when it was made, and when it had settled."""
+
+    client: str
+    number: int
+    wanted: Subscription
+    made: float
+    wave: int
+    settled: float | None = None
+
+
+@dataclass
+class Client:
+    name: str
+    router: str
+    life: int
+    offers: bool
+    wishes: dict[int, Wish] = field(default_factory=dict)
+
+
+class Storm:
+    """A network that never rests, and the oracle."""
+
+    def __init__(self, settings, seed, routers=7):
+        self.rng = random.Random(seed)
+        names = [f"r{i}" for i in range(routers)]
+        tree = nx.random_labeled_tree(routers, seed=seed)
+        self.possible = {tuple(sorted(f"r{n}" for n in e)) for e in tree.edges}
+        while len(self.possible) < routers + 6:
+            self.possible.add(tuple(sorted(self.rng.sample(names, 2))))
+        slow = self.rng.choice((0.005, 0.02, 0.05))
+        self.network = Network(self.possible, settings, seed=seed, delay=(0.001, slow))
+        #: Since when each link is up, at both ends.
+        self.up = dict.fromkeys(self.possible, 0.0)
+        #: Seconds between steps, at most: some storms give the network time to be ready, some do not.
+        self.pace = self.rng.choice((0.01, 0.03, 0.1))
+        self.clients: dict[str, Client] = {}
+        self.numbers = 0
+        self.lives = dict.fromkeys(names, 0)
+        #: (client, event) → when it was published and from where; must arrive, unless a needed link breaks before.
+        self.due: dict[tuple[str, tuple[int, int]], tuple[float, str, str, float]] = {}
+        self.wanted: set[tuple[str, tuple[int, int]]] = set()
+        self.network.run(1.0)
+
+    # -- what happens ---------------------------------------------------------------------
+
+    def attach(self, offers=True):
+        name = f"c{len(self.clients)}"
+        router = self.rng.choice(sorted(self.network.routers))
+        self.network.attach(name, router)
+        self.clients[name] = Client(name, router, self.lives[router], offers)
+        if offers:
+            self.register(name, "advertise", EVERYTHING)
+
+    def register(self, client, kind, wanted):
+        network = self.network
+        self.numbers += 1
+        number = self.numbers
+        made = network.now
+        getattr(network, kind)(client, number, wanted)
+        home = self.clients[client].router
+        wave, outputs = network.routers[home].settle(network.now)
+        network._do(home, outputs)
+        self.clients[client].wishes[number if kind == "subscribe" else -1] = Wish(client, number, wanted, made, wave)
+
+    def look(self):
+        """Note which waves are back."""
+        for client in self.alive():
+            for wish in client.wishes.values():
+                if wish.settled is None and (client.router, wish.wave) in self.network._done:
+                    wish.settled = self.network.now
+
+    def alive(self):
+        return [c for c in self.clients.values() if c.name in self.network._homes]
+
+    def subscribe(self):
+        client = self.rng.choice(self.alive())
+        wide = self.rng.random() < 0.15
+        self.register(client.name, "subscribe", EVERYTHING if wide else Subscription([box(self.rng)]))
+
+    def unsubscribe(self):
+        client = self.rng.choice(self.alive())
+        numbers = [n for n in client.wishes if n >= 0]
+        if numbers:
+            number = self.rng.choice(numbers)
+            del client.wishes[number]
+            # What is on its way need not arrive any more.
+            for key in [k for k, due in self.due.items() if k[0] == client.name and due[0] > self.network.now - 1.0]:
+                del self.due[key]
+            self.network.unsubscribe(client.name, number)
+
+    def cut(self):
+        links = sorted(self.up)
+        link = self.rng.choice(links)
+        self.cut_link(link)
+
+    def cut_link(self, link):
+        del self.up[link]
+        self.forgive()
+        self.network.cut(*link)
+
+    def mend(self):
+        missing = [e for e in sorted(self.possible - self.up.keys()) if set(e) <= self.network.routers.keys()]
+        if missing:
+            link = self.rng.choice(missing)
+            self.network.link(*link)
+            # Both ends know of it after a delay.
+            self.up[link] = self.network.now + self.network._delay[1]
+
+    def kill(self):
+        name = self.rng.choice(sorted(self.network.routers))
+        if len(self.network.routers) > 4:
+            for link in [e for e in self.up if name in e]:
+                del self.up[link]
+            self.forgive(dead=name)
+            self.network.kill(name)
+            self.lives[name] += 1
+
+    def restart(self):
+        gone = sorted(self.lives.keys() - self.network.routers.keys())
+        if gone:
+            name = self.rng.choice(gone)
+            # The same name comes back, with whatever neighbours.
+            near = [e for e in sorted(self.possible) if name in e]
+            self.network.start(name)
+            for link in near:
+                if set(link) <= self.network.routers.keys() and self.rng.random() < 0.7:
+                    self.network.link(*link)
+                    self.up[link] = self.network.now + self.network._delay[1]
+
+    def joined(self, one, other, since):
+        """Whether a path was up since then."""
+        found, waiting = {one}, [one]
+        while waiting and other not in found:
+            here = waiting.pop()
+            for link, began in self.up.items():
+                if here in link and began < since:
+                    there = link[here == link[0]]
+                    if there not in found:
+                        found.add(there)
+                        waiting.append(there)
+        return other in found
+
+    def forgive(self, dead=None):
+        """What has no way any more need not arrive."""
+        for key, (_, source, home, since) in list(self.due.items()):
+            if dead in (source, home) or not self.joined(source, home, since):
+                del self.due[key]
+
+    def publish(self):
+        publisher = self.rng.choice([c for c in self.alive() if c.offers])
+        self.look()
+        count = self.rng.choice((1, 5, 20))
+        points = [Event(SPACE, (self.rng.randrange(100), self.rng.randrange(100))) for _ in range(count)]
+        named = self.network.publish(publisher.name, EventBatch.from_events(SPACE, points))
+        offer = publisher.wishes[-1]
+        now = self.network.now
+        for client in self.alive():
+            for wish in client.wishes.values():
+                if wish.number not in client.wishes:
+                    continue
+                for name, event in zip(named, points, strict=True):
+                    if not wish.wanted.matches(event):
+                        continue
+                    self.wanted.add((client.name, name))
+                    settled = wish.settled is not None and offer.settled is not None
+                    since = min(wish.made, offer.made)
+                    if settled and self.joined(publisher.router, client.router, since):
+                        known = self.due.get((client.name, name))
+                        best = max(since, known[3]) if known else since
+                        self.due[client.name, name] = (now, publisher.router, client.router, best)
+
+    def step(self, acts):
+        getattr(self, self.rng.choice(acts))()
+        self.network.run(self.rng.random() ** 2 * self.pace + 1e-6)
+
+    def settle(self):
+        """Let the due arrive."""
+        self.network.run(0.5)
+
+    def check(self):
+        arrived = {(c, n) for c, names in self.network.delivered.items() for n in names}
+        missing = sorted(self.due.keys() - arrived)
+        assert not missing, (len(missing), len(self.due), [(m, self.due[m]) for m in missing[:3]])
+        for client, names in self.network.delivered.items():
+            assert len(names) == len(set(names)), client
+        return len(self.due)
+
+
+QUIET = ["publish"] * 6 + ["subscribe"] * 2 + ["unsubscribe"]
+CHANGES = ["cut", "cut", "mend", "mend", "mend", "kill", "restart", "restart"]
+
+
+def storm(settings, seed, rounds=6):
+    """Changes of the overlay, some after a rest and some right behind each other, with events all the while."""
+    world = Storm(settings, seed)
+    for _ in range(8):
+        world.attach()
+    for _ in range(20):
+        world.subscribe()
+    world.network.run(1.0)
+    for _ in range(rounds):
+        getattr(world, world.rng.choice(CHANGES))()
+        if len(world.alive()) < 8:
+            world.attach()
+        for _ in range(world.rng.randrange(12)):
+            world.step(QUIET)
+        if world.rng.random() < 0.5:
+            world.network.run(1.0)
+            for _ in range(3):
+                world.step(QUIET)
+    world.settle()
+    return world.check()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("seed", seeds(2, watched=1))
+def test_nothing_is_lost_while_the_overlay_changes(name, seed):
+    storm(VARIANTS[name], seed)
