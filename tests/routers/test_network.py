@@ -33,6 +33,8 @@ VARIANTS = {
     "simple-advertised": Settings("simple", advertisements=True, lease=LEASE),
     "covering-advertised": Settings("covering", advertisements=True, lease=LEASE),
     "merging-advertised": Settings("merging", advertisements=True, lease=LEASE),
+    "covering-lean": Settings("covering", forest="lean", lease=LEASE),
+    "merging-balanced": Settings("merging", forest="balanced", lease=LEASE),
 }
 
 

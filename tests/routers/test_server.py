@@ -350,3 +350,19 @@ def test_events_that_come_together_go_on_together():
     assert two.sequences.tolist() == list(range(6, 12))
     assert three is parts[-1]
     assert Shipment.joined([]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--scheme", "covering", "--height", "8"), "--height is for --scheme edge, got --scheme covering"),
+        (("--scheme", "bdrp", "--ask-every", "5s"), "--ask-every is for --scheme cbcb, got --scheme bdrp"),
+        (("--scheme", "cbcb", "--advertisements"), "--advertisements is for --scheme simple or"),
+        (("--scheme", "edge", "--height", "7"), "Expected a height that divides 1024, got 7"),
+        (("--forest", "oak"), "'oak' is not one of"),
+    ],
+)
+def test_options_that_a_scheme_would_ignore_are_refused(options, said):
+    result = CliRunner().invoke(command, ["router", "--listen", "127.0.0.1:0", *options])
+    assert result.exit_code != 0
+    assert said in " ".join((result.output or str(result.exception)).split()) or said in str(result.exception)

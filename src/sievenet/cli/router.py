@@ -25,6 +25,15 @@ __all__ = ["router"]
 
 #: Seconds that loading may take before it is worth a word.
 _PATIENCE = 3.0
+_FORESTS = ("plain", "multi", "balanced", "lean")
+#: Options that only some schemes heed.
+_ONLY = {
+    "bound": ("merging",),
+    "width": ("bdrp", "edge"),
+    "height": ("edge",),
+    "ask_every": ("cbcb",),
+    "advertisements": ("simple", "identity", "covering", "merging", "edge"),
+}
 _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 
 
@@ -35,7 +44,22 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 @click.option("--scheme", type=click.Choice(_SCHEMES), default="covering", show_default=True, help="How to route.")
 @click.option("--advertisements", is_flag=True, help="Send subscriptions only towards overlapping advertisements.")
 @click.option("--bound", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="How imperfect mergers may be.")
-@click.option("--width", default=0, help="Bits of Bloom filters (bdrp, edge); 0: what is usual.")
+@click.option("--width", type=int, default=0, help="Bits of Bloom filters (bdrp, edge); 0: what is usual.")
+@click.option("--height", type=int, default=0, help="Levels of a bftree, which divide the bits (edge); 0: an sbstree.")
+@click.option(
+    "--ask-every", metavar="TIME", callback=duration, help="Send a sender request so often (cbcb). Default: never."
+)
+@click.option(
+    "--forest",
+    type=click.Choice(_FORESTS),
+    default="plain",
+    show_default=True,
+    help="Forest of local filters: plain; multi drops redundant filters of a subscription that it meets; balanced "
+    "gathers them, too; lean drops all of them.",
+)
+@click.option(
+    "--max-hops", type=click.IntRange(1, 255), default=64, show_default=True, help="Drop events after so many hops."
+)
 @click.option(
     "--lease", metavar="TIME", callback=duration, default="15s", show_default=True, help="Life of soft state."
 )
@@ -82,6 +106,10 @@ def router(
     advertisements: bool,
     bound: float,
     width: int,
+    height: int,
+    ask_every: float | None,
+    forest: str,
+    max_hops: int,
     lease: float,
     schemas: tuple[str, ...],
     offload: str | None,
@@ -107,6 +135,9 @@ def router(
     Examples:
       $ sievenet router --listen 127.0.0.1:0 --schema stock --for 300ms
       $ sievenet router --name b --listen :7501 --neighbours 127.0.0.1:7500  # needs Ctrl-C to end
+      $ sievenet router --listen 127.0.0.1:0 --scheme cbcb --ask-every 5s --for 300ms
+      $ sievenet router --listen 127.0.0.1:0 --scheme edge --width 512 --height 8 --for 300ms
+      $ sievenet router --listen 127.0.0.1:0 --scheme merging --bound 0.2 --forest lean --for 300ms
       $ sievenet router --listen 127.0.0.1:0 --offload rto,batch=5,copies=3,check=true --for 300ms
       $ sievenet router --gateway sievenet://127.0.0.1:7400 --neighbours router.example:7500  # needs a running fabric
       $ sievenet router --explain 'stock: price > 420'  # needs a running router
@@ -123,13 +154,33 @@ def router(
     from sievenet.routers.routing import Settings
 
     offloading = None if offload is None else parse_offloading(offload)
-    settings = Settings(scheme, advertisements, bound, lease, width=width)  # type: ignore[arg-type]
+    given = {"bound": bound, "width": width, "height": height, "ask_every": ask_every, "advertisements": advertisements}
+    _heeded(scheme, given)
+    settings = Settings(
+        scheme,  # type: ignore[arg-type]
+        advertisements,
+        bound,
+        lease,
+        max_hops,
+        width=width,
+        height=height,
+        ask_every=ask_every or 0.0,
+        forest=forest,  # type: ignore[arg-type]
+    )
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
     tls = contexts(tls_cert, tls_key, tls_ca)
     _check_open(host, tls[0] is not None, insecure)
     limits = Limits(connections=max_connections, per_address=max_per_address)
     server = partial(_make, name, host, port, peers, settings, tls, offloading, limits)
     run(_serve(server, schemas, fabrics, seconds))
+
+
+def _heeded(scheme: str, given: dict[str, Any]) -> None:
+    """Refuse options that the scheme would ignore."""
+    for name, value in given.items():
+        if value and scheme not in _ONLY[name]:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{option} is for --scheme {' or '.join(_ONLY[name])}, got --scheme {scheme}")
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -12,7 +12,7 @@ import msgspec
 
 from sievenet.cli.fabric import duration, run, seconds_text, url_option
 from sievenet.cli.output import json_option
-from sievenet.cli.transport import received_text, subscriber_options
+from sievenet.cli.transport import received_text, subscriber_options, subscribing
 
 if TYPE_CHECKING:
     from sievenet.client import Delivery, Feed, Node
@@ -50,7 +50,7 @@ def sub(
     when_full: Any,
     url: str | None,
     as_json: bool,
-    **transport: bool,
+    **transport: Any,
 ) -> None:
     """Subscribe and print events as they come.
 
@@ -64,8 +64,10 @@ def sub(
       $ sievenet sub 'stock: price > 420'  # needs a running fabric
       $ sievenet sub 'stock: symbol = "IBM"' stock -n 5 --json  # needs a running fabric
       $ sievenet sub stock --order --recover --rate-control --for 10s  # needs a running fabric
+      $ sievenet sub stock --recover --repair auto --for 10s  # needs a running fabric
     """
-    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, url, as_json, transport))
+    asked = subscribing(transport)
+    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, url, as_json, asked))
 
 
 async def _sub(
@@ -79,7 +81,7 @@ async def _sub(
     when_full: Any,
     url: str | None,
     as_json: bool,
-    transport: dict[str, bool],
+    transport: dict[str, Any],
 ) -> None:
     from sievenet.client.connecting import connect
 
@@ -92,7 +94,7 @@ async def _sub(
             from sievenet.workload.samples import load_schema
 
             await node.schema(load_schema(schema_name))
-        options: dict[str, Any] = {**transport, "on_gap": gone} if any(transport.values()) else {}
+        options: dict[str, Any] = {**transport, "on_gap": gone} if transport else {}
         feeds = [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
         for feed in feeds:
             click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)

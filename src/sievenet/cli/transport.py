@@ -12,20 +12,38 @@ from sievenet.cli.fabric import duration, seconds_text
 if TYPE_CHECKING:
     from sievenet.transport import Publishing, ReceiverStatistics, SenderStatistics
 
-__all__ = ["publisher_options", "publishing", "received_text", "sent_text", "subscriber_options"]
+__all__ = ["publisher_options", "publishing", "received_text", "sent_text", "subscriber_options", "subscribing"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def subscriber_options(command: F) -> F:
-    """``--order``, ``--recover`` and ``--rate-control``."""
+    """``--order``, ``--recover``, ``--repair`` and ``--rate-control``."""
     for option in (
         click.option("--rate-control", is_flag=True, help="Slow publishers down to what the path carries."),
+        click.option(
+            "--repair",
+            type=click.Choice(["republish", "unicast", "auto"]),
+            help="With --recover: how to answer others: to all, to the one who asked, or by how many asked. "
+            "Default: republish.",
+        ),
         click.option("--recover", is_flag=True, help="Ask for lost events again, and answer others who do."),
         click.option("--order", is_flag=True, help="Print each publisher's events in the order of publishing."),
     ):
         command = option(command)
     return command
+
+
+def subscribing(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What the options ask of a subscription; nothing if none was given."""
+    repair = chosen.pop("repair", None)
+    if repair is not None:
+        if not chosen["recover"]:
+            raise click.UsageError("--repair needs --recover")
+        from sievenet.transport import Recover
+
+        chosen["recover"] = Recover(repair=repair)
+    return chosen if any(chosen.values()) else {}
 
 
 def publisher_options(command: F) -> F:

@@ -52,7 +52,7 @@ from sievenet.routers.offload.messages import Claim, Computed
 from sievenet.routers.outputs import Counts, Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.overlay import LinkStates
 from sievenet.routers.readiness import Readiness
-from sievenet.routers.routing import Catalogue, Context, Routing, Settings
+from sievenet.routers.routing import FORESTS, Catalogue, Context, Routing, Settings
 from sievenet.routers.settling import Settling
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.stating import Stating
@@ -198,7 +198,10 @@ class Router:
         found = self._local.get(key)
         if found is None:
             routing = self.routing
-            found = self._local[key] = LocalTable(covering=routing.covering, tagged=routing.tagged)
+            balanced, eliminate = FORESTS[self.settings.forest]
+            found = self._local[key] = LocalTable(
+                covering=routing.covering, tagged=routing.tagged, balanced=balanced, eliminate=eliminate
+            )
         return found
 
     def wanted_elsewhere(self, client: str, category: int) -> list[Filter]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from sievenet.content.filter import Filter, Subscription
 from sievenet.routers.batches import enter_forest
-from sievenet.routers.forest import Forest
+from sievenet.routers.forest import Elimination, Forest
 from sievenet.routers.schemes import Want
 
 __all__ = ["Kind", "LocalTable", "Registration"]
@@ -32,10 +32,13 @@ class Registration:
 class LocalTable:
     """Filters of local clients in one category; tells which enter and leave what the network has to know."""
 
-    def __init__(self, *, covering: bool, tagged: bool) -> None:
+    def __init__(
+        self, *, covering: bool, tagged: bool, balanced: bool = False, eliminate: Elimination = "none"
+    ) -> None:
         self._tagged = tagged
         self._changed: dict[Want, bool] = {}
-        self._forest = Forest(on_level=self._moved) if covering else None
+        forest = Forest(balanced=balanced, eliminate=eliminate, on_level=self._moved) if covering else None
+        self._forest = forest
         self._counts: dict[Want, int] = {}
         #: Filters by number, as `_moved` needs them when the node is gone already.
         self._filters: dict[int, Filter] = {}

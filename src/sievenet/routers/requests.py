@@ -11,7 +11,7 @@ from sievenet.content.schema import Schema
 from sievenet.errors import CodecError, InvalidInput, SchemaError
 from sievenet.routers.core import Router
 from sievenet.routers.protocol import Publish
-from sievenet.routers.shipment import MAX_ROWS, Shipment
+from sievenet.routers.shipment import MAX_ROWS, MAX_SEQUENCE, Shipment
 
 __all__ = ["answer", "explain", "schema_of", "shipment_of"]
 
@@ -43,6 +43,8 @@ def shipment_of(router: Router, publisher: int, message: Publish) -> Shipment:
         events = decode_batch(schema, message.batch)
     if not 0 < len(events) <= MAX_ROWS:
         raise CodecError(expected=f"1 to {MAX_ROWS} events", got=len(events), where="publish")
+    if message.first + len(events) > MAX_SEQUENCE:
+        raise CodecError(expected=f"numbers of events up to {MAX_SEQUENCE}", got=message.first, where="publish")
     return Shipment.publish(router.name, publisher, message.category, message.first, message.departure, events)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from sievenet.content.codec import decode_filter, decode_schema, encode_filter, 
 from sievenet.content.filter import Filter
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, SchemaError
+from sievenet.routers.forest import Elimination
 from sievenet.routers.forwarding import Forwarding
 from sievenet.routers.messages import FromRouter, Item, category_of
 from sievenet.routers.offload.messages import Assign, Compute
@@ -28,12 +30,31 @@ from sievenet.routers.schemes import Want
 from sievenet.routers.shipment import Shipment
 from sievenet.transport.bloom import MAX_WIDTH
 
-__all__ = ["SCHEMES", "Catalogue", "Context", "Interface", "Routing", "Rows", "SchemeName", "Settings"]
+__all__ = [
+    "FORESTS",
+    "SCHEMES",
+    "Catalogue",
+    "Context",
+    "ForestName",
+    "Interface",
+    "Routing",
+    "Rows",
+    "SchemeName",
+    "Settings",
+]
 
 SchemeName = Literal["simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge"]
 SCHEMES: tuple[SchemeName, ...] = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 #: Schemas that a router takes from its neighbours.
 MAX_SCHEMAS = 1 << 14
+ForestName = Literal["plain", "multi", "balanced", "lean"]
+#: Forests of local filters: whether filters of one subscription gather, and which redundant ones are dropped.
+FORESTS: dict[ForestName, tuple[bool, Elimination]] = {
+    "plain": (False, "none"),
+    "multi": (False, "path"),
+    "balanced": (True, "path"),
+    "lean": (True, "all"),
+}
 #: ``("client", name)`` or ``("router", name)``.
 Interface = tuple[str, str]
 Rows = npt.NDArray[np.int64]
@@ -58,12 +79,20 @@ class Settings:
     height: int = 0
     #: Seconds between sender requests (cbcb); 0 sends none, and the lease alone undoes inflation.
     ask_every: float = 0.0
+    #: The kind of forest for the filters of local clients (schemes with covering).
+    forest: ForestName = "plain"
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise InvalidInput(expected=f"one of {', '.join(SCHEMES)}", got=self.scheme, where="scheme")
-        if not self.lease > 0:
+        if self.forest not in FORESTS:
+            raise InvalidInput(expected=f"one of {', '.join(FORESTS)}", got=self.forest, where="forest")
+        if not (self.lease > 0 and isfinite(self.lease)):
             raise InvalidInput(expected="a lease of more than 0 s", got=self.lease, where="lease")
+        if not (self.ask_every >= 0 and isfinite(self.ask_every)):
+            raise InvalidInput(expected="0 s or more between requests", got=self.ask_every, where="ask_every")
+        if not 1 <= self.max_hops <= 255:
+            raise InvalidInput(expected="1 to 255 hops", got=self.max_hops, where="max_hops")
         if not 0 <= self.bound < 1:
             raise InvalidInput(expected="a bound in [0, 1)", got=self.bound, where="bound")
         limit = 4096 if self.scheme == "edge" else MAX_WIDTH
