@@ -55,7 +55,9 @@ SAMPLES = (
     m.Receivers("a", 1, True, (ITEM,), (DATA,)),
     m.SenderAsks("x", 1, 1.0),
     m.UpdateReply("x", 1, True, (ITEM,), (DATA,)),
-    m.Settle("x", 1),
+    m.Settle("x", 1, 7),
+    m.Ready(7, 2),
+    m.Received(3),
     m.Settled("a", 1),
     m.Carried("x", 1, CATEGORY, ONE, ONE, BATCH, (), 1, ("a",), b""),
 )
