@@ -78,7 +78,8 @@ class Storm:
         names = [f"r{i}" for i in range(routers)]
         tree = nx.random_labeled_tree(routers, seed=seed)
         self.possible = {tuple(sorted(f"r{n}" for n in e)) for e in tree.edges}
-        while len(self.possible) < routers + 6:
+        extra = self.rng.choice((1, 3, 6))
+        while len(self.possible) < routers + extra:
             self.possible.add(tuple(sorted(self.rng.sample(names, 2))))
         slow = self.rng.choice((0.005, 0.02, 0.05))
         self.network = Network(self.possible, settings, seed=seed, delay=(0.001, slow))
@@ -269,3 +270,73 @@ def storm(settings, seed, rounds=6):
 @pytest.mark.parametrize("seed", seeds(2, watched=1))
 def test_nothing_is_lost_while_the_overlay_changes(name, seed):
     storm(VARIANTS[name], seed)
+
+
+def ring(name):
+    """Four routers in a ring, a client at each that wants everything, and the network at rest."""
+    network = Network([("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")], VARIANTS[name], seed=3)
+    network.run(1.0)
+    for router in "abcd":
+        network.attach(f"at-{router}", router)
+        network.advertise(f"at-{router}", 1, EVERYTHING)
+        network.subscribe(f"at-{router}", 2, EVERYTHING)
+        assert network.settle(f"at-{router}")
+    network.run(1.0)
+    return network
+
+
+def everybody_gets(network, clients):
+    """Each client publishes, and all get it, once."""
+    network.delivered.clear()
+    named = [n for c in clients for n in network.publish(c, EventBatch.from_events(SPACE, [Event(SPACE, (1, 1))]))]
+    network.drain()
+    assert {c: sorted(network.delivered.get(c, [])) for c in clients} == dict.fromkeys(clients, sorted(named))
+
+
+@pytest.mark.parametrize("name", ["covering-advertised", "imperfect", "cbcb", "bdrp", "edge"])
+def test_a_lease_that_ends_on_one_side_only(name):
+    """A link carries nothing in one direction: one end gives it up, then the other, and back again."""
+    network = ring(name)
+    clients = [f"at-{router}" for router in "abcd"]
+    everybody_gets(network, clients)
+    flooded = sum(r.counts.flooded for r in network.routers.values())
+    network.mute.add(("a", "b"))
+    # Until somebody notices, b hears nothing of a: that is what a lease is for.
+    network.run(1.1 * LEASE)
+    assert "a" not in network.routers["b"].statistics()["neighbours"]
+    for _ in range(20):
+        everybody_gets(network, clients)
+        network.run(LEASE / 16)
+    assert "b" not in network.routers["a"].statistics()["neighbours"]
+    network.mute.clear()
+    for one, other in (("a", "b"), ("b", "a")):
+        network._do(one, network.routers[one].connected(other, network.now))
+    for _ in range(20):
+        everybody_gets(network, clients)
+        network.run(LEASE / 16)
+    assert sum(r.counts.flooded for r in network.routers.values()) > flooded
+    assert all(r.statistics()["ready"] for r in network.routers.values())
+
+
+@pytest.mark.parametrize("away", [0.2, 1.5])
+@pytest.mark.parametrize("name", ["covering-advertised", "imperfect", "cbcb", "bdrp", "edge"])
+def test_a_router_returns_with_nothing_but_its_name(name, away):
+    """Killed, and back within or after a lease, with other neighbours: nobody else misses anything."""
+    network = ring(name)
+    rest = [f"at-{router}" for router in "bcd"]
+    network.kill("a")
+    for _ in range(10):
+        everybody_gets(network, rest)
+        network.run(away * LEASE / 10)
+    # It had b and d; now it has c.
+    network.link("a", "c")
+    for _ in range(10):
+        everybody_gets(network, rest)
+        network.run(0.01)
+    network.run(1.0)
+    network.attach("again", "a")
+    network.advertise("again", 1, EVERYTHING)
+    network.subscribe("again", 2, EVERYTHING)
+    assert network.settle("again")
+    everybody_gets(network, [*rest, "again"])
+    assert all(r.statistics()["ready"] for r in network.routers.values())

@@ -85,7 +85,10 @@ class Router:
         command = [sys.executable, "-m", "sievenet", "router", "--name", self.name, "--listen", "127.0.0.1:0"]
         command += ["--lease", "8s", *(("--neighbours", near) if near else ()), *self._options]
         self.process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        line = (await self.process.stdout.readline()).decode()
+        line = ""
+        while " is up: " not in line:
+            line = (await self.process.stdout.readline()).decode()
+            assert line, f"{self.name} ended"
         self.url = line.split()[-1]
         self.port = int(self.url.rpartition(":")[2])
         return self

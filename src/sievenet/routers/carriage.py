@@ -69,7 +69,7 @@ class Carriage:
         # Nobody has told this router of the category; where tables are complete, nobody behind it wants it.
         self._counts.strangers += 1
         if not self._readiness.routes(message.graph):
-            self._flood(message, neighbour)
+            self._flood(message, None if message.graph else neighbour)
 
     def _forward(self, whole: Shipment, by: Interface) -> None:
         counts = self._counts
@@ -81,7 +81,9 @@ class Carriage:
         if expired:
             counts.expired_hops += len(onward)
         elif flood:
-            self._send_all(whole.take(onward).flooded().message(), by[1] if by[0] == "router" else None)
+            flooded = by[0] == "router" and not whole.graph
+            # Whoever routed it by tables does not know yet that these do not do: it goes back there too.
+            self._send_all(whole.take(onward).flooded().message(), by[1] if flooded else None)
         if not len(fresh):
             return
         shipment = whole.take(fresh)

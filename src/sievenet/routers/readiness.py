@@ -21,7 +21,8 @@ A router is *ready* if it hears all its neighbours say level 2 for its own graph
 
 * events that enter here carry the number of the graph, and each router that is ready in the same graph routes them by
   its tables. Any other router turns them into *flooded* events (graph 0), which go to all neighbours, whether on the
-  tree or not. A router delivers an event once, and passes it on twice at most: by tables, then to everybody (`Seen`);
+  tree or not, and also back to the one that had routed them by tables. A router delivers an event once, and passes it
+  on twice at most: by tables, then to everybody (`Seen`);
 * waves (`settling`) begin here and pass only routers of the same graph. So "settled" means that every router that could
   route an event by tables knows the subscription.
 

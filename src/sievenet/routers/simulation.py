@@ -56,6 +56,8 @@ class Network:
         self.now = 0.0
         #: Probability that a message between routers is lost.
         self.loss = 0.0
+        #: Directions in which nothing arrives: (from, to).
+        self.mute: set[tuple[str, str]] = set()
         self._delay = delay
         self._random = random.Random(seed)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -63,6 +65,8 @@ class Network:
         self._last: dict[tuple[str, str], float] = {}
         #: How often each link was cut: what was sent before does not arrive after.
         self._cuts: dict[frozenset[str], int] = {}
+        #: Ends that know of their connection: router, neighbour, and how often the link was cut before.
+        self._known: set[tuple[str, str, int]] = set()
         self._lives = count(1)
         self._offloading = offloading
         #: Clients that compute for their router: what each makes of a request (and after how long), or nothing.
@@ -95,6 +99,7 @@ class Network:
         self.routers[name] = router
         for neighbour in self.neighbours(name):
             if neighbour in self.routers:
+                self._known.add((name, neighbour, self._cuts.get(frozenset((name, neighbour)), 0)))
                 self._do(name, router.connected(neighbour, self.now))
 
     def crash(self, name: str) -> None:
@@ -132,15 +137,15 @@ class Network:
 
     def _connected(self, here: str, there: str, life: int) -> None:
         link = frozenset((here, there))
-        if here in self.routers and link in self.links and self._cuts.get(link, 0) == life:
+        new = link in self.links and self._cuts.get(link, 0) == life and (here, there, life) not in self._known
+        if new and here in self.routers:
+            self._known.add((here, there, life))
             self._do(here, self.routers[here].connected(there, self.now))
 
     def _lost(self, here: str, there: str, life: int) -> None:
         # A new connection may have replaced the broken one before this end noticed.
-        if here in self.routers and self._cuts.get(frozenset((here, there)), 0) == life:
+        if here in self.routers and (here, there, life) not in self._known:
             self._do(here, self.routers[here].lost(there, self.now))
-            if frozenset((here, there)) in self.links:
-                self._do(here, self.routers[here].connected(there, self.now))
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -164,6 +169,8 @@ class Network:
     def _arrive(self, to: str, by: str, message: FromRouter, life: int) -> None:
         router = self.routers.get(to)
         if router is not None and self._cuts.get(frozenset((to, by)), 0) == life:
+            # A connection is there before its first message is.
+            self._connected(to, by, life)
             self._do(to, router.receive(by, message, self.now))
 
     def _wake(self, name: str, due: float) -> None:
@@ -201,7 +208,7 @@ class Network:
             case Whole(items=items) | Receivers(items=items) | UpdateReply(items=items):
                 self.telling += 1
                 self.entries += len(items)
-        if self._random.random() < self.loss:
+        if (name, neighbour) in self.mute or self._random.random() < self.loss:
             return
         at = max(self._soon(), self._last.get((name, neighbour), 0.0))
         self._last[name, neighbour] = at
