@@ -308,8 +308,7 @@ class Router:
     def tick(self, now: float) -> list[Output]:
         """Time has passed: renew, greet, forget the silent. To be called a few times per beat (`Settings.beat`)."""
         self._context.now = now
-        old = now - self.settings.lease
-        for neighbour in [n for n, heard in self._heard.items() if heard <= old]:
+        for neighbour in [n for n, heard in self._heard.items() if heard <= now - self.settings.lease]:
             self._forget(neighbour)
         self._stating.renew()
         self.states.expire(now)
@@ -322,6 +321,11 @@ class Router:
         if beat:
             self._beaten = now
         return self._flush(greet=beat)
+
+    def slept(self, seconds: float) -> None:
+        """Count no silence of others for so long: it was this process that was held up."""
+        self._heard.update({neighbour: heard + seconds for neighbour, heard in self._heard.items()})
+        self.states.slept(seconds)
 
     def due(self) -> float | None:
         """When `tick` has something to do that cannot wait for the next beat."""

@@ -137,6 +137,10 @@ class LinkStates:
         if gone:
             self._changed()
 
+    def slept(self, seconds: float) -> None:
+        """Keep what is known for so much longer."""
+        self._expires = {name: until + seconds for name, until in self._expires.items()}
+
     def _changed(self) -> None:
         self._overlay = None
         self.version += 1

@@ -173,10 +173,12 @@ class RouterServer:
         while True:
             await asyncio.sleep(pause)
             now = time.monotonic()
-            late, last = now - last > self.router.settings.lease / 2, now
-            if late:
-                # This process was held up, not the others: what they said meanwhile is read before they are judged.
-                continue
+            slept, last = now - last - pause, now
+            if slept > self.router.settings.lease / 4:
+                # This process was held up: that time does not count as the silence of others.
+                self.router.slept(slept)
+                for peer in self._peers:
+                    peer.heard += slept
             try:
                 self._look_after(now)
                 self._do(self.router.tick(now))
@@ -185,10 +187,9 @@ class RouterServer:
 
     def _look_after(self, now: float) -> None:
         """End what is silent or unfinished for too long; say something to clients that heard nothing."""
-        silent = now - self.router.settings.lease
         for peer in list(self._peers):
-            if peer.heard <= (silent if peer.role else now - self.limits.hello):
-                what, wait = ("word", self.router.settings.lease) if peer.role else ("hello", self.limits.hello)
+            what, wait = ("word", self.router.settings.lease) if peer.role else ("hello", self.limits.hello)
+            if peer.heard <= now - wait:
                 self._drop(peer, f"Expected a {what} within {wait:g} s")
                 continue
             if peer.role == "client" and peer.spoken == peer.written:
@@ -282,8 +283,7 @@ class RouterServer:
     def _read(self, peer: Peer, framer: p.PeerFramer, data: bytes, address: tuple[str, int] | None) -> set[Peer]:
         """Take what a connection gave; the links that this client has to wait for."""
         published: list[p.Publish] = []
-        held: set[Peer] = set()
-        whole = False
+        whole, held = False, set[Peer]()
         begin = time.process_time() if peer.helps else 0.0
         for message in framer.feed(data):
             whole = True
