@@ -74,7 +74,7 @@ def routers_say(rng, name):
             m.Receivers(name, rng.randrange(1 << 40), rng.random() < 0.5, (item,), (DATA,)),
             m.SenderAsks(name, number, 1.0),
             m.UpdateReply(name, number, True, (item,), (DATA,)),
-            m.Settle(name, number),
+            m.Settle(name, number, number),
             m.Settled(name, number),
             m.Carried(name, rng.randrange(5), CATEGORY, bytes([number, *bytes(7)]), bytes(8), BATCH, (), number),
             m.Missed(number),

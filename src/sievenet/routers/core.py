@@ -92,19 +92,19 @@ class Router:
         self._clients: dict[str, _Client] = {}
         self._quiet: set[str] = set()
         #: Neighbours and when they were heard last.
-        self._heard: dict[str, float] = {}
-        self._stating = Stating(self._context, self._heard)
+        self.heard: dict[str, float] = {}
+        self._stating = Stating(self._context, self.heard)
         #: Number of the last wave.
         self._number = incarnation << 16
         self._beaten = self._began = now
         self._outputs: list[Output] = []
-        self._readiness = Readiness(self._context, self.routing, self.helpers, self._heard)
+        self._readiness = Readiness(self._context, self.routing, self.helpers, self.heard)
         self._settling = Settling(
             self._context, self.routing, self.helpers, self._readiness, self._flush_routing, self._wave_done
         )
         self.counts = Counts()
         self._carriage = Carriage(
-            self._context, self.routing, self._readiness, self.counts, self._heard, self._quiet, self._deliver
+            self._context, self.routing, self._readiness, self.counts, self.heard, self._quiet, self._deliver
         )
         self._stating.state()
 
@@ -269,8 +269,8 @@ class Router:
                 self.routing.receive(neighbour, message)
 
     def _hear(self, neighbour: str) -> None:
-        new = neighbour not in self._heard
-        self._heard[neighbour] = self._context.now
+        new = neighbour not in self.heard
+        self.heard[neighbour] = self._context.now
         if new:
             self._stating.state()
             self._stating.tell(neighbour)
@@ -278,7 +278,7 @@ class Router:
             self._carriage.linked(neighbour)
 
     def _forget(self, neighbour: str) -> None:
-        if self._heard.pop(neighbour, None) is None:
+        if self.heard.pop(neighbour, None) is None:
             return
         self.routing.lost(neighbour)
         self._readiness.lost(neighbour)
@@ -308,7 +308,7 @@ class Router:
     def tick(self, now: float) -> list[Output]:
         """Time has passed: renew, greet, forget the silent. To be called a few times per beat (`Settings.beat`)."""
         self._context.now = now
-        for neighbour in [n for n, heard in self._heard.items() if heard <= now - self.settings.lease]:
+        for neighbour in [n for n, heard in self.heard.items() if heard <= now - self.settings.lease]:
             self._forget(neighbour)
         self._stating.renew()
         self.states.expire(now)
@@ -321,11 +321,6 @@ class Router:
         if beat:
             self._beaten = now
         return self._flush(greet=beat)
-
-    def slept(self, seconds: float) -> None:
-        """Count no silence of others for so long: it was this process that was held up."""
-        self._heard.update({neighbour: heard + seconds for neighbour, heard in self._heard.items()})
-        self.states.slept(seconds)
 
     def due(self) -> float | None:
         """When `tick` has something to do that cannot wait for the next beat."""
@@ -351,7 +346,7 @@ class Router:
         self._readiness.rise()
         self._settling.go_on()
         self._flush_routing()
-        for neighbour in self._heard if greet else ():
+        for neighbour in self.heard if greet else ():
             self._greet(neighbour)
         return self._emit()
 
@@ -389,7 +384,7 @@ class Router:
         return {
             "router": self.name,
             "scheme": self.settings.scheme,
-            "neighbours": sorted(self._heard),
+            "neighbours": sorted(self.heard),
             "routers": sorted(overlay.links),
             "tree": list(overlay.tree_neighbours(self.name)),
             "ready": self._readiness.ready,

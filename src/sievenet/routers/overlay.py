@@ -137,8 +137,9 @@ class LinkStates:
         if gone:
             self._changed()
 
-    def slept(self, seconds: float) -> None:
-        """Keep what is known for so much longer."""
+    def slept(self, seconds: float, heard: dict[str, float]) -> None:
+        """Count no silence of others for so long, here and in ``heard``: it was this process that was held up."""
+        heard.update({name: last + seconds for name, last in heard.items()})
         self._expires = {name: until + seconds for name, until in self._expires.items()}
 
     def _changed(self) -> None:

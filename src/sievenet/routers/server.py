@@ -176,7 +176,7 @@ class RouterServer:
             slept, last = now - last - pause, now
             if slept > self.router.settings.lease / 4:
                 # This process was held up: that time does not count as the silence of others.
-                self.router.slept(slept)
+                self.router.states.slept(slept, self.router.heard)
                 for peer in self._peers:
                     peer.heard += slept
             try:
