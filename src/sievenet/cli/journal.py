@@ -52,7 +52,8 @@ def check(file: str, as_json: bool) -> None:
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do it; without this, only what would be lost is shown.")
-def repair(file: str, yes: bool) -> None:
+@json_option
+def repair(file: str, yes: bool, as_json: bool) -> None:
     """Keep what can be made out of a damaged journal.
 
     The damaged file stays beside it, as FILE.damaged. The daemon must not run.
@@ -67,7 +68,10 @@ def repair(file: str, yes: bool) -> None:
 
     path = Path(file)
     found = _examined(path)
-    _tell(found)
+    if as_json:
+        show_json({**found, "repaired": bool(found["damage"]) and yes})
+    else:
+        _tell(found)
     if not found["damage"]:
         return
     if not yes:
@@ -78,7 +82,8 @@ def repair(file: str, yes: bool) -> None:
         kept.touch(0o600)
         kept.write_bytes(data)
         write_whole(path, salvage(data)[0])
-    click.echo(f"repaired: {found['records']} records are kept; the damaged file is {kept}")
+    if not as_json:
+        click.echo(f"repaired: {found['records']} records are kept; the damaged file is {kept}")
 
 
 def _examined(path: Path) -> dict[str, Any]:

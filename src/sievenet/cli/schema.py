@@ -30,7 +30,7 @@ _HERE = "sievenet.cli.schema"
     },
 )
 def schema() -> None:
-    """Check and show schemas, register and remove them."""
+    """Check, show, register and remove schemas."""
 
 
 @click.command()
@@ -101,7 +101,8 @@ def list_samples(as_json: bool) -> None:
 @click.command()
 @click.argument("name", metavar="NAME|FILE")
 @url_option
-def register(name: str, url: str | None) -> None:
+@json_option
+def register(name: str, url: str | None, as_json: bool) -> None:
     """Register a schema, or a newer version of one.
 
     A newer version has a higher number, and may add attributes and values of enumerations. It comes beside the older
@@ -121,7 +122,10 @@ def register(name: str, url: str | None) -> None:
             await node.schema(wanted)
 
     run(ask())
-    click.echo(marked(f"✓ {wanted.name} version {wanted.version} is registered"))
+    if as_json:
+        show_json({"registered": wanted.name, "version": wanted.version})
+    else:
+        click.echo(marked(f"✓ {wanted.name} version {wanted.version} is registered"))
 
 
 @click.command()
@@ -129,7 +133,8 @@ def register(name: str, url: str | None) -> None:
 @click.option("--version", type=click.IntRange(min=1), help="Which version. Default: the only one.")
 @click.option("--force", is_flag=True, help="Remove it though it is in use; registrations in it end with an error.")
 @url_option
-def remove(name: str, version: int | None, force: bool, url: str | None) -> None:
+@json_option
+def remove(name: str, version: int | None, force: bool, url: str | None, as_json: bool) -> None:
     """Remove a category from a running fabric.
 
     Refused while anybody has registered something in it. A client that uses the schema and was away registers it
@@ -147,7 +152,10 @@ def remove(name: str, version: int | None, force: bool, url: str | None) -> None
             await node.remove_schema(name, version or 0, force=force)
 
     run(ask())
-    click.echo(marked(f"✓ {name}{f' version {version}' if version else ''} is removed"))
+    if as_json:
+        show_json({"removed": name, "version": version})
+    else:
+        click.echo(marked(f"✓ {name}{f' version {version}' if version else ''} is removed"))
 
 
 def _checked(file: str) -> dict[str, Any]:
