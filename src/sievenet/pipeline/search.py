@@ -10,10 +10,11 @@
     + GB                 greedy bits in the best of all, with and without split points (see `bits`)
 
 (`candidate` says what each is.)  Every candidate is judged by its true cost on a sample (`judging`), by default by the
-packets that the network carries: see `cost`.  What was the best most often comes first (greedy bits in rectangles
-around clusters by all attributes), so that little time is enough for a good plan; then stages run from cheap to dear,
-each from the best of those before.  When time is up the best so far is the answer.  The plan in use is a candidate too:
-what carries more is never the best.  Nothing is random but the sample and the seeds of the clusters.
+packets that the network carries: see `cost`.  Choosing dimensions is cheap and comes first, then what was the best most
+often (greedy bits in rectangles around clusters by all attributes), so that little time is enough for a good plan; then
+stages run from cheap to dear, each from the best of those before.  When time is up the best so far is the answer.  The
+plan in use is a candidate too: what carries more is never the best.  Nothing is random but the sample and the seeds of
+the clusters.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Search:
     def _stages(self) -> tuple[Callable[[], Iterator[None]], ...]:
         if self.recipes:
             return (self._regular, *(partial(self._recipe, recipe) for recipe in self.recipes))
-        early = (self._regular, self._promising, self._ranked, self._greedy)
+        early = (self._regular, self._ranked, self._greedy, self._promising)
         return (*early, self._indexed, self._greedy_bits, self._every_subset)
 
     # -- stages: each yields after a round of judging, so that time can end between rounds --------
