@@ -14,16 +14,14 @@ from sievenet.cli.pipeline_options import (
     master_option,
     opened,
     report_option,
-    say,
     store_argument,
 )
 from sievenet.cli.table import Entry
 
 if TYPE_CHECKING:
     from sievenet.content import Schema
-    from sievenet.pipeline.store import Store
 
-__all__ = ["ingest", "pipeline", "profile", "report"]
+__all__ = ["pipeline", "profile", "report"]
 
 _HERE = "sievenet.cli.pipeline"
 
@@ -31,7 +29,10 @@ _HERE = "sievenet.cli.pipeline"
 @click.group(
     cls=LazyGroup,
     table={
-        "ingest": Entry(f"{_HERE}:ingest", "Read traces into a store: checked events, and a quarantine for the rest."),
+        "ingest": Entry(
+            "sievenet.cli.pipeline_ingest:ingest",
+            "Read traces into a store: checked events, and a quarantine for the rest.",
+        ),
         "profile": Entry(f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."),
         "plan": Entry(
             "sievenet.cli.pipeline_plan:plan", "Search for the index plan that makes the network carry least."
@@ -50,6 +51,8 @@ _HERE = "sievenet.cli.pipeline"
             "sievenet.cli.watch:pipeline_watch", "Watch the tap of a fabric and signal when another plan is better."
         ),
         "report": Entry(f"{_HERE}:report", "Say what a store holds."),
+        "store": Entry("sievenet.cli.pipeline_store:store", "List, show and drop what a store holds."),
+        "quarantine": Entry("sievenet.cli.pipeline_store:quarantine", "Show bad rows with their reasons."),
     },
 )
 def pipeline() -> None:
@@ -57,81 +60,6 @@ def pipeline() -> None:
 
 
 # -- the commands ---------------------------------------------------------------------------------------
-
-
-@click.command()
-@click.argument("store")
-@click.argument("inputs", nargs=-1, required=True)
-@click.option(
-    "--schema", "schema_name", metavar="NAME|FILE", help="A built-in schema or a JSON file. Default: from the files."
-)
-@click.option("--category", metavar="NAME", help="What a schema from the files is called. Default: as the first file.")
-@click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet", "tap"]), help="Default: by file name.")
-@click.option("--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …")
-@click.option("--by", type=click.Choice(["hour", "day", "month", "year"]), default="hour", show_default=True)
-@master_option
-@report_option
-@json_option
-def ingest(
-    store: str,
-    inputs: tuple[str, ...],
-    schema_name: str | None,
-    category: str | None,
-    kind: str | None,
-    time_column: str | None,
-    by: str,
-    master: str | None,
-    folder: str | None,
-    as_json: bool,
-) -> None:
-    """Read traces into a store: checked events, and a quarantine for the rest.
-
-    INPUTS are files, folders or wildcards of CSV, JSON lines, Parquet or tap segments. What an earlier run has read is
-    not read again. Bad rows go to a quarantine with their reasons; a file that cannot be read is set aside. Without a
-    schema, the store's own or one made from the files is used.
-
-    \b
-    Examples:
-      $ sievenet pipeline ingest store trades/*.csv --schema stock  # needs Spark
-      $ sievenet pipeline ingest store quotes.csv --category quote --by year  # needs Spark
-      $ sievenet pipeline ingest store /var/tap --schema stock.json --report report  # needs Spark
-    """
-    import msgspec
-
-    from sievenet.pipeline.ingest import ingest as run
-    from sievenet.pipeline.reporting import Report
-    from sievenet.workload.samples import load_schema
-
-    given = load_schema(schema_name) if schema_name else None
-    with opened(store, master) as where:
-        schema = given or _schema_of(where, category, inputs, kind, time_column)
-        done = run(where, schema, inputs, kind=kind, time=time_column, by=by, say=say)
-    report = Report(f"Ingest of {schema.name}")
-    report.figures = msgspec.to_builtins(done)
-    report.text(f"{done.events} events, {done.quarantined} bad rows, {len(done.bad_files)} unreadable files.")
-    report.table("Reasons", ["reason", "rows"], list(done.reasons.items()))
-    report.table("Files set aside", ["file", "reason"], [(b.path, b.reason) for b in done.bad_files])
-    lines = [f"{done.events} events from {len(done.files)} files; {done.quarantined} bad rows in quarantine"]
-    lines += [f"  {count}  {reason}" for reason, count in done.reasons.items()]
-    lines += [f"  set aside: {bad.path}: {bad.reason}" for bad in done.bad_files]
-    finish(report, folder, as_json, "\n".join(lines))
-
-
-def _schema_of(
-    store: Store, category: str | None, inputs: tuple[str, ...], kind: str | None, time: str | None
-) -> Schema:
-    """The schema that the store has of a category, or one made from the files."""
-    from sievenet.pipeline.inference import category_of, infer_schema
-    from sievenet.pipeline.ingest import PUBLISHER_NAMES, TIME_NAMES
-
-    name = category or category_of(inputs[0])
-    if store.files.exists(f"{store.root}/schemas/{name}.json"):
-        return store.schema(name)
-    say(f"no schema given: making one for {name} from the files")
-    found = infer_schema(store, name, inputs, [*((time,) if time else TIME_NAMES), *PUBLISHER_NAMES], kind)
-    for attribute in found.attributes:
-        say(f"  {attribute.name}: {attribute.describes}")
-    return found
 
 
 @click.command()

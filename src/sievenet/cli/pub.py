@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import itertools
-import os
-import stat
 import sys
-from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import run, schema_prefix, url_option
+from sievenet.cli.lines import Form, Item, is_regular, lines_of
 from sievenet.cli.output import json_option, show_json
+from sievenet.cli.reading import reading_of, reading_options
 from sievenet.cli.tap import tap_options, tapping
 from sievenet.cli.transport import publisher_options, publishing, sent_text
 
@@ -25,10 +23,10 @@ if TYPE_CHECKING:
     from sievenet.content import Event, Schema
     from sievenet.transport import Publishing, SenderStatistics
     from sievenet.workload.tap import Taps
+    from sievenet.workload.trace import Reading
 
 __all__ = ["pub"]
 
-Form = Literal["text", "json", "csv"]
 _CHUNK = 256
 
 
@@ -37,12 +35,12 @@ _CHUNK = 256
 @click.option(
     "--schema", "schema_name", metavar="NAME|FILE", help="The schema: known to the fabric, built in, or a file."
 )
-@click.option("-f", "--file", "file", type=click.File("r"), help="Read events from a file, - for stdin.")
+@click.option("-f", "--file", "file", type=click.File("rb"), help="Read events from a file, - for stdin.")
 @click.option(
     "--as",
     "form",
     type=click.Choice(["text", "json", "csv"]),
-    help="What the file holds. Default: csv by its name, else JSON lines if a line begins with {, else text.",
+    help="What the file holds. Default: found out from its name and its first line.",
 )
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), help="Events per second. Default: as fast as it goes."
@@ -52,6 +50,7 @@ _CHUNK = 256
 @click.option("--advertise", metavar="FILTER", help="What to advertise. Default: everything of the schema.")
 @click.option("--name", help="The name of this publisher in the fabric.")
 @click.option("--host", help="The host to attach to. Default: the least loaded.")
+@reading_options
 @tap_options
 @publisher_options
 @url_option
@@ -59,7 +58,7 @@ _CHUNK = 256
 def pub(
     events: tuple[str, ...],
     schema_name: str | None,
-    file: IO[str] | None,
+    file: IO[bytes] | None,
     form: Form | None,
     rate: float | None,
     repeat: int,
@@ -69,6 +68,12 @@ def pub(
     host: str | None,
     tap: str | None,
     tap_factor: int,
+    columns: str | None,
+    separator: str | None,
+    encoding: str | None,
+    rename: tuple[str, ...],
+    select: str | None,
+    pairs: str | None,
     url: str | None,
     as_json: bool,
     **transport: Any,
@@ -91,11 +96,14 @@ def pub(
       $ sievenet pub --schema stock --file quotes.csv --tap tap  # needs a running fabric
     """
     if not events and file is None:
-        file = sys.stdin
+        file = sys.stdin.buffer
+    reading = reading_of(columns, separator, encoding, rename, select, pairs)
     options = publishing(transport)
     taps = None if tap is None else tapping(tap, tap_factor)
     counts, done = run(
-        _pub(events, schema_name, file, form, rate, repeat, skip_bad, advertise, name, host, url, options, taps)
+        _pub(
+            events, schema_name, file, form, reading, rate, repeat, skip_bad, advertise, name, host, url, options, taps
+        )
     )
     if taps is not None:
         counts |= {"tap_kept": taps.kept, "tap_lost": taps.lost}
@@ -115,8 +123,9 @@ def pub(
 async def _pub(
     texts: tuple[str, ...],
     schema_name: str | None,
-    file: IO[str] | None,
+    file: IO[bytes] | None,
     form: Form | None,
+    reading: Reading,
     rate: float | None,
     repeat: int,
     skip_bad: bool,
@@ -137,7 +146,7 @@ async def _pub(
         for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
             await source.publish(event, rate)
         if file is not None:
-            await source.publish_file(file, form, rate)
+            await source.publish_file(file, form, reading, rate)
     # Only now: a node that closes sends what waits, and may stay to answer.
     counts = {"published": node.statistics().published, "bad": source.bad}
     done = {each: found for each in source.advertised if (found := node.published_with(each)) is not None}
@@ -176,16 +185,22 @@ class _Source:
     async def parsed(self, text: str, where: str) -> Event:
         """An event from text or from a JSON object."""
         from sievenet.content import parse_event
-        from sievenet.errors import EventError
+        from sievenet.workload.trace import Reading, object_row
 
         if text.lstrip().startswith("{"):
-            schema = await self.schema(None, where)
-            try:
-                values = msgspec.json.decode(text, type=dict[str, Any])
-            except msgspec.DecodeError as error:
-                raise EventError(f"Expected a JSON object, got something else: {error}", where=where) from None
-            return schema.event_of(values)
+            return await self.event(object_row(1, text, Reading()), where)
         return parse_event(text, await self.schema(text, where))
+
+    async def event(self, item: Item, where: str) -> Event:
+        """An event from a row or from text; columns that are no attributes do no harm."""
+        from sievenet.errors import EventError
+        from sievenet.workload.trace import BadLine, event_of
+
+        if isinstance(item, str):
+            return await self.parsed(item, where)
+        if isinstance(item, BadLine):
+            raise EventError(item.reason[:1].upper() + item.reason[1:])
+        return event_of(await self.schema(None, where), item.values)
 
     async def publish(self, event: Event, rate: float | None) -> None:
         """Publish one event, in its time."""
@@ -198,65 +213,19 @@ class _Source:
             await asyncio.sleep(self._due - loop.time())
         await self._node.publish(event)
 
-    async def publish_file(self, file: IO[str], form: Form | None, rate: float | None) -> None:
+    async def publish_file(self, file: IO[bytes], form: Form | None, reading: Reading, rate: float | None) -> None:
         """Publish every line."""
         from sievenet.errors import SievenetError
 
-        if form == "csv" or (form is None and getattr(file, "name", "").endswith(".csv")):
-            rows = csv.reader(file)
-            header = next(rows, [])
-            schema = await self.schema()
-            items: Iterator[tuple[int, Any]] = ((rows.line_num, row) for row in rows)
-        else:
-            header, schema = [], None
-            items = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        items = lines_of(file, form, reading)
         # A pipe is read line by line, for the next line may be long in coming; a file in larger pieces.
-        size = _CHUNK if _is_regular(file) else 1
+        size = _CHUNK if is_regular(file) else 1
         while chunk := await asyncio.to_thread(lambda: list(itertools.islice(items, size))):
             for number, item in chunk:
                 try:
-                    if schema is not None:
-                        event = _row(schema, header, item)
-                    else:
-                        event = await self.parsed(item, f"line {number}")
-                    await self.publish(event, rate)
+                    await self.publish(await self.event(item, f"line {number}"), rate)
                 except SievenetError as error:
                     if not self._skip_bad:
                         raise Refusal(f"line {number}: {error}") from None
                     self.bad += 1
                     click.echo(f"line {number}: {error}", err=True)
-
-
-def _is_regular(file: IO[str]) -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:
-        return False
-
-
-def _row(schema: Schema, header: list[str], row: list[str]) -> Event:
-    from sievenet.errors import EventError
-
-    if len(row) != len(header):
-        raise EventError(expected=f"{len(header)} fields", got=len(row))
-    # More columns than attributes do no harm: data comes as it is.
-    values = {name: _value(schema, name, text) for name, text in zip(header, row, strict=True) if name in schema}
-    return schema.event_of(values)
-
-
-def _value(schema: Schema, name: str, text: str) -> Any:
-    from sievenet.errors import EventError
-
-    kind = schema[name].type
-    try:
-        match kind:
-            case "int":
-                return int(text)
-            case "float":
-                return float(text)
-            case "bool":
-                return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
-            case _:
-                return text
-    except (ValueError, KeyError):
-        raise EventError(expected=kind, got=text, where=f"{schema.name}.{name}") from None

@@ -20,13 +20,14 @@ from sievenet.pipeline.tables import PUBLISHER, TIME, ddl_of, quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["CORRUPT", "REASON", "SOURCE", "Rule", "checked"]
+__all__ = ["CORRUPT", "REASON", "SOURCE", "WHY", "Rule", "checked"]
 
 REASON: Final = "_reason"
 #: The file that a row comes from.
 SOURCE: Final = "_source"
-#: The text of a row that is none.
+#: The text of a row that is none, and why it is none, if that is known.
 CORRUPT: Final = "_corrupt"
+WHY: Final = "_why"
 _TRUE: Final = ("true", "t", "yes", "y", "1")
 _FALSE: Final = ("false", "f", "no", "n", "0")
 
@@ -39,22 +40,30 @@ class Rule(NamedTuple):
 
 
 def checked(
-    rows: DataFrame, schema: Schema, time: str | None, publisher: str | None, rules: Sequence[Rule] = ()
+    rows: DataFrame,
+    schema: Schema,
+    time: str | None,
+    publisher: str | None,
+    rules: Sequence[Rule] = (),
+    time_format: str | None = None,
 ) -> DataFrame:
     """Typed columns of the events table, `_source`, `_reason` and, for bad rows, `_row` as text.
 
-    ``time`` and ``publisher`` name columns of the rows; without one, the time is that of the file.
+    ``time`` and ``publisher`` name columns of the rows; without one, the time is that of the file.  ``time_format`` is
+    a pattern of Spark (``dd/MM/yyyy HH:mm``) for times that are written otherwise than ISO 8601.
     """
     from pyspark.sql import functions as f
 
     kinds = dict(rows.dtypes)
     pairs = [_attribute(a, kinds[a.name]) for a in schema.attributes]
-    clock, clock_reason = _time(time, kinds)
+    clock, clock_reason = _time(time, kinds, time_format)
     name = f.col(quoted(publisher)).cast("string") if publisher else f.lit("")
     # Only bad rows are kept as text; their columns are many and their number is small.
-    shown = [f.col(quoted(c)) for c in rows.columns if c not in (SOURCE, "_modified")]
+    shown = [f.col(quoted(c)) for c in rows.columns if c not in (SOURCE, "_modified", WHY)]
     corrupt = f.col(CORRUPT).isNotNull() if CORRUPT in rows.columns else f.lit(False)
     torn = f.when(corrupt, f.lit("expected a row of the file's columns, got something else"))
+    if WHY in rows.columns:
+        torn = f.coalesce(f.col(WHY), torn)
     first = rows.select(
         *(value.alias(a.name) for (value, _), a in zip(pairs, schema.attributes, strict=True)),
         clock.alias(TIME),
@@ -114,20 +123,42 @@ _WHOLE: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 _NUMBERS: Final = _WHOLE | {"float", "double"}
 
 
-def _time(name: str | None, kinds: dict[str, str]) -> tuple[Column, Column]:
+#: What a column of times may hold.
+TIMES: Final = "ISO 8601, yyyyMMdd, or seconds, ms, µs or ns since 1970; --time-format says otherwise"
+
+
+def _time(name: str | None, kinds: dict[str, str], pattern: str | None = None) -> tuple[Column, Column]:
     """Microseconds since 1970, and why there are none."""
     from pyspark.sql import functions as f
 
     if name is None:
         return f.unix_micros(f.col("_modified")), f.lit(None).cast("string")
     given, kind = f.col(quoted(name)), kinds[name]
-    if kind in _NUMBERS or kind.startswith("decimal"):
-        value = (given.cast("double") * 1e6).cast("bigint")
+    text = f.trim(given.cast("string"))
+    if pattern is not None:
+        value = f.unix_micros(f.try_to_timestamp(text, f.lit(pattern)))
+    elif kind in _NUMBERS or kind.startswith("decimal"):
+        value = _since_1970(given.cast("double"))
     elif kind in ("timestamp", "timestamp_ntz", "date"):
         value = f.unix_micros(given.cast("timestamp"))
     else:
-        seconds = given.try_cast("double")
-        moment = given.cast("string").try_cast("timestamp")
-        value = f.coalesce(f.unix_micros(moment), (seconds * 1e6).cast("bigint"))
+        day = f.when(text.rlike("^(19|20)[0-9]{6}$"), f.try_to_timestamp(text, f.lit("yyyyMMdd")))
+        # Four digits would pass for a year.
+        moment = f.when(~text.rlike("^[0-9]{1,7}$"), text.try_cast("timestamp"))
+        value = f.coalesce(f.unix_micros(day), f.unix_micros(moment), _since_1970(text.try_cast("double")))
     said = f.coalesce(f.substring(given.cast("string"), 1, 60), f.lit("nothing"))
-    return value, f.when(value.isNull(), f.concat(f.lit(f"expected a time in {name}, got "), said))
+    return value, f.when(value.isNull(), f.concat(f.lit(f"expected a time in {name} ({TIMES}), got "), said))
+
+
+def _since_1970(number: Column) -> Column:
+    """Microseconds, from whatever unit makes the year plausible (before 5138)."""
+    from pyspark.sql import functions as f
+
+    size = f.abs(number)
+    micros = (
+        f.when(size < 1e11, number * 1e6)
+        .when(size < 1e14, number * 1e3)
+        .when(size < 1e17, number)
+        .otherwise(number / 1e3)
+    )
+    return f.when(~f.isnan(number), micros.cast("bigint"))

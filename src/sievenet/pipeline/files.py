@@ -102,6 +102,21 @@ class Files:
         except Py4JJavaError as error:
             raise Unavailable(f"Cannot read {path}: {_cause(error)}") from error
 
+    def head(self, path: str, size: int) -> bytes:
+        """The first bytes of a file; none if it cannot be read, which is said by whoever reads all of it."""
+        from py4j.protocol import Py4JJavaError
+
+        fs, where = self._at(path)
+        io = self._jvm.org.apache.commons.io
+        try:
+            stream = fs.open(where)
+            try:
+                return bytes(io.IOUtils.toByteArray(io.input.BoundedInputStream(stream, size)))
+            finally:
+                stream.close()
+        except Py4JJavaError:
+            return b""
+
     def write(self, path: str, data: bytes) -> None:
         """Put a small file in place, all of it or nothing."""
         from py4j.protocol import Py4JJavaError

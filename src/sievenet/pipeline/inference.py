@@ -7,6 +7,7 @@ no, and how many different ones there are about; the second lists the values of 
     nearly all are numbers               float, likewise
     nearly all are yes or no             bool
     few different texts                  str, one of them
+    nearly all are times                 no attribute: an event's time is kept beside it
     else                                 str
 
 Nearly all: the rest are what ingest puts into quarantine.  Domains get some room, since more is to come; a value beyond
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from sievenet.content import Attribute, Schema
 from sievenet.content.schema import NAME
 from sievenet.errors import InvalidInput
-from sievenet.pipeline.checking import CORRUPT
+from sievenet.pipeline.checking import CORRUPT, SOURCE, WHY
 from sievenet.pipeline.sources import format_of
 from sievenet.pipeline.tables import quoted
+from sievenet.workload.trace import Reading, is_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,7 +53,12 @@ def category_of(path: str) -> str:
 
 
 def infer_schema(
-    store: Store, name: str, inputs: Sequence[str], skip: Sequence[str], kind: str | None = None
+    store: Store,
+    name: str,
+    inputs: Sequence[str],
+    skip: Sequence[str],
+    kind: str | None = None,
+    reading: Reading | None = None,
 ) -> Schema:
     """The schema of the rows in some files; columns that ``skip`` names are no attributes."""
     found = [f.path for path in inputs for f in store.files.find(path) if f.length]
@@ -63,7 +70,7 @@ def infer_schema(
         )
     if len(kinds) > 1:
         raise InvalidInput(expected="files of one format to infer a schema from", got=f"`{', '.join(sorted(kinds))}`")
-    rows = _rows(store, kinds.pop(), found)
+    rows = _rows(store, kinds.pop(), found, reading or Reading())
     names = [c for c in rows.columns if c not in skip and c != CORRUPT and NAME.fullmatch(c)]
     if not names:
         raise InvalidInput(f"Expected a column to infer an attribute from, got {', '.join(rows.columns)[:300]}")
@@ -78,8 +85,14 @@ def infer_schema(
     return Schema(name, tuple(attributes))
 
 
-def _rows(store: Store, kind: str, paths: list[str]) -> DataFrame:
+def _rows(store: Store, kind: str, paths: list[str], reading: Reading) -> DataFrame:
     reader: Any = store.spark.read
+    if kind != "parquet" and not all(is_plain(store.files.head(p, 1 << 15), p, reading) for p in paths[:100]):
+        from sievenet.pipeline.ingest import awkward_names
+        from sievenet.pipeline.sources import trace_rows
+
+        names = awkward_names(store, paths, reading)
+        return trace_rows(reader.format("binaryFile").load(paths), names, reading).drop(WHY, SOURCE, "_modified")
     if kind == "parquet":
         rows: DataFrame = reader.parquet(*paths)
         return rows
@@ -106,6 +119,7 @@ def _measures(name: str) -> list[Column]:
         f.count_if(f.lower(text).isin(*_BOOLS)).alias(f"{name} bools"),
         f.min(number).alias(f"{name} least"),
         f.max(number).alias(f"{name} most"),
+        f.count(text.try_cast("timestamp")).alias(f"{name} times"),
         f.approx_count_distinct(text).alias(f"{name} kinds"),
     ]
 
@@ -115,6 +129,8 @@ def _type(counts: Any, name: str) -> str:
     if not total:
         return ""
     enough = _NEARLY * total
+    if counts[f"{name} times"] >= enough and counts[f"{name} numbers"] < enough:
+        return ""
     if counts[f"{name} whole"] >= enough:
         small = max(abs(counts[f"{name} least"]), abs(counts[f"{name} most"])) <= _LARGEST
         return "int" if small and counts[f"{name} whole"] >= _NEARLY * counts[f"{name} numbers"] else "float"

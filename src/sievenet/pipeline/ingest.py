@@ -10,27 +10,34 @@ the store makes a run happen as a whole or not at all.
 
 from __future__ import annotations
 
+import itertools
 import re
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.pipeline.checking import REASON, SOURCE, Rule, checked
 from sievenet.pipeline.files import Found
-from sievenet.pipeline.sources import format_of, rows_of, tap_rows
+from sievenet.pipeline.sources import format_of, rows_of, tap_rows, trace_rows
 from sievenet.pipeline.store import BadFile, Manifest, Store
 from sievenet.pipeline.tables import check_names, event_ddl
+from sievenet.workload.trace import Reading, Row, beginning, is_plain
+from sievenet.workload.trace import rows_of as trace_rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PUBLISHER_NAMES", "TIME_NAMES", "ingest", "reasons_of"]
+__all__ = ["PUBLISHER_NAMES", "TIME_NAMES", "How", "awkward_names", "checked_rows", "ingest", "reasons_of"]
 
 #: Columns that are taken for the time if they are no attribute, best first.
 TIME_NAMES: Final = ("time", "timestamp", "datetime", "date", "ts")
-PUBLISHER_NAMES: Final = ("publisher", "source")
+PUBLISHER_NAMES: Final = ("publisher",)
+#: Bytes of a file that show what it is like.
+_HEAD: Final = 1 << 15
 #: Files that may turn out unreadable before a run gives up.
 _MAX_BAD: Final = 1000
 _FILE: Final = re.compile(r"(?:file|hdfs|s3a?|gs|abfss?|wasbs?)(?::/+|/)[^\s'\",;\])]+")
@@ -48,8 +55,9 @@ def ingest(
     *,
     kind: str | None = None,
     time: str | None = None,
-    by: str = "hour",
+    by: str | None = None,
     rules: Sequence[Rule] = (),
+    how: How | None = None,
     say: Say = lambda text: None,
 ) -> Manifest:
     """Read what is new in ``inputs`` (files, folders, wildcards) into the store."""
@@ -58,6 +66,7 @@ def ingest(
     store.keep_schema(schema)
     store.remove_dead(schema.name)
     new = sorted(set(store.unread(schema.name, found)))
+    by = by or slots_for(sum(f.length for f in new))
     run = uuid.uuid4().hex[:12]
     if not new:
         say("nothing new")
@@ -68,7 +77,7 @@ def ingest(
     while True:
         good = [f for f in new if f.path not in {b.path for b in bad}]
         try:
-            manifest = _run(store, schema, good, run, kind, time, by, rules)
+            manifest = _run(store, schema, good, run, kind, time, by, rules, how or How())
             break
         except Exception as error:
             try:
@@ -145,6 +154,7 @@ def _run(
     time: str | None,
     by: str,
     rules: Sequence[Rule],
+    how: How,
 ) -> Manifest:
     """Check and write some files; nothing is visible yet."""
     from pyspark.sql import Observation
@@ -152,13 +162,7 @@ def _run(
 
     if not files:
         return Manifest(run, (), 0, 0)
-    kinds: dict[str, list[str]] = {}
-    for file in files:
-        kinds.setdefault(kind or format_of(file.path), []).append(file.path)
-    parts = [_checked(store, schema, k, paths, time, rules) for k, paths in kinds.items()]
-    rows = parts[0]
-    for part in parts[1:]:
-        rows = rows.unionByName(part)
+    rows = checked_rows(store, schema, [f.path for f in files], kind, time, rules, how)
     seen = Observation()
     good = f.count_if(f.col(REASON).isNull()).alias("good")
     watched = rows.observe(seen, good, f.count_if(f.col(REASON).isNotNull()).alias("bad"))
@@ -186,18 +190,99 @@ def reasons_of(quarantine: DataFrame) -> dict[str, int]:
     return {row["kind"]: row["count"] for row in counted.limit(50).collect()}
 
 
-def _checked(
-    store: Store, schema: Schema, kind: str, paths: list[str], time: str | None, rules: Sequence[Rule]
+class How(msgspec.Struct, frozen=True):
+    """What is said about files and their columns beyond where the time is."""
+
+    reading: Reading = Reading()
+    time_format: str | None = None
+    #: The column that says who published.
+    publisher: str | None = None
+
+
+def slots_for(size: int) -> str:
+    """How finely to lay events by time: about as many files as there are hundreds of megabytes, not one per hour."""
+    return next((by for limit, by in ((1 << 28, "year"), (1 << 32, "month"), (1 << 36, "day")) if size < limit), "hour")
+
+
+def checked_rows(
+    store: Store,
+    schema: Schema,
+    paths: Sequence[str],
+    kind: str | None = None,
+    time: str | None = None,
+    rules: Sequence[Rule] = (),
+    how: How | None = None,
 ) -> DataFrame:
+    """All rows of some files, checked; those of awkward files are read by Python."""
+    said = how or How()
+    kinds: dict[tuple[str, bool, bytes], list[str]] = {}
+    for path in paths:
+        form, plain, header = kind or format_of(path), True, b""
+        if form in ("csv", "json"):
+            head = store.files.head(path, _HEAD)
+            plain = is_plain(head, path, said.reading)
+            # Spark reads files of one header at a time.
+            header = beginning(head).split(b"\n", 1)[0].strip() if plain and form == "csv" else b""
+        kinds.setdefault((form, plain, header), []).append(path)
+    parts = [
+        _checked(store, schema, form, some, time, rules, said, plain=plain) for (form, plain, _), some in kinds.items()
+    ]
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part)
+    return rows
+
+
+def awkward_names(store: Store, paths: Sequence[str], reading: Reading) -> list[str]:
+    """The columns of awkward files: all that their first rows have."""
+    names: dict[str, None] = {}
+    for path in list(paths)[:20]:
+        try:
+            for row in itertools.islice(trace_rows_of(store.files.read(path), reading, path), 1000):
+                if isinstance(row, Row):
+                    names |= dict.fromkeys(row.values)
+        except SievenetError:
+            continue  # said when the file is read
+    return list(names)
+
+
+def _checked(
+    store: Store,
+    schema: Schema,
+    kind: str,
+    paths: list[str],
+    time: str | None,
+    rules: Sequence[Rule],
+    how: How,
+    *,
+    plain: bool,
+) -> DataFrame:
+    binary = store.spark.read.format("binaryFile")
     if kind == "tap":
-        return tap_rows(store.spark.read.format("binaryFile").load(paths), schema)
+        return tap_rows(binary.load(paths), schema)
     more = [n for n in ((time,) if time else TIME_NAMES) + PUBLISHER_NAMES if n not in schema]
-    rows = rows_of(store.spark, kind, paths, schema, more)
+    more += [how.publisher] if how.publisher and how.publisher not in schema else []
+    if plain:
+        rows = rows_of(store.spark, kind, paths, schema, more)
+    else:
+        reading = how.reading
+        there = awkward_names(store, paths, reading)
+        missing = [n for n in schema.positions if n not in there]
+        if missing and there:
+            raise InvalidInput(
+                f"Expected columns {', '.join(schema.positions)}; missing: {', '.join(missing)}; "
+                f"found: {', '.join(there)[:300]}",
+                where=paths[0],
+            )
+        names = [*schema.positions, *(n for n in more if n in there)]
+        rows = trace_rows(binary.load(paths), names, reading)
     if time is not None and time not in rows.columns:
         raise InvalidInput(expected=f"a column {time} for the time", got=rows.columns, where=paths[0])
     clock = time or _first_used(rows, TIME_NAMES, schema, kind)
-    publisher = _first_used(rows, PUBLISHER_NAMES, schema, kind)
-    return checked(rows, schema, clock, publisher, rules)
+    publisher = how.publisher or _first_used(rows, PUBLISHER_NAMES, schema, kind)
+    if publisher is not None and publisher not in rows.columns:
+        raise InvalidInput(expected=f"a column {publisher} for the publisher", got=rows.columns, where=paths[0])
+    return checked(rows, schema, clock, publisher, rules, how.time_format)
 
 
 def _first_used(rows: DataFrame, names: Sequence[str], schema: Schema, kind: str) -> str | None:

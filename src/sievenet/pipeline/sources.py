@@ -3,6 +3,8 @@
 csv       with a header; all columns as text (what is not a row of the file's columns has a reason)
 json      one object per line; all columns as text
 parquet   columns as they are
+other     CSV and JSON that Spark would misread (separators, encodings, nesting): `sievenet.workload.trace`, a file
+          per task, in the Python process
 tap       segments of `sievenet.workload.tap`: events already, checked by the decoder
 """
 
@@ -15,14 +17,16 @@ import pyarrow as pa
 
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError
-from sievenet.pipeline.checking import CORRUPT, REASON, SOURCE
+from sievenet.pipeline.checking import CORRUPT, REASON, SOURCE, WHY
 from sievenet.pipeline.tables import arrow_of, event_ddl, fields_of, quoted
 from sievenet.workload.tap import SUFFIX, read_segment
+from sievenet.workload.trace import Reading, Row
+from sievenet.workload.trace import rows_of as trace_rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMATS", "decode_segments", "format_of", "rows_of", "tap_rows"]
+__all__ = ["FORMATS", "decode_segments", "format_of", "rows_of", "tap_rows", "trace_rows"]
 
 FORMATS: Final = ("csv", "json", "parquet", "tap")
 _SUFFIXES: Final = {
@@ -67,6 +71,7 @@ def rows_of(spark: SparkSession, kind: str, files: Sequence[str], schema: Schema
             reader.schema(f"{columns}, {CORRUPT} string")
             .option("header", True)
             .option("sep", separator)
+            .option("escape", '"')
             .option("enforceSchema", False)
             .option("columnNameOfCorruptRecord", CORRUPT)
             .csv(listed)
@@ -86,6 +91,34 @@ def rows_of(spark: SparkSession, kind: str, files: Sequence[str], schema: Schema
         f.col("_metadata.file_modification_time").alias("_modified"),
     )
     return found
+
+
+def trace_rows(files: DataFrame, names: Sequence[str], reading: Reading) -> DataFrame:
+    """The rows of files that are awkward, given as Spark's ``binaryFile`` rows: columns as text, and what is no row."""
+    columns = ", ".join(f"{quoted(n)} string" for n in names)
+    ddl = f"{columns}, {CORRUPT} string, {WHY} string, {SOURCE} string, _modified timestamp"
+    return files.select("path", "modificationTime", "content").mapInArrow(
+        lambda parts: _traced(parts, list(names), reading), ddl
+    )
+
+
+def _traced(parts: Iterable[pa.RecordBatch], names: list[str], reading: Reading) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        for path, modified, content in zip(*(part.column(i) for i in range(3)), strict=True):
+            rows: list[tuple[str | None, ...]] = []
+            try:
+                for each in trace_rows_of(content.as_py(), reading, path.as_py()):
+                    if isinstance(each, Row):
+                        rows.append((*(each.values.get(n) for n in names), None, None))
+                    else:
+                        rows.append((*(None for _ in names), each.text, f"line {each.line}: {each.reason}"))
+            except SievenetError as error:
+                rows.append((*(None for _ in names), "the whole file", str(error)))
+            columns = list(zip(*rows, strict=True)) if rows else [()] * (len(names) + 2)
+            arrays = [pa.array(list(column), pa.string()) for column in columns]
+            arrays.append(pa.array([path.as_py()] * len(rows), pa.string()))
+            arrays.append(pa.array([modified.as_py()] * len(rows), part.column(1).type))
+            yield pa.RecordBatch.from_arrays(arrays, names=[*names, CORRUPT, WHY, SOURCE, "_modified"])
 
 
 def tap_rows(files: DataFrame, schema: Schema) -> DataFrame:

@@ -70,13 +70,34 @@ class Store:
             raise SchemaError(expected=f"one of {', '.join(known) or 'none yet'}", got=category, where=self.root)
         return msgspec.json.decode(self.files.read(path), type=Schema)
 
+    def categories(self) -> list[str]:
+        """The categories that there are, by name."""
+        return sorted(f.path.rsplit("/", 1)[-1].removesuffix(".json") for f in self.files.find(f"{self.root}/schemas"))
+
+    def drop(self, category: str) -> int:
+        """Remove everything of a category; returns how many runs there were.
+
+        Manifests go first: what is interrupted leaves runs that did not happen, which the next ingest removes.
+        """
+        self.schema(category)
+        runs = len(self.manifests(category))
+        for path in (
+            f"manifests/{category}",
+            f"events/{category}",
+            f"quarantine/{category}",
+            f"schemas/{category}.json",
+        ):
+            if self.files.exists(f"{self.root}/{path}"):
+                self.files.delete(f"{self.root}/{path}")
+        return runs
+
     def keep_schema(self, schema: Schema) -> None:
         """Remember a schema; another one under the same name is refused."""
         path = f"{self.root}/schemas/{schema.name}.json"
         if self.files.exists(path) and (known := self.schema(schema.name)) != schema:
             raise SchemaError(
                 f"The store has events of {known.name} version {known.version}, got version {schema.version} "
-                "or another content; ingest it into another store",
+                "or another content; ingest it into another store, or remove what is there (pipeline store drop)",
                 where=self.root,
             )
         self.files.write(path, msgspec.json.encode(schema))
