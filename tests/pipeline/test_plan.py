@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -149,8 +150,9 @@ def searched(**settings):
 
 @functools.cache
 def everything():
-    """All methods, with all the time that they take."""
-    return searched()
+    """All methods, with all the time that they take, on few numbers of regions."""
+    with mock.patch.multiple(searching, RECTANGLES=(16, 4), LEVELS=(4,)):
+        return searched(seconds=600.0)
 
 
 def test_the_search_finds_the_selective_dimensions():

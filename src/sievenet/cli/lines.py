@@ -53,7 +53,7 @@ def lines_of(file: IO[bytes], form: Form | None, reading: Reading) -> Iterator[t
         for each in rows_of(data, said, name):
             yield each.line, each
         return
-    yield from _written(enumerate(text.splitlines(), 1), kind, reading)
+    yield from _written(enumerate(text.splitlines(), 1), form, reading)
 
 
 def is_regular(file: IO[bytes]) -> bool:
@@ -73,10 +73,10 @@ def _guessed(text: str, reading: Reading) -> Form:
     return "csv" if reading.columns or any(s in first for s in ",;\t|") else "text"
 
 
-def _written(lines: Iterator[tuple[int, str]], kind: Form, reading: Reading) -> Iterator[tuple[int, Item]]:
-    """Objects and events, one per line, in any order."""
+def _written(lines: Iterator[tuple[int, str]], form: Form | None, reading: Reading) -> Iterator[tuple[int, Item]]:
+    """Objects and events, one per line, in any order, unless the form is said."""
     for number, line in lines:
-        if line.lstrip().startswith("{") or (kind == "json" and line.strip()):
+        if line.lstrip().startswith("{") or (form == "json" and line.strip()):
             yield number, named(object_row(number, line, reading), reading)
         elif line.strip():
             yield number, line
@@ -89,7 +89,7 @@ def _streamed(file: IO[str], form: Form | None, reading: Reading) -> Iterator[tu
     kind = form or _guessed(first, reading)
     lines = itertools.chain([first], iter(file.readline, ""))
     if kind != "csv":
-        yield from _written(enumerate(lines, 1), kind, reading)
+        yield from _written(enumerate(lines, 1), form, reading)
         return
     rows = csv.reader(lines, delimiter=reading.separator or separator_of(first), skipinitialspace=True)
     names = list(reading.columns)

@@ -3,14 +3,14 @@
 Two scans, whatever the number of columns.  The first counts, per column, values that are whole numbers, numbers, yes or
 no, and how many different ones there are about; the second lists the values of those that are few.
 
-    nearly all are whole numbers         int, from 0 (or below) to the next of 1, 2, 5, 10, 20, …
+    nearly all are whole numbers         int, with half of the values' span as room on each side (`domain_of`)
     nearly all are numbers               float, likewise
     nearly all are yes or no             bool
-    few different texts                  str, one of them
+    few different texts, which repeat    str, one of them
     nearly all are times                 no attribute: an event's time is kept beside it
     else                                 str
 
-Nearly all: the rest are what ingest puts into quarantine.  Domains get some room, since more is to come; a value beyond
+Nearly all: the rest are what ingest puts into quarantine.  Domains get room, since more is to come; a value beyond
 goes to quarantine too, and a schema of your own says better what may come.
 """
 
@@ -77,7 +77,7 @@ def infer_schema(
     counts = rows.agg(*(measure for n in names for measure in _measures(n))).first()
     assert counts is not None
     types = {n: _type(counts, n) for n in names}
-    few = [n for n in names if types[n] == "str" and counts[f"{n} kinds"] <= _FEW]
+    few = [n for n in names if types[n] == "str" and _repeats(counts[f"{n} kinds"], counts[f"{n} all"])]
     values = _values(rows, few)
     attributes = [_attribute(n, types[n], counts, values.get(n)) for n in names if types[n]]
     if not attributes:
@@ -139,6 +139,11 @@ def _type(counts: Any, name: str) -> str:
     return "bool" if counts[f"{name} bools"] >= enough else "str"
 
 
+def _repeats(kinds: int, total: int) -> bool:
+    """Whether texts come again and again; those that hardly do are identifiers."""
+    return kinds <= min(_FEW, max(8, total / 2))
+
+
 def _values(rows: DataFrame, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     from pyspark.sql import functions as f
 
@@ -154,11 +159,25 @@ def _attribute(name: str, kind: str, counts: Any, values: tuple[str, ...] | None
         return Attribute(name, "str", values=values if values and all(values) else None)
     if kind == "bool":
         return Attribute(name, "bool")
-    least, most = float(counts[f"{name} least"]), float(counts[f"{name} most"])
-    lo, hi = (-_round_up(-least) if least < 0 else 0.0), (_round_up(most) if most > 0 else 0.0)
-    if lo == hi:
-        hi = 1.0
+    lo, hi = domain_of(float(counts[f"{name} least"]), float(counts[f"{name} most"]))
     return Attribute(name, "int", lo=int(lo), hi=int(hi)) if kind == "int" else Attribute(name, "float", lo=lo, hi=hi)
+
+
+def domain_of(least: float, most: float) -> tuple[float, float]:
+    """A domain around values: half of their span as room on each side, rounded to 1, 2 or 5; never across zero.
+
+    >>> domain_of(1850.0, 1950.0)
+    (1800.0, 2000.0)
+    >>> domain_of(0.0, 37.0)
+    (0.0, 60.0)
+    """
+    span = most - least or max(abs(most), 1.0)
+    step = _round_up(span / 10)
+    lo, hi = (
+        round(edge(end / step) * step, 12)
+        for edge, end in ((math.floor, least - span / 2), (math.ceil, most + span / 2))
+    )
+    return (max(lo, 0.0) if least >= 0 else lo), (min(hi, 0.0) if most <= 0 and least < 0 else hi)
 
 
 def _round_up(value: float) -> float:
