@@ -31,9 +31,7 @@ REQUESTS = [
     p.Leave(10),
 ]
 REPLIES = [
-    p.Welcome(
-        0, 1, "me", "h1", b"t", 30.0, 1.0, p.DataEndpoint("udp", "127.0.0.1", 7401, 2**64 - 1), 9, (1,), (2,), (INFO,)
-    ),
+    p.Welcome(0, 1, "me", "h1", b"t", 30.0, 1.0, p.DataEndpoint("udp", "127.0.0.1", 7401, 2**64 - 1), 9, (1,), (2,)),
     p.Done(1, {"a": [1, 2.5, None]}),
     p.CategoryReply(2, INFO),
     p.Failure(3, "EventError", "m", "e", "g", "w"),

@@ -43,6 +43,9 @@ class FakePeer:
     async def say(self, message):
         return await self.service.handle(self, message)
 
+    async def look_up(self):
+        return (await self.say(p.LookUp(1, SCHEMA.name))).category
+
     async def adopt(self):
         for message in self.sent:
             if isinstance(message, p.PlanChanged):
@@ -69,6 +72,7 @@ class Fabric:
     async def join(self, name, ticket=None):
         peer = FakePeer(self.service)
         peer.welcome = await self.service.hello(peer, p.Hello(p.PROTOCOL, name, ticket=ticket))
+        self.service.welcomed(peer)
         return peer
 
     async def publisher(self, name):
@@ -117,7 +121,7 @@ def test_whoever_renews_but_never_confirms_is_cut_off_with_the_reason():
         await change
         assert asyncio.get_running_loop().time() - begin < 5
         again = await fabric.join("silent", silent.welcome.ticket)
-        assert again.welcome.categories[0].epoch == 3
+        assert (await again.look_up()).epoch == 3
         await asyncio.gather(beats[0])
         beats[1].cancel()
 
@@ -172,9 +176,32 @@ def test_after_a_crash_the_change_waits_for_publishers_of_the_earlier_life():
         await asyncio.sleep(LEASE / 2)
         assert fabric.world.control.status().transitions == {"grid": "telling"}
         again = await fabric.join("publisher", publisher.welcome.ticket)
-        (info,) = again.welcome.categories
+        info = again.sent[-1].category
         await again.say(p.PlanAdopted(info.number, info.epoch))
         await asyncio.sleep(2.0)
         assert fabric.world.control.status().transitions == {}
+
+    run_virtual(main())
+
+
+def test_a_client_that_comes_back_during_a_change_is_told_again_whether_or_not_it_knows_the_category():
+    """Nothing but what it is told makes it confirm: it looks up only what it works with."""
+
+    async def main():
+        fabric = await Fabric().open()
+        publisher, looker = await fabric.publisher("publisher"), await fabric.join("looker")
+        beats = [asyncio.create_task(renewing(publisher))]
+        begin = asyncio.get_running_loop().time()
+        change = fabric.change(5)
+        await asyncio.sleep(1.0)
+        await publisher.adopt()
+        fabric.service.lost(looker)  # its connection broke before it read the news
+        again = await fabric.join("looker", looker.welcome.ticket)
+        assert [type(message) for message in again.sent] == [p.PlanChanged]
+        await again.adopt()
+        assert (await change).epoch == 2
+        assert asyncio.get_running_loop().time() - begin < 5
+        assert (await fabric.join("late")).sent == []
+        beats[0].cancel()
 
     run_virtual(main())

@@ -264,3 +264,25 @@ def test_a_lack_of_file_descriptors_is_told_once(caplog):
         "no connection can be accepted: Too many open files (see `ulimit -n`)"
     ]
     assert len(caplog.records) == 2
+
+
+def test_a_welcome_stays_small_however_many_schemas_there_are():
+    """Neither a newcomer nor one that comes back is told what it does not work with."""
+
+    async def main():
+        wide = tuple(
+            Schema(f"s{i}", (Attribute("k", "str", values=tuple(map(str, range(i, i + 500)))),)) for i in range(40)
+        )
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node, sievenet.connect(daemon.url) as user:
+            for schema in (*wide, SCHEMA):
+                await node.schema(schema)
+            async with Wire.open(daemon) as wire:
+                assert len(frame(await wire.hear())) < 1000
+            await user.advertise("s7")
+            daemon.service.goodbye("for a test")
+            while user.connected:
+                await asyncio.sleep(0.01)
+            await user.publish(wide[7].event(k="7"))
+            assert [category.schema.name for category in user._catalog] == ["s7"]
+
+    run(main())

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sievenet.client.catalog import Catalog
@@ -31,7 +32,7 @@ from sievenet.client.reconnect import Reconnect
 from sievenet.client.url import Address
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
-from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.errors import Rejected, SchemaError, SievenetError, Unavailable
 
 __all__ = ["Hooks", "Session"]
 
@@ -232,8 +233,16 @@ class Session:
 
     async def _connect(self) -> Link:
         link: Link | None = None
+        #: What the daemon tells before this node knows which categories there are, to be heard after that.
+        early: list[Callable[[], None]] | None = []
 
-        def on_plan(info: p.CategoryInfo) -> None:
+        def hear(news: Callable[[], None]) -> None:
+            if early is None:
+                news()
+            else:
+                early.append(news)
+
+        def adopt(info: p.CategoryInfo) -> None:
             assert link is not None
             task = asyncio.create_task(self._adopt(link, info))
             self._acks.add(task)
@@ -241,8 +250,8 @@ class Session:
 
         link, welcome = await Link.open(
             self.address,
-            on_plan,
-            self._hooks.removed,
+            lambda info: hear(partial(adopt, info)),
+            lambda number: hear(partial(self._hooks.removed, number)),
             name=self.name,
             host=self.host,
             ticket=self._ticket,
@@ -254,7 +263,10 @@ class Session:
             self.name, self.host, self._ticket = welcome.name, welcome.host, welcome.ticket
             self._lease = max(0.05, welcome.lease)
             self._beat = max(0.01, min(welcome.heartbeat, self._lease / 3))
-            self._catalog.replace(welcome.categories)
+            self._catalog.replace(await self._look_up(link, {schema.name for schema in self.schemas}))
+            while early:
+                early.pop(0)()
+            early = None
             for schema in sorted(self.schemas, key=lambda schema: (schema.name, schema.version)):
                 if self._catalog.of(schema) is None:
                     info = await link.call(lambda number: p.Register(number, schema), self.timeout)  # noqa: B023
@@ -279,6 +291,19 @@ class Session:
         self._sendable.set()
         self._heard = asyncio.get_running_loop().time()
         return link
+
+    async def _look_up(self, link: Link, names: Iterable[str]) -> list[p.CategoryInfo]:
+        """The categories of these names, all versions, as the daemon has them now."""
+
+        async def ask(name: str) -> tuple[p.CategoryInfo, ...]:
+            async with self._turns:
+                try:
+                    info: p.CategoryInfo = await link.call(lambda number: p.LookUp(number, name), self.timeout)
+                except SchemaError:
+                    return ()
+            return (*info.siblings, info)
+
+        return [info for found in await asyncio.gather(*map(ask, sorted(names))) for info in found]
 
     async def _attach(self, welcome: p.Welcome) -> None:
         if welcome.data is None:

@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 #: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
 MAX_REQUEST: Final = 1 << 20
 #: Largest frame that a client accepts, in bytes (a picture of the whole fabric is the largest reply).
@@ -246,7 +246,7 @@ class Leave(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True):
-    """The answer to `Hello`."""
+    """The answer to `Hello`. Categories are not in it: a client looks up those that it works with."""
 
     request: Number
     protocol: int
@@ -264,8 +264,6 @@ class Welcome(_Message, frozen=True):
     #: What the daemon holds of this client already.
     advertisements: tuple[Number, ...] = ()
     subscriptions: tuple[Number, ...] = ()
-    #: Every category there is, so that a returning publisher encodes with the plan of now.
-    categories: tuple[CategoryInfo, ...] = ()
 
 
 class Done(_Message, frozen=True):

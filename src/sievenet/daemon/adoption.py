@@ -47,6 +47,10 @@ class Adoption:
                 change.missing.discard(client)
         self._sweep()
 
+    def awaited(self, client: str) -> list[int]:
+        """The categories in which a change waits for a client."""
+        return [change.category for change in self._changes if client in change.missing]
+
     def gone(self, client: str) -> None:
         """A client has left, or its lease has ended: it publishes nothing more."""
         for key in [key for key in self._epochs if key[0] == client]:

@@ -39,6 +39,9 @@ class Handler(Protocol):
     async def hello(self, peer: Peer, message: p.Hello) -> p.Welcome:
         """Accept a client, or raise."""
 
+    def welcomed(self, peer: Peer) -> None:
+        """The welcome is sent; what else there is to tell may follow."""
+
     async def handle(self, peer: Peer, message: p.FromClient) -> p.FromDaemon | None:
         """Carry out a request and answer it, or raise."""
 
@@ -146,6 +149,7 @@ class Peer:
             return
         self.welcome = True
         self.send(welcome)
+        self._handler.welcomed(self)
 
     async def _work(self, message: p.FromClient, size: int) -> None:
         number = getattr(message, "request", 0)

@@ -1,6 +1,7 @@
 """How much room there is for schemas.
 
-A welcome describes every category, a restart makes each anew: both must stay small, whoever registers what.
+A restart makes every category anew, and a schema travels with all its versions: both must stay small, whoever
+registers what.
 """
 
 from __future__ import annotations

@@ -116,8 +116,13 @@ class Service:
             self._plane.max_body,
             tuple(advertisements),
             tuple(subscriptions),
-            tuple(_info(category) for category in self._control.categories()),
         )
+
+    def welcomed(self, peer: Peer) -> None:
+        """A client that came back while a change waits for it has perhaps not heard of it: tell it again."""
+        if peer.client is not None:
+            for number in self._adoption.awaited(peer.client):
+                peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
 
     def _proven(self, name: str, ticket: bytes | None) -> bool:
         """Whether a ticket was given to whoever has the name now, not to somebody before."""
@@ -284,9 +289,12 @@ class Service:
     # -- versions of schemas --------------------------------------------------------------
 
     async def _register(self, schema: Schema) -> Category:
-        if all(schema != each.schema for each in self._control.versions(schema.name)):
+        known = [each for each in self._control.versions(schema.name) if each.schema == schema]
+        if known:
+            category = known[0]
+        else:
             self._room.check(schema, self._control.categories())
-        category = await self._control.register_schema(schema)
+            category = await self._control.register_schema(schema)
         await self._announced(category.number)
         return category
 
