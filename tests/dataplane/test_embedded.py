@@ -325,3 +325,44 @@ def test_queues_of_all_clients_together_are_bounded_in_bytes(monkeypatch):
         assert {link.max_bytes for link in links[:2]} == {512 << 10}
 
     run(main)
+
+
+def test_whose_greeting_is_answered_is_known_wherever_it_was_read():
+    """A client's own socket shares the port until it is connected: greetings of others come in by it meanwhile."""
+
+    async def main(w):
+        attached = [await w.plane.attach("h1", f"c{i}") for i in range(32)]
+        own_socket = w.plane._own_socket
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in attached]
+            for sock in socks:
+                sock.setblocking(False)
+                sock.connect(w.plane.endpoint)
+
+            def greet(*some):
+                for i in some:
+                    socks[i].send(encode_datagram(attached[i].token, (), kind=Kind.HELLO))
+
+            def crowded():
+                w.plane._own_socket = own_socket
+                own = own_socket()
+                greet(*range(1, 32))
+                return own
+
+            w.plane._own_socket = crowded
+            greet(0)
+            answered = set()
+            for turn in range(200):
+                await asyncio.sleep(0.01)
+                for i, sock in enumerate(socks):
+                    with contextlib.suppress(BlockingIOError):
+                        sock.recv(1 << 16)
+                        answered.add(i)
+                        assert w.plane._by_token[attached[i].token].address == sock.getsockname()
+                if len(answered) == 32:
+                    break
+                if turn % 5 == 4:
+                    greet(*set(range(32)) - answered)
+            assert len(answered) == 32
+
+    run(main)

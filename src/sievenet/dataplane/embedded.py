@@ -268,8 +268,10 @@ class EmbeddedDataPlane(Fabric):
         if address == client.address:
             link.heard(sequence, acknowledged, window, now, len(data))
             self._answer(client, now)
-        if kind == Kind.HELLO:
-            self._transmit(link.hello(), address)
+            # An answer means that the address is known.  A greeting that came in by somebody's own socket, before that
+            # was connected, is not answered: the client greets again.
+            if kind == Kind.HELLO:
+                self._transmit(link.hello(), address)
         port, publisher, categories = client.port, client.publisher, client.categories
         inject = self.forwarding.inject
         for start, end, category, code, claimed in found:
