@@ -17,6 +17,7 @@ PACKAGE = ROOT / "src" / "sievenet"
 LAYERS = (
     ("errors",),
     ("programs",),
+    ("jit",),
     ("content",),
     ("index",),
     ("matcher",),
@@ -110,6 +111,19 @@ def test_extras_stay_with_their_owners(path):
         if top in OWNERS:
             assert part_of(path) in OWNERS[top], (
                 f"{relative(path)}:{line}: only {OWNERS[top] or 'nobody'} may import {top}"
+            )
+
+
+#: What compiled code may take from numba itself; the decorators are those of `jit`, whose cache is never out of date.
+NUMBA = {"numba.types", "numba.np.arrayobj.make_array"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_only_jit_compiles(path):
+    if part_of(path) != "jit":
+        for name, line in imports(path):
+            assert name.split(".")[0] != "numba" or name in NUMBA, (
+                f"{relative(path)}:{line} imports {name}: use the decorators of sievenet.jit, or add the name to NUMBA"
             )
 
 

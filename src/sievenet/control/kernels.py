@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from sievenet.index.cover.dz.kernels import cover_dz
 from sievenet.index.cover.kernels import emit
+from sievenet.jit import compiled
 
 __all__ = ["cover_boxes"]
 
@@ -16,7 +16,7 @@ _Floats = npt.NDArray[np.float64]
 _Words = npt.NDArray[np.uint64]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def cover_boxes(
     lo: _Ints,
     hi: _Ints,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
+
+from sievenet.jit import compiled, inlined
 
 __all__ = ["locate", "walk"]
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@inlined
 def _position(hi: Any, lo: Any, starts_hi: Any, starts_lo: Any, first: Any, last: Any) -> Any:
     """The last position in [first, last) whose start is at most the code; the first start is always 0."""
     a, b = first, last
@@ -26,7 +27,7 @@ def _position(hi: Any, lo: Any, starts_hi: Any, starts_lo: Any, first: Any, last
     return a
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def locate(hi: Any, lo: Any, starts_hi: Any, starts_lo: Any) -> Any:
     """For each code the interval that holds it."""
     out = np.empty(hi.size, np.int64)
@@ -35,7 +36,7 @@ def locate(hi: Any, lo: Any, starts_hi: Any, starts_lo: Any) -> Any:
     return out
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@inlined
 def _uniform(seed: Any, row: Any, port: Any) -> Any:
     """A number in [0, 1) that depends on these three alone (splitmix64)."""
     z = seed + np.uint64(row) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(port) * np.uint64(0xD1B54A32D192ED03)
@@ -45,7 +46,7 @@ def _uniform(seed: Any, row: Any, port: Any) -> Any:
     return np.float64(z >> np.uint64(11)) / 9007199254740992.0
 
 
-@nb.njit(cache=True, nogil=True)
+@compiled
 def walk(
     first_row: Any,  # continue here
     hi: Any,

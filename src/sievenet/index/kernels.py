@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from sievenet.jit import compiled, inlined
 
 _U64 = npt.NDArray[np.uint64]
 _I64 = npt.NDArray[np.int64]
@@ -20,7 +21,7 @@ _F64 = npt.NDArray[np.float64]
 CHUNK = 8
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _high_product(x: np.uint64, y: np.uint64) -> np.uint64:
     """The upper 64 bits of a product of 64-bit numbers."""
     low = np.uint64(0xFFFFFFFF)
@@ -31,7 +32,7 @@ def _high_product(x: np.uint64, y: np.uint64) -> np.uint64:
     return a * c + (middle >> half) + (other >> half)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _bucket_int(starts: _I64, v: int) -> int:
     """The last bucket that starts at or before a value; the number of buckets is a power of two."""
     at = 0
@@ -42,7 +43,7 @@ def _bucket_int(starts: _I64, v: int) -> int:
     return at
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _bucket_float(starts: _F64, v: float) -> int:
     at = 0
     step = starts.size >> 1
@@ -52,7 +53,7 @@ def _bucket_float(starts: _F64, v: float) -> int:
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def grid_ints(column: _I64, starts: _I64, high: _U64, low: _U64, rest: int, out: _U64) -> None:
     """Grid coordinates of whole numbers: bucket, then the exact fraction of the bucket in ``rest`` bits."""
     shift = np.uint64(64 - rest)
@@ -74,7 +75,7 @@ def grid_ints(column: _I64, starts: _I64, high: _U64, low: _U64, rest: int, out:
         out[i] = coordinate
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def grid_floats(column: _F64, starts: _F64, scales: _F64, rest: int, out: _U64) -> None:
     """Grid coordinates of floats: bucket, then the scaled distance from its start, cut off at its end."""
     top = (1 << rest) - 1
@@ -89,14 +90,14 @@ def grid_floats(column: _F64, starts: _F64, scales: _F64, rest: int, out: _U64) 
         out[i] = np.uint64((b << rest) | inner)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def place_high(grid: _U64, table: _U64, hi: _U64) -> None:
     """Xor the places of coordinates of up to `CHUNK` bits into the high words."""
     for i in range(grid.size):
         hi[i] ^= table[grid[i]]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def place(grid: _U64, tables: _U64, hi: _U64, lo: _U64) -> None:
     """Xor the places of coordinates into both words; ``tables`` is (chunk, byte, word)."""
     mask = np.uint64((1 << CHUNK) - 1)
@@ -112,7 +113,7 @@ def place(grid: _U64, tables: _U64, hi: _U64, lo: _U64) -> None:
         lo[i] = b
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def gather(codes: npt.NDArray[np.int32], words: _U64, hi: _U64, lo: _U64) -> None:
     """Xor the words of each category into the codes."""
     for i in range(codes.size):
@@ -120,7 +121,7 @@ def gather(codes: npt.NDArray[np.int32], words: _U64, hi: _U64, lo: _U64) -> Non
         lo[i] ^= words[codes[i], 1]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def gather_ints(column: _I64, first: int, words: _U64, hi: _U64, lo: _U64) -> None:
     """The same for whole numbers from ``first`` on."""
     for i in range(column.size):
@@ -129,7 +130,7 @@ def gather_ints(column: _I64, first: int, words: _U64, hi: _U64, lo: _U64) -> No
         lo[i] ^= words[at, 1]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def count_masked(
     hi: _U64, lo: _U64, value_hi: np.uint64, value_lo: np.uint64, mask_hi: np.uint64, mask_lo: np.uint64
 ) -> int:
@@ -141,7 +142,7 @@ def count_masked(
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mark(bitmaps: _U64, first: _I64, behind: _I64, box: _I64) -> None:
     """Set the bit of each span's box in the rows ``first`` to ``behind`` (exclusive)."""
     for i in range(first.size):
@@ -151,7 +152,7 @@ def mark(bitmaps: _U64, first: _I64, behind: _I64, box: _I64) -> None:
             bitmaps[row, word] |= bit
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _popcount(x: np.uint64) -> int:
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -159,7 +160,7 @@ def _popcount(x: np.uint64) -> int:
     return int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def stab(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, owners: _I64, counts: _I64) -> None:
     """Per event how many owners have a box around it.
 
@@ -193,7 +194,7 @@ def stab(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, owners: _I64
         counts[e] += found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def pair_counts(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, out: _I64) -> None:
     """For each two axes the sum over events of boxes whose spans on both axes hold the event."""
     axes, events = ranks.shape
@@ -209,7 +210,7 @@ def pair_counts(ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, out: 
                 out[i, j] += found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def masked_owners(hi: _U64, lo: _U64, rows: _U64, owners: _I64, counts: _I64) -> None:
     """Per code how many owners have an entry (value and mask words) that holds it."""
     for i in range(hi.size):

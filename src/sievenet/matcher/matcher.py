@@ -258,7 +258,10 @@ class Matcher:
         for level in levels:
             reader.rank(values, level, scratch.raw)
             while True:
-                found = matching.match_one(*scratch.one, level.edges, *level.arrays, *scratch.found, count)
+                # The type checker cannot count bundles of arrays.
+                found = matching.match_one(  # type: ignore[call-arg]
+                    *scratch.one, level.edges, *level.arrays, *scratch.found, count
+                )
                 if found <= len(scratch.found[1]):
                     break
                 scratch.grow(found)
@@ -304,7 +307,9 @@ class Matcher:
                 columns.ranked(xs, lo, hi, level)
                 records.fill_buckets(xs, hi - lo, level.edges, level.used, buckets)
                 while True:
-                    found = matching.match_chunk(xs, buckets, hi - lo, *level.arrays, events, keys, count)
+                    found = matching.match_chunk(  # type: ignore[call-arg]
+                        xs, buckets, hi - lo, *level.arrays, events, keys, count
+                    )
                     if found <= len(keys):
                         break
                     events = np.concatenate((events, np.empty(2 * found - len(events), np.int32)))

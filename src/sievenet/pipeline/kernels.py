@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from sievenet.jit import compiled, inlined
 
 _U64 = npt.NDArray[np.uint64]
 _I64 = npt.NDArray[np.int64]
 _I32 = npt.NDArray[np.int32]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _popcount(x: np.uint64) -> int:
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -27,7 +28,7 @@ def _popcount(x: np.uint64) -> int:
 BLOCK = 4096
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tally(ranks: _I32, sizes: _I64, first: _I32, behind: _I32, owners: _I64, found: _I64) -> None:
     """Add to each owner's count the events that some box of it holds; boxes of one owner are neighbours.
 
@@ -108,7 +109,7 @@ def tally(ranks: _I32, sizes: _I64, first: _I32, behind: _I32, owners: _I64, fou
                     found[owner] += _popcount(union[w])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def holding(ranks: _I32, bitmaps: _U64, starts: _I64, counts: _I64) -> None:
     """Add to each event's count the boxes that hold it; boxes of `sievenet.index.stabbing`, each its own owner.
 
@@ -131,7 +132,7 @@ def holding(ranks: _I32, bitmaps: _U64, starts: _I64, counts: _I64) -> None:
         counts[e] += found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tally_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, found: _I64) -> None:
     """The same for entries that are values under masks; entries of one owner are neighbours."""
     for i in range(hi.size):
@@ -142,7 +143,7 @@ def tally_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, found: _I64) -> N
                 last = owners[r]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mark_places(
     ranks: npt.NDArray[np.int32], bitmaps: _U64, starts: _I64, owners: _I64, place: _I64, reached: _U64
 ) -> None:
@@ -163,7 +164,7 @@ def mark_places(
                 x ^= low
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mark_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, place: _I64, reached: _U64) -> None:
     """The same for entries that are values under masks."""
     for i in range(hi.size):
@@ -173,7 +174,7 @@ def mark_masked(hi: _U64, lo: _U64, rows: _U64, owners: _I64, place: _I64, reach
                 reached[i, at >> 6] |= np.uint64(1) << np.uint64(at & 63)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def hard_pairs(
     grids: _I64, first: _I64, last: _I64, coarse: _I64, most: int, seed: int, event: _I64, box: _I64
 ) -> tuple[int, int]:
@@ -213,7 +214,7 @@ def hard_pairs(
     return min(found, most), found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def cross(
     reached: _U64,
     switch: _I64,

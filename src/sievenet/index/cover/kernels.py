@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from sievenet.jit import compiled, inlined
 
 _Ints = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def bit_length(x: int) -> int:
     """`int.bit_length` of a number below 2**63."""
     n = 0
@@ -40,7 +41,7 @@ def bit_length(x: int) -> int:
     return n + x
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def hull(lo: int, hi: int, gray: bool) -> int:
     """The size (as a power of two) of the smallest atom that holds ``[lo, hi]``."""
     if not gray:
@@ -54,14 +55,14 @@ def hull(lo: int, hi: int, gray: bool) -> int:
     return size + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def start_of(lo: int, size: int, gray: bool) -> int:
     """Where the atom of that size around ``lo`` begins."""
     step = size - 1 if gray and size > 0 else size
     return (lo >> step) << step
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def bounds(
     boxes_lo: _Ints,
     boxes_hi: _Ints,
@@ -97,7 +98,7 @@ def bounds(
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def emit(region: _Ints, start: _Ints, size: _Ints, bits: _Ints, positions: _Ints, bases: _Words, gray: bool) -> _Words:
     """Pieces as rows of value and mask words; rows that another covers are left out."""
     n, axes = start.shape
@@ -158,7 +159,7 @@ def emit(region: _Ints, start: _Ints, size: _Ints, bits: _Ints, positions: _Ints
     return rows[:kept]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def union_volume(start: _Ints, size: _Ints, bits: _Ints) -> float:
     """The volume of a union of pieces of one region: each without those before it."""
     n, axes = start.shape

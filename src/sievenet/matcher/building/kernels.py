@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sievenet.jit import compiled
 from sievenet.matcher.matching.kernels import (
     ATTR,
     BEHIND,
@@ -20,7 +21,7 @@ from sievenet.matcher.matching.kernels import (
     SLOTS,
     WORDS,
 )
-from sievenet.matcher.records.kernels import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of, compiled
+from sievenet.matcher.records.kernels import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
 
 
 @compiled

@@ -13,21 +13,18 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from sievenet.jit import compiled, inlined, intrinsic
 from sievenet.matcher.records.kernels import (
     BUCKETS,
     Array,
-    compiled,
     fill_buckets,
     float_key,
     holds,
-    inlined,
     walk,
 )
 
-_intrinsic: Any = intrinsic
 _array_of: Any = make_array
 
 #: Slots of a block, and the words of a row of its slices.
@@ -44,7 +41,7 @@ ATTR, LO, HI, FIRST, BEHIND, FILLED = range(6)
 S_ATTR, S_SHIFT, S_ROW = range(3)
 
 
-@_intrinsic
+@intrinsic
 def lowest_bit(typingctx: Any, word: Any) -> Any:
     """The position of the lowest bit that is set, by the machine's own instruction."""
 
@@ -65,7 +62,7 @@ def _rows(context: Any, builder: Any, signature: Any, args: Any, arrays: tuple[i
     return pointers
 
 
-@_intrinsic
+@intrinsic
 def copy_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
     """target[i] = source[j], for rows of four words, with one wide load and store."""
 
@@ -78,7 +75,7 @@ def copy_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
     return types.void(target, i, source, j), generate
 
 
-@_intrinsic
+@intrinsic
 def and_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
     """target[i] &= source[j], for rows of four words; the compiler would take them one by one."""
 
@@ -93,7 +90,7 @@ def and_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
 
 
 @inlined
-def passes(checks: Array, first: int, behind: int, values: Array, j: int, words: Array, xs: Array, i: int) -> bool:
+def passes(checks: Array, first: int, behind: int, values: Array, j: int, words: Array, xs: Array, i: Any) -> bool:
     """Whether event i, whose checked values are row j, passes the checks of a slot."""
     for c in range(first, behind):
         column = checks[c, 0]

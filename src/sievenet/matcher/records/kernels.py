@@ -13,13 +13,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
+
+from sievenet.jit import compiled, inlined
 
 Array = Any
-#: Untyped on purpose: callers hand over bundles of arrays, which no signature can describe.
-compiled: Any = njit(cache=True, nogil=True)
-#: For what is called per filter: a call hands over arrays, which costs more than the work.
-inlined: Any = njit(cache=True, nogil=True, inline="always")
 
 MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 MIN: Final = -MAX - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from sievenet.control.registrations.tree.layout import (
     COUNT,
@@ -29,6 +28,7 @@ from sievenet.control.registrations.tree.layout import (
     ZERO,
     Arrays,
 )
+from sievenet.jit import compiled
 
 __all__ = ["clear", "copy", "leading", "own", "prune", "register", "remember_all", "sum_up_all"]
 
@@ -44,14 +44,14 @@ _LOW = np.uint64(1)
 # In loops, since array assignments bring seconds of compiling with them.
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def clear(row: _Words) -> None:
     """No wire."""
     for w in range(row.shape[0]):
         row[w] = _NONE
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def copy(row: _Words, into: _Words) -> None:
     """The same wires."""
     for w in range(row.shape[0]):
@@ -61,7 +61,7 @@ def copy(row: _Words, into: _Words) -> None:
 # -- keys ------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def leading(word: np.uint64) -> int:
     """How many zeros a word that is not zero begins with."""
     count = 0
@@ -72,7 +72,7 @@ def leading(word: np.uint64) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _shared(hi: np.uint64, lo: np.uint64, other_hi: np.uint64, other_lo: np.uint64) -> int:
     """With how many equal bits two keys begin."""
     if hi != other_hi:
@@ -80,13 +80,13 @@ def _shared(hi: np.uint64, lo: np.uint64, other_hi: np.uint64, other_lo: np.uint
     return 64 + leading(lo ^ other_lo) if lo != other_lo else 128
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _bit(hi: np.uint64, lo: np.uint64, at: int) -> np.int64:
     word = hi >> np.uint64(63 - at) if at < 64 else lo >> np.uint64(127 - at)
     return np.int64(word & _LOW)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _aligned(hi: np.uint64, lo: np.uint64) -> tuple[np.uint64, np.uint64, int]:
     """The bits behind the leading one of a key, left-aligned, and how many they are."""
     length = 127 - leading(hi) if hi else 63 - leading(lo)
@@ -96,7 +96,7 @@ def _aligned(hi: np.uint64, lo: np.uint64) -> tuple[np.uint64, np.uint64, int]:
     return (lo << np.uint64(shift - 64) if shift < 128 else _NONE), _NONE, length
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hang(a: Arrays, above: int, hi: np.uint64, lo: np.uint64, length: int) -> int:
     """A new node on the proper side of `above`, with the first bits of a key."""
     meta, nodes = a.meta, a.nodes
@@ -118,7 +118,7 @@ def _hang(a: Arrays, above: int, hi: np.uint64, lo: np.uint64, length: int) -> i
     return node
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _place(a: Arrays, hi: np.uint64, lo: np.uint64, length: int) -> int:
     """The node of a dz, made if there is none."""
     nodes, keys = a.nodes, a.keys
@@ -144,7 +144,7 @@ def _place(a: Arrays, hi: np.uint64, lo: np.uint64, length: int) -> int:
 # -- registering -----------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def own(a: Arrays, node: int, side: int, row: _Words) -> None:
     """Add the ways of those registered exactly here."""
     item = a.nodes[node, WANTS + side]
@@ -155,7 +155,7 @@ def own(a: Arrays, node: int, side: int, row: _Words) -> None:
         item = a.items[item, NEXT]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _item(a: Arrays, node: int, side: int, wire: int) -> int:
     """What is registered here for a wire, or -1."""
     item = a.nodes[node, WANTS + side]
@@ -164,7 +164,7 @@ def _item(a: Arrays, node: int, side: int, wire: int) -> int:
     return item
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _touch(a: Arrays, node: int) -> None:
     """Remember what was, before it changes for the first time."""
     nodes = a.nodes
@@ -182,7 +182,7 @@ def _touch(a: Arrays, node: int) -> None:
         node = nodes[node, PARENT]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _covered(a: Arrays, node: int, side: int, wire: int) -> bool:
     """Whether the wire is registered above, at a node that has not changed: then this one makes no difference."""
     above = a.nodes[node, PARENT]
@@ -193,7 +193,7 @@ def _covered(a: Arrays, node: int, side: int, wire: int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add(a: Arrays, node: int, side: int, wire: int) -> None:
     items, meta = a.items, a.meta
     item = _item(a, node, side, wire)
@@ -222,7 +222,7 @@ def _add(a: Arrays, node: int, side: int, wire: int) -> None:
         node = a.nodes[node, PARENT]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _remove(a: Arrays, node: int, side: int, wire: int, row: _Words) -> None:
     nodes, items, meta = a.nodes, a.items, a.meta
     item = _item(a, node, side, wire)
@@ -249,7 +249,7 @@ def _remove(a: Arrays, node: int, side: int, wire: int, row: _Words) -> None:
         node = nodes[node, PARENT]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sum_up(a: Arrays, node: int, side: int, row: _Words) -> bool:
     """Bring `sub` in line with the children's; whether that changed anything."""
     clear(row)
@@ -266,7 +266,7 @@ def _sum_up(a: Arrays, node: int, side: int, row: _Words) -> bool:
     return changed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def register(a: Arrays, kinds: _Longs, wires: _Longs, his: _Words, los: _Words) -> None:
     """Register or take back (`kinds`: twice the side, and one to add) keys of two words, one after the other.
 
@@ -286,7 +286,7 @@ def register(a: Arrays, kinds: _Longs, wires: _Longs, his: _Words, los: _Words) 
 # -- everything at once ----------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def remember_all(a: Arrays) -> None:
     """Every way is about to change.  There must be room in `was` for all nodes."""
     for node in range(a.meta[MADE]):
@@ -294,7 +294,7 @@ def remember_all(a: Arrays) -> None:
             _touch(a, node)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sum_up_all(a: Arrays) -> None:
     """Every way has changed: bring every `sub` in line, children before their parents."""
     row = np.empty(a.ways.shape[2], np.uint64)
@@ -311,7 +311,7 @@ def sum_up_all(a: Arrays) -> None:
             _sum_up(a, order[i], side, row)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def prune(a: Arrays, node: int) -> None:
     """Take out a node that nobody registered at, if nothing parts there; then perhaps the one above."""
     nodes = a.nodes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from sievenet.control.registrations.tree.kernels import clear, copy, leading, own, prune
 from sievenet.control.registrations.tree.layout import (
@@ -29,6 +28,7 @@ from sievenet.control.registrations.tree.layout import (
     Arrays,
     Told,
 )
+from sievenet.jit import compiled
 
 __all__ = ["table", "walk"]
 
@@ -38,7 +38,7 @@ _Words = npt.NDArray[np.uint64]
 _NONE = np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sphere(mask: _Words, owners: _Ints, outs: _Words, sphere: _Words) -> None:
     """All wires of the switches that some wires leave from."""
     clear(sphere)
@@ -52,7 +52,7 @@ def _sphere(mask: _Words, owners: _Ints, outs: _Words, sphere: _Words) -> None:
             rest = rest & ~out[w]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _tell_apart(
     above: _Words,
     here: _Words,
@@ -106,7 +106,7 @@ def _tell_apart(
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def walk(a: Arrays, owners: _Ints, outs: _Words, alive: _Words) -> Told:
     """What has to change; dead wires are not used even in between.
 
@@ -195,7 +195,7 @@ def walk(a: Arrays, owners: _Ints, outs: _Words, alive: _Words) -> Told:
     return Told(places[:found], rows[:told], masks[:told], used)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _doubled(array: _Words) -> _Words:
     larger = np.empty((2 * array.shape[0], array.shape[1]), np.uint64)
     for i in range(array.shape[0]):
@@ -203,7 +203,7 @@ def _doubled(array: _Words) -> _Words:
     return larger
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def table(a: Arrays, out: _Words) -> tuple[_Words, _Words]:
     """The flows of the switch with these wires: where (as `Told.places`), and the wires each uses."""
     nodes, words = a.nodes, a.ways.shape[2]

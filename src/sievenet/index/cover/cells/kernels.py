@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from sievenet.index.cover.kernels import bit_length, bounds, hull, start_of
+from sievenet.jit import compiled
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -19,7 +19,7 @@ SHARED = 0.5
 FINE = 4
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _volume(lo: _Ints, hi: _Ints, bits: _Ints, gray: bool) -> float:
     volume = 1.0
     for d in range(lo.size):
@@ -27,7 +27,7 @@ def _volume(lo: _Ints, hi: _Ints, bits: _Ints, gray: bool) -> float:
     return volume
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _wanted(
     boxes_lo: _Ints, boxes_hi: _Ints, first: int, behind: int, lo: _Ints, hi: _Ints, bits: _Ints, gray: bool
 ) -> float:
@@ -47,7 +47,7 @@ def _wanted(
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _weight(sample: _Ints, first: int, behind: int, lo: _Ints, hi: _Ints, gray: bool) -> int:
     """How many sampled events lie in the atoms around ``[lo, hi]``."""
     axes = lo.size
@@ -68,7 +68,7 @@ def _weight(sample: _Ints, first: int, behind: int, lo: _Ints, hi: _Ints, gray: 
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _best_cut(lo: int, hi: int, size: int, gray: bool) -> tuple[float, int]:
     """Where to cut ``[lo, hi]`` in two, and the share of the atom that both parts keep."""
     if lo == hi:
@@ -95,7 +95,7 @@ def _best_cut(lo: int, hi: int, size: int, gray: bool) -> tuple[float, int]:
     return best_share, best_cut
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _lost(sample: _Ints, first: int, behind: int, lo: _Ints, hi: _Ints, axis: int, cut: int, gray: bool) -> int:
     """How many sampled events leave the atoms when ``axis`` is cut."""
     left = hull(lo[axis], cut - 1, gray)
@@ -118,7 +118,7 @@ def _lost(sample: _Ints, first: int, behind: int, lo: _Ints, hi: _Ints, axis: in
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _unwanted(
     boxes_lo: _Ints,
     boxes_hi: _Ints,
@@ -157,7 +157,7 @@ def _unwanted(
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _assess(
     boxes_lo: _Ints,
     boxes_hi: _Ints,
@@ -226,7 +226,7 @@ def _assess(
     return max(best, LOOK * waste), best_axis, best_at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def cover_cells(
     boxes_lo: _Ints,
     boxes_hi: _Ints,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from sievenet.index.cover.kernels import bounds
+from sievenet.jit import compiled
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -15,7 +15,7 @@ _Floats = npt.NDArray[np.float64]
 LOOK = 0.3
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _shrunk(lo: _Ints, hi: _Ints, order: _Ints, length: int, depth: int, start: _Ints, size: _Ints) -> int:
     """Halve the dz (``start``, ``size``) as long as the target lies in one half; its new depth."""
     while depth < length:
@@ -29,7 +29,7 @@ def _shrunk(lo: _Ints, hi: _Ints, order: _Ints, length: int, depth: int, start: 
     return depth
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _inside(sample: _Ints, first: int, behind: int, start: _Ints, size: _Ints) -> int:
     count = 0
     for s in range(first, behind):
@@ -43,7 +43,7 @@ def _inside(sample: _Ints, first: int, behind: int, start: _Ints, size: _Ints) -
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _assess_dz(
     boxes_lo: _Ints,
     boxes_hi: _Ints,
@@ -102,7 +102,7 @@ def _assess_dz(
     return max(gain, LOOK * waste)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def cover_dz(
     boxes_lo: _Ints,
     boxes_hi: _Ints,
