@@ -154,14 +154,24 @@ def test_echo_and_silence():
     connection = connected()
     (reply,) = connection.receive(m.echo_request(V14, 9, b"hi"), 1.0)
     assert sent(reply.data)[0] == (V14, Type.ECHO_REPLY, 9, b"hi")
-    assert connection.tick(1.0 + ECHO / 2) == []
-    (asked,) = connection.tick(1.0 + ECHO)
+    effects = {half / 2: connection.tick(1.0 + half / 2) for half in range(1, 41)}
+    ((asked,), (closed,)) = (found for found in effects.values() if found)
+    assert effects[ECHO] == [asked]
     assert asked.data[1] == Type.ECHO_REQUEST
-    assert connection.tick(1.0 + ECHO) == []
-    (closed,) = connection.tick(1.0 + DEAD)
+    assert effects[DEAD] == [closed]
     assert isinstance(closed, Closed)
-    assert connection.tick(100.0) == []
     assert connection.receive(b"anything", 100.0) == []
+
+
+def test_what_we_slept_through_is_not_the_switches_silence():
+    connection = connected()
+    connection.receive(m.echo_request(V14, 9, b"hi"), 1.0)
+    now = 1.0
+    for _ in range(3):
+        now += 60.0  # stopped for a minute; what came meanwhile is read after the tick
+        assert not any(isinstance(effect, Closed) for effect in connection.tick(now))
+        connection.receive(m.echo_reply(V14, 1, b""), now)
+    assert connection.state == "ready"
 
 
 def test_news_of_ports_and_packets():

@@ -13,6 +13,9 @@ the message it objects to, finds its request:
     without           change × n, barrier ⋯ answered: done, or refused in part if an error came before
 
 The switch answers in order, so the answer to close says that all errors about what is in the bundle have come.
+
+A switch is silent only while we listen.  A controller that was stopped, or kept from running, for half a minute has not
+heard a thing, and the switch may have spoken all the time; so each tick counts for a second of silence at most.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ __all__ = ["Answered", "Closed", "Connection", "Effect", "Failed", "PacketCame",
 #: Seconds of silence before we ask whether the switch is there, and before we give it up.
 ECHO: Final = 4.0
 DEAD: Final = 15.0
+#: Seconds of silence that one tick can bring: we may have slept through what was longer.
+_LISTENED: Final = 1.0
 #: Bytes of an answer in parts that we are willing to hold (half a million flows are about 80 MB).
 MOST: Final = 1 << 28
 
@@ -112,7 +117,9 @@ class Connection:
         self._framer = m.Framer()
         self._xid = 0
         self._bundle = 0
-        self._heard = now
+        #: Seconds that we have listened in vain, as of the last tick.
+        self._silent = 0.0
+        self._ticked = now
         self._asked = False
         #: By xid of the message whose answer completes the request.
         self._open: dict[int, _Request] = {}
@@ -185,10 +192,11 @@ class Connection:
         """Time has passed: is the switch still there?"""
         if self.state == "closed":
             return []
-        silent = now - self._heard
-        if silent >= DEAD:
-            return self._close(f"silent for {silent:.1f} s")
-        if silent >= ECHO and not self._asked and self.state == "ready":
+        self._silent += min(now - self._ticked, _LISTENED)
+        self._ticked = now
+        if self._silent >= DEAD:
+            return self._close(f"silent for {self._silent:.1f} s")
+        if self._silent >= ECHO and not self._asked and self.state == "ready":
             self._asked = True
             return [Send(m.echo_request(self.version, self._next()))]
         return []
@@ -204,7 +212,7 @@ class Connection:
         effects: list[Effect] = []
         if self.state == "closed":
             return effects
-        self._heard, self._asked = now, False
+        self._silent, self._ticked, self._asked = 0.0, now, False
         try:
             for found in self._framer.feed(data):
                 self._message(found, effects)
