@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sievenet.client.ports import mmsg
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.pipeline import CONTENT_PORT
 
 HEAD = struct.Struct("=QQ")

@@ -36,7 +36,7 @@ from benchmarks.harness import Bench, Report, least, most, share
 from benchmarks.openflow import available, folder, latencies_of
 from benchmarks.openflow import start as start_ovs
 from sievenet import programs
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.errors import Unavailable
 
 _ACTIVEMQ = Path("/usr/share/activemq/bin/activemq.jar")

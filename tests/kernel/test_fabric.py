@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import sievenet
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.kernel.network import KernelNetwork
-from sievenet.dataplane.openflow import namespaces
 from sievenet.index import Plan
 from sievenet.network import parse_topology
 from tests.openflow.test_fabric import POINT, RING, Traffic, fabric, folder, settings, under_traffic  # noqa: F401
@@ -82,6 +82,25 @@ def test_link_down_and_up(folder):  # noqa: F811
             await traffic.flows()
             await traffic.complete()
             assert not daemon.plane.down()[1]
+
+    asyncio.run(main())
+
+
+def test_a_second_daemon_of_the_same_name_is_refused(folder):  # noqa: F811
+    async def main():
+        async with under_traffic(folder, **KERNEL) as (daemon, traffic):
+            name = daemon.plane._network.name
+            for topology in (RING, "line,switches=1"):
+                command = ("up", "--dataplane", "kernel", "--name", name, "--topo", topology, "--for", "100ms")
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "sievenet", *command, "--port", "0", "--data-port", "0"),
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                _, said = await process.communicate()
+                assert process.returncode == 2
+                assert f"Network {name} belongs to a daemon that runs (process {os.getpid()})" in said.decode()
+            await traffic.flows()
+            await traffic.complete()
 
     asyncio.run(main())
 

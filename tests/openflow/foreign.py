@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from sievenet import programs
 from sievenet.cli.host import host
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from tests.openflow.harness import unique_name
 
 #: bridge → (datapath number, {port: device})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.channel import Refused
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.index import Dz

@@ -19,7 +19,7 @@ import sievenet
 from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
 from sievenet.daemon.daemon import Daemon
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.network import parse_topology
 from tests.openflow.harness import unique_name

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.discovery import SILENCE, Discovery, Names, lldp
 from sievenet.errors import InvalidInput
 from sievenet.network import parse_topology

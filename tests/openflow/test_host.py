@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sievenet.cli.host import host
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.buffers import enlarge
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.errors import InvalidInput, Unavailable

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.dataplane.hosts import host_commands
 from sievenet.dataplane.openflow import tunnel
-from sievenet.dataplane.openflow.hosts import host_commands
 from sievenet.dataplane.openflow.inband import BURST, LONGEST, STAY, Ferry, InBand, Place
 from sievenet.dataplane.openflow.messages import PacketIn
 from sievenet.errors import InvalidInput, Unavailable

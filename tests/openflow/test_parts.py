@@ -262,6 +262,25 @@ def test_a_switch_that_acknowledges_nothing():
     asyncio.run(main())
 
 
+def test_packets_for_a_switch_that_does_not_read_are_counted():
+    async def main():
+        switch = PretendedSwitch(1)
+        plane, _, task = await plane_with(switch)
+        try:
+            await plane.connected(5)
+            task.cancel()
+            while not plane.statistics().unsent:
+                plane.send_packet("s1", 1, bytes(60_000))
+            switch.writer.transport.abort()
+            while plane._switches["s1"].channel is not None:
+                await asyncio.sleep(0.001)
+            assert plane.statistics().shown()["unsent"] == 1
+        finally:
+            await plane.close()
+
+    asyncio.run(main())
+
+
 def test_names_are_kept_and_hosts_too():
     async def main():
         plane, _, task = await plane_with(PretendedSwitch(1), secret=b"k" * 32)

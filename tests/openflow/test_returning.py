@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 import sievenet
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.pipeline import address_of
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet
 from sievenet.errors import Rejected

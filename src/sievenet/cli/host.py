@@ -25,9 +25,9 @@ def host(
 ) -> None:
     """Run a command in the network of a host.
 
-    For networks of Open vSwitch (`sievenet up --dataplane ovs`), each of whose hosts has a network namespace. A client
-    that runs there finds the fabric at the usual address, and is attached at this host unless it asks for another.
-    Without a command, lists the hosts and their namespaces.
+    For networks on this machine (`sievenet up --dataplane ovs` or `kernel`), each of whose hosts has a network
+    namespace. A client that runs there finds the fabric at the usual address, and is attached at this host unless it
+    asks for another. Without a command, lists the hosts and their namespaces.
 
     A machine that is cabled to a switch (`sievenet up --dataplane openflow`) becomes a host by a few commands of `ip`,
     which --prepare prints. It then reaches the fabric through its switch, at sievenet://[fd0f::1]:7400.
@@ -39,8 +39,8 @@ def host(
       $ sievenet host h1 -- sievenet sub 'stock: price > 420'  # needs root and a running fabric
       $ sievenet host h2 -- ip -6 address  # needs root and a running fabric
     """
-    from sievenet.dataplane.openflow.hosts import host_commands
-    from sievenet.dataplane.openflow.namespaces import listing
+    from sievenet.dataplane.hosts import host_commands
+    from sievenet.dataplane.namespaces import listing
     from sievenet.errors import InvalidInput
     from sievenet.network.link import natural
 

@@ -108,15 +108,7 @@ class Answers:
                 "latency_p50": totals.latency_p50,
                 "latency_p99": totals.latency_p99,
             },
-            "datagrams": {
-                "received": socket.datagrams,
-                "packets": socket.packets,
-                "malformed": socket.malformed,
-                "unknown_token": socket.unknown,
-                "forged": socket.forged,
-                "unadvertised": socket.unadvertised,
-                "lost": socket.lost,
-            },
+            "datagrams": socket.shown(),
             "categories": [
                 {
                     "name": category.name,

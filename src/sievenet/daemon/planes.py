@@ -21,9 +21,9 @@ from sievenet.daemon.server import Server
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane
+from sievenet.dataplane.namespaces import listening
 from sievenet.dataplane.openflow.discovery import Discovery, Names, Scout
 from sievenet.dataplane.openflow.inband import InBand
-from sievenet.dataplane.openflow.namespaces import listening
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.dataplane.openflow.settling import Pause
@@ -78,6 +78,7 @@ class Planes:
             capacity=self._config.data.capacity,
             links=config.links,
         )
+        self._stack.enter_context(network.claimed())
         await asyncio.to_thread(network.prepare)
         self._stack.push_async_callback(asyncio.to_thread, network.down)
         plane = network.plane(secret=secret, grace=config.grace, audit=config.audit)
@@ -93,6 +94,7 @@ class Planes:
         network = KernelNetwork(
             self._topology, config.name, run_dir=config.run_dir, capacity=self._config.data.capacity
         )
+        self._stack.enter_context(network.claimed())
         await asyncio.to_thread(network.up)
         self._stack.push_async_callback(asyncio.to_thread, network.down)
         plane = KernelDataPlane(network, secret=secret)

@@ -143,6 +143,21 @@ class PlaneStatistics(msgspec.Struct, frozen=True):
     lost: int
     #: Packets dropped: in a category that their sender does not advertise.
     unadvertised: int = 0
+    #: Packets of the control plane (link discovery, answers to hosts) that a switch did not read in time.
+    unsent: int = 0
+
+    def shown(self) -> dict[str, int]:
+        """As `status` shows it, without what counts as traffic."""
+        return {
+            "received": self.datagrams,
+            "packets": self.packets,
+            "malformed": self.malformed,
+            "unknown_token": self.unknown,
+            "forged": self.forged,
+            "unadvertised": self.unadvertised,
+            "unsent": self.unsent,
+            "lost": self.lost,
+        }
 
 
 @runtime_checkable

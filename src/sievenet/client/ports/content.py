@@ -34,7 +34,7 @@ from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.layout import Bytes
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
-from sievenet.dataplane.openflow import namespaces
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX, address_of
 from sievenet.dataplane.packet import (
     DATAGRAM_HEADER,

@@ -76,6 +76,8 @@ def supported() -> str | None:
         return "root: loading programs into the kernel needs it"
     try:
         Map.create("probe", PREFIXES, 20, 4, 1).close()
+    except PermissionError:
+        return "root with the capabilities bpf, net_admin and sys_admin, which this process lacks (as in a container)"
     except (OSError, Unavailable) as error:
         return f"a kernel with BPF and prefix tries ({error})"
     return None

@@ -14,32 +14,27 @@ that made them is gone, and the next one finds them again.
 
 from __future__ import annotations
 
-import re
-import shutil
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import bpf
 from sievenet.dataplane.kernel.image import shipped
 from sievenet.dataplane.kernel.switch import KernelSwitch
-from sievenet.dataplane.openflow import namespaces as ns
-from sievenet.dataplane.openflow.hosts import host_commands
-from sievenet.errors import InvalidInput, Unavailable
+from sievenet.dataplane.local import MTU, LocalNetwork
+from sievenet.errors import Unavailable
 from sievenet.network.topology import Topology
 
-__all__ = ["MTU", "KernelNetwork"]
+__all__ = ["KernelNetwork"]
 
-#: Bytes of the largest packet.
-MTU: Final = 9000
-_SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
 _T = TypeVar("_T")
 
 
-class KernelNetwork:
+class KernelNetwork(LocalNetwork):
     """A topology, built from namespaces."""
 
     def __init__(
@@ -50,32 +45,14 @@ class KernelNetwork:
         run_dir: str | Path | None = None,
         capacity: int | None = None,
     ) -> None:
-        if not _SAFE.fullmatch(name):
-            raise InvalidInput(expected="a name of 1 to 10 letters, digits, _ . -", got=name, where="network")
-        self.topology = topology
-        self.name = name
-        self.capacity = capacity
-        self.run_dir = Path(run_dir) if run_dir is not None else Path("/run/sievenet") / name
+        super().__init__(topology, name, run_dir=run_dir, capacity=capacity)
         self.switches: dict[str, KernelSwitch] = {}
-        #: Where everything is pinned, and which network it is.
-        self._pins = self.run_dir / "bpf"
-        self._note = self.run_dir / "network"
         #: Ports of a switch by the number of their device.
         self.devices: dict[str, dict[int, int]] = {}
 
     def switch_namespace(self, switch: str) -> str:
         """Where a switch is."""
         return f"{self.name}.{switch}"
-
-    def host_namespace(self, host: str) -> str:
-        """Where a host is."""
-        if host not in self.topology.hosts:
-            raise InvalidInput(expected="a host", got=host, where="network")
-        return f"{self.name}-{host}"
-
-    def host_address(self, host: str) -> str:
-        """A host's own address."""
-        return f"fd0f:1::{self.topology.hosts.index(host) + 1:x}"
 
     def up(self) -> bool:
         """See that the network is there; whether it was there already.  What is not the wanted one is removed."""
@@ -115,7 +92,7 @@ class KernelNetwork:
         except (OSError, Unavailable, ValueError):
             return False
 
-    def _place(self, node: str, port: int) -> tuple[str, str]:
+    def _end_of_link(self, node: str, port: int) -> tuple[str, str]:
         """Namespace and device of one end of a link."""
         if node in self.topology.hosts:
             return self.host_namespace(node), "eth0"
@@ -124,7 +101,7 @@ class KernelNetwork:
     def _wire(self) -> None:
         lines = []
         for link in self.topology.links:
-            (a, near), (b, far) = self._place(link.a, link.a_port), self._place(link.b, link.b_port)
+            (a, near), (b, far) = self._end_of_link(link.a, link.a_port), self._end_of_link(link.b, link.b_port)
             lines.append(f"link add name {near} mtu {MTU} netns {a} type veth peer name {far} mtu {MTU} netns {b}")
         ns.ip(None, lines)
         for switch in self.topology.switches:
@@ -133,16 +110,9 @@ class KernelNetwork:
             for port, peer in ports.items():
                 bandwidth = self.topology.link(switch, peer).settings.bandwidth
                 if bandwidth is not None and self.topology.is_switch(peer):
-                    self._limit(switch, port, bandwidth)
+                    self._limit(self.switch_namespace(switch), f"p{port}", bandwidth)
         for host in self.topology.hosts:
-            ns.ip(self.host_namespace(host), host_commands("eth0", self.host_address(host)))
-
-    def _limit(self, switch: str, port: int, bandwidth: float) -> None:
-        burst = str(max(2 * MTU, int(bandwidth / 8 / 100)))
-        ns.run(
-            *("tc", "-n", self.switch_namespace(switch), "qdisc", "add", "dev", f"p{port}", "root"),
-            *("tbf", "rate", f"{int(bandwidth)}bit", "burst", burst, "latency", "50ms"),
-        )
+            self._make_host(host)
 
     def _make(self, name: str) -> None:
         switch = self.switches[name] = KernelSwitch.create(name, self.capacity)
@@ -201,11 +171,7 @@ class KernelNetwork:
         for switch in self.switches.values():
             switch.close()
         self.switches.clear()
-        left = [*ns.listing(f"{self.name}-"), *ns.listing(f"{self.name}.")]
-        if left:
-            ns.delete(left)
-        bpf.unmount(str(self._pins))
-        shutil.rmtree(self.run_dir, ignore_errors=True)
+        super().down()
 
     def _digest(self) -> str:
         """What tells this network from another of the same name."""

@@ -15,8 +15,9 @@ from socket import AF_INET6, inet_pton
 from typing import Final
 
 from sievenet.dataplane.kernel.carrier import CarrierWatch, DeviceState
-from sievenet.dataplane.kernel.network import MTU, KernelNetwork
+from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.switch import KernelSwitch
+from sievenet.dataplane.local import MTU
 from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.packet import DATAGRAM_HEADER, PACKET_HEADER
 from sievenet.dataplane.plane import (
@@ -55,7 +56,7 @@ class KernelDataPlane:
         self.max_body: Final = MTU - _HEADS - DATAGRAM_HEADER - PACKET_HEADER
         self._loop = asyncio.get_running_loop()
         self._notices = Notices()
-        self._roster = Roster(lambda host: (network.host_address(host), network.host_namespace(host)), secret)
+        self._roster = Roster(network.place, secret)
         self._down_switches: set[str] = set()
         self._down_links: set[tuple[str, str]] = set()
         #: What is known of the ports of each switch.

@@ -2,9 +2,9 @@
 
 Bytes: `numbers` (what the standard calls things), `messages`, `oxm` (matches and actions), `statistics`.  Meaning:
 `pipeline` says which entries of a switch our flows are.  Talking: `connection` (no I/O), `channel` (its socket),
-`handle` (one switch), `plane` (all of them, as a `DataPlane`), `settling`, `discovery`.  Hosts: `hosts` (what they
-need), `inband` and `tunnel` (how they reach us).  Open vSwitch on this machine: `namespaces`, `buffers`, `ovs`.  May
-import what `dataplane` may; importing it opens nothing.
+`handle` (one switch), `plane` (all of them, as a `DataPlane`), `settling`, `discovery`.  How hosts reach us: `inband`
+and `tunnel`.  Open vSwitch on this machine: `buffers`, `ovs`.  May import what `dataplane` may; importing it opens
+nothing.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final, NamedTuple
 
-from sievenet.dataplane.openflow.hosts import CONTROL, MAC, OWN
+from sievenet.dataplane.hosts import CONTROL, MAC, OWN
 from sievenet.dataplane.openflow.messages import PacketIn
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 

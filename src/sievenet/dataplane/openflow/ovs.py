@@ -12,7 +12,7 @@ Everything lives in namespaces of its own, the switches' too: nothing collides w
 runs, and removing the namespaces removes the devices, whatever a crash left of them.  There may be no kernel datapath,
 so bridges are of type netdev.
 
-What makes a namespace a host is in `hosts`.
+What makes a namespace a host is in `hosts`, and what other networks on one machine share is in `local`.
 
 The network outlives the controller, on purpose: one that was killed finds it again (`adopt`), and traffic has not
 stopped meanwhile.  A network that is not the wanted one, or half dead, is removed and built anew.
@@ -20,35 +20,27 @@ stopped meanwhile.  A network that is not the wanted one, or half dead, is remov
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shutil
 import signal
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from sievenet.dataplane.openflow import namespaces as ns
+from sievenet.dataplane import namespaces as ns
+from sievenet.dataplane.local import MTU, LocalNetwork
 from sievenet.dataplane.openflow.buffers import enlarge
-from sievenet.dataplane.openflow.hosts import host_commands
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.dataplane.openflow.settling import Rounds
-from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.topology import Topology
 
-__all__ = ["MTU", "Links", "OvsNetwork"]
+__all__ = ["Links", "OvsNetwork"]
 
-#: Bytes of the largest packet: jumbo frames, since an event is not cut into pieces.
-MTU: Final = 9000
 #: The port that OpenFlow controllers listen on.
 CONTROLLER_PORT: Final = 6653
 _SCHEMA: Final = "/usr/share/openvswitch/vswitch.ovsschema"
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.-]{1,10}")
-_WAIT: Final = 10.0
 #: Milliseconds that a switch remembers a decision that it does not need.
 _MAX_IDLE: Final = 60_000
 #: Decisions that it remembers.  Left to itself it begins with 10,000, allows itself more from round to round, and soon
@@ -68,7 +60,7 @@ _MEMORY: Final = ("MALLOC_TRIM_THRESHOLD_=67108864", "MALLOC_TOP_PAD_=4194304", 
 Links: TypeAlias = Literal["veth", "patch"]
 
 
-class OvsNetwork:
+class OvsNetwork(LocalNetwork):
     """A topology, built from bridges."""
 
     def __init__(
@@ -80,13 +72,8 @@ class OvsNetwork:
         capacity: int | None = None,
         links: Links = "veth",
     ) -> None:
-        if not _SAFE.fullmatch(name):
-            raise InvalidInput(expected="a name of 1 to 10 letters, digits, _ . -", got=name, where="network")
-        self.topology = topology
-        self.name = name
-        self.capacity = capacity
+        super().__init__(topology, name, run_dir=run_dir, capacity=capacity)
         self.links = links
-        self.run_dir = Path(run_dir) if run_dir is not None else Path("/run/sievenet") / name
         #: The bridge of each switch, and which switch a datapath number is.
         self.bridges: dict[str, str] = {
             switch: switch if _SAFE.fullmatch(switch) else f"s{i}" for i, switch in enumerate(topology.switches, 1)
@@ -100,16 +87,6 @@ class OvsNetwork:
     def network_namespace(self) -> str:
         """Where the switches are."""
         return f"{self.name}-net"
-
-    def host_namespace(self, host: str) -> str:
-        """Where a host is."""
-        if host not in self.topology.hosts:
-            raise InvalidInput(expected="a host", got=host, where="network")
-        return f"{self.name}-{host}"
-
-    def host_address(self, host: str) -> str:
-        """A host's own address."""
-        return f"fd0f:1::{self.topology.hosts.index(host) + 1:x}"
 
     def device(self, switch: str, port: int) -> str:
         """The device behind a port of a switch."""
@@ -128,8 +105,7 @@ class OvsNetwork:
 
     def prepare(self) -> bool:
         """Everything but the bridges, so that a controller can listen before they look for it."""
-        if os.geteuid() != 0:
-            raise Unavailable("Expected root, since this makes network namespaces and bridges; got another user")
+        self.check_rights()
         if self.adopt():
             return True
         self.down()
@@ -152,7 +128,7 @@ class OvsNetwork:
         try:
             self._vsctl(*self._bridge_commands(self.topology.switches))
             self.make_room()
-            (self.run_dir / "network").write_text(self._digest())
+            self._note.write_text(self._digest())
         except BaseException:
             self.down()
             raise
@@ -163,12 +139,12 @@ class OvsNetwork:
         self._vsctl(*remove[1:])
         self._vsctl(*self._bridge_commands(self.topology.switches))
         self.make_room()
-        (self.run_dir / "network").write_text(self._digest())
+        self._note.write_text(self._digest())
 
     def adopt(self) -> bool:
         """Whether the very network that is wanted runs already."""
         try:
-            if (self.run_dir / "network").read_text() != self._digest():
+            if self._note.read_text() != self._digest():
                 return False
         except OSError:
             return False
@@ -205,21 +181,13 @@ class OvsNetwork:
             limited = link.settings.bandwidth is not None and link.a not in hosts and link.b not in hosts
             if limited and self.links == "veth":
                 assert link.settings.bandwidth is not None
-                self._limit(self.device(link.a, link.a_port), link.settings.bandwidth)
-                self._limit(self.device(link.b, link.b_port), link.settings.bandwidth)
-
-    def _limit(self, device: str, bandwidth: float) -> None:
-        rate = f"{int(bandwidth)}bit"
-        burst = str(max(2 * MTU, int(bandwidth / 8 / 100)))
-        ns.run(
-            *("tc", "-n", self.network_namespace, "qdisc", "add", "dev", device, "root"),
-            *("tbf", "rate", rate, "burst", burst, "latency", "50ms"),
-        )
+                for switch, port in ((link.a, link.a_port), (link.b, link.b_port)):
+                    self._limit(self.network_namespace, self.device(switch, port), link.settings.bandwidth)
 
     def _wire_host(self, host: str, device: str) -> None:
         where = self.host_namespace(host)
         ns.ip(self.network_namespace, [f"link set {device} netns {where} name eth0"])
-        ns.ip(where, host_commands("eth0", self.host_address(host)))
+        self._make_host(host)
         ns.no_checksum_offload(where, ["eth0"])
 
     def _bridge_commands(self, switches: tuple[str, ...]) -> list[str]:
@@ -333,7 +301,7 @@ class OvsNetwork:
         return OpenFlowDataPlane(
             self.topology,
             self.datapaths,
-            place=lambda host: (self.host_address(host), self.host_namespace(host)),
+            place=self.place,
             rounds=Rounds(self.control_socket),
             secret=secret,
             grace=grace,
@@ -355,43 +323,3 @@ class OvsNetwork:
             return ns.run("ovs-ofctl", "-O", "OpenFlow14", command, door, *arguments)
         finally:
             self._vsctl("remove", "Bridge", bridge, "controller", entry)
-
-    # -- taking down -----------------------------------------------------------------------------------
-
-    def _pid(self, program: str) -> int | None:
-        """The process of a program of ours, if it lives and is that program."""
-        try:
-            pid = int((self.run_dir / f"{program}.pid").read_text())
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-        except (OSError, ValueError):
-            return None
-        return pid if name == program[:15] else None
-
-    def _end(self, program: str, number: int) -> None:
-        pid = self._pid(program)
-        if pid is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-        if not _until(lambda: self._pid(program) is None):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            _until(lambda: self._pid(program) is None)
-
-    def down(self) -> None:
-        """Remove everything of this name, whatever state it is in."""
-        self._end("ovs-vswitchd", signal.SIGTERM)
-        self._end("ovsdb-server", signal.SIGTERM)
-        left = ns.listing(f"{self.name}-")
-        if left:
-            ns.delete(left)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
-
-
-def _until(done: Callable[[], bool], wait: float = _WAIT) -> bool:
-    deadline = time.monotonic() + wait
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True

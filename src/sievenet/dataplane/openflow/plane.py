@@ -21,20 +21,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from hashlib import blake2b
 from ipaddress import IPv6Address
-from typing import Final, TypeAlias
+from typing import Final
 
 from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.audit import audit
 from sievenet.dataplane.openflow.channel import Channel
-from sievenet.dataplane.openflow.clients import free_port
 from sievenet.dataplane.openflow.discovery import Discovery
 from sievenet.dataplane.openflow.growth import Growth
 from sievenet.dataplane.openflow.handle import SwitchHandle
@@ -52,18 +49,16 @@ from sievenet.dataplane.plane import (
     SwitchDown,
     SwitchUp,
 )
+from sievenet.dataplane.roster import Place, Roster
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.link import Link
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import Topology
 
-__all__ = ["OpenFlowDataPlane", "Place"]
+__all__ = ["OpenFlowDataPlane"]
 
 log = logging.getLogger("sievenet.openflow")
-
-#: Where a host's clients open their sockets: its own address, and its namespace if it is on this machine.
-Place: TypeAlias = tuple[str, str]
 
 
 class OpenFlowDataPlane:
@@ -87,10 +82,7 @@ class OpenFlowDataPlane:
         #: Bytes of the largest encoded event: it travels in one packet, behind 48 bytes of IPv6 and UDP.
         self.max_body: Final = mtu - 48 - DATAGRAM_HEADER - PACKET_HEADER
         self._datapaths = dict(datapaths)
-        self._place = place
         self._rounds = rounds
-        #: Clients' tokens follow from it, so that a controller with the same secret gives out the same.
-        self._secret = secret or secrets.token_bytes(32)
         #: Seconds to wait for an acknowledgement.
         self._ack_timeout = ack_timeout
         #: Seconds without a connection after which a switch counts as down.
@@ -103,7 +95,7 @@ class OpenFlowDataPlane:
         self._down_switches: set[str] = set()
         self._down_links: set[tuple[str, str]] = set()
         self._notices = Notices()
-        self._clients: dict[str, Attached] = {}
+        self._roster = Roster(place, secret)
         self._servers: list[asyncio.Server] = []
         self._runs: set[asyncio.Task[None]] = set()
         self._graces: dict[str, asyncio.TimerHandle] = {}
@@ -115,6 +107,8 @@ class OpenFlowDataPlane:
         self.growth = None if discovery is None else Growth(discovery, topology, self._adopt, rounds)
         #: Called with every packet that a switch gives us: switch, packet.
         self.on_packet: Callable[[str, m.PacketIn], None] | None = None
+        #: Packets that switches did not read, on connections that are gone.
+        self._unsent = 0
         #: Connections of switches that nobody knows.
         self.strangers = 0
         #: Times that somebody else was found to have changed a table.
@@ -234,6 +228,7 @@ class OpenFlowDataPlane:
 
     def closed(self, channel: Channel, reason: str) -> None:
         """A connection is gone."""
+        self._unsent += channel.unsent
         if self.growth is not None:
             self.growth.closed(channel)
         switch = self._switches.get(channel.name)
@@ -256,7 +251,7 @@ class OpenFlowDataPlane:
         self._datapaths |= {number: switch.name for number, switch in fresh.items()}
         self._switches |= {switch.name: switch for switch in fresh.values()}
         self._down_links &= {link.id for link in topology.links}
-        for client in [each for each in self._clients.values() if each.host not in topology.hosts]:
+        for client in [each for each in self._roster if each.host not in topology.hosts]:
             log.warning("client %s is cut off: where its host %s was is a link now", client.client, client.host)
             self._tasks.append(asyncio.create_task(self.detach(client.client)))
         self._notices.tell(Redrawn(topology))
@@ -316,10 +311,13 @@ class OpenFlowDataPlane:
         """What clients have sent, as of the last look at the counters; what else there is, switches do not tell."""
         sent = sum(
             self._counted[at.switch].ports[at.port].received.packets
-            for at in self._clients.values()
+            for at in self._roster
             if at.switch in self._counted and at.port in self._counted[at.switch].ports
         )
-        return PlaneStatistics(datagrams=sent, packets=sent, malformed=0, unknown=0, forged=0, dropped=0, lost=0)
+        unsent = self._unsent + sum(s.channel.unsent for s in self._switches.values() if s.channel is not None)
+        return PlaneStatistics(
+            datagrams=sent, packets=sent, malformed=0, unknown=0, forged=0, dropped=0, lost=0, unsent=unsent
+        )
 
     @property
     def confirm(self) -> bool:
@@ -349,34 +347,26 @@ class OpenFlowDataPlane:
 
     async def attach(self, host: str, client: str, port: int | None = None) -> Attached:
         """Give a client a port number (see `DataPlane.attach`)."""
-        known = self._clients.get(client)
+        known = self._roster.known(client, host)
         if known is not None:
-            if known.host != host:
-                raise Rejected(f"Client {client} is attached at {known.host}, not at {host}")
             return known
         place = self._topology.attachment(host)
         switch = self._switches[place.switch]
         if self._topology.link(host, place.switch).id in self._down_links:
             raise Unavailable(f"Host {host} is cut off: its link is down")
         switch.connected()
-        taken = {a.port for a in self._clients.values() if a.switch == switch.name}
-        number = free_port(switch.name, client, port, taken)
-        token = blake2b(client.encode(), key=self._secret, digest_size=8, person=b"sievenet-token").digest()
-        address, namespace = self._place(host) if self._place is not None else ("::", "")
-        attached = Attached(
-            client, host, place.switch, number, int.from_bytes(token, "big"), (address, number), "ipv6", namespace
-        )
-        self._clients[client] = attached
+        attached = self._roster.add(self._topology, host, client, port)
+        assert attached.endpoint is not None
         try:
-            await switch.attach(number, place.port, int(IPv6Address(address)) or None)
+            await switch.attach(attached.port, place.port, int(IPv6Address(attached.endpoint[0])) or None)
         except BaseException:
-            del self._clients[client]
+            self._roster.remove(client)
             raise
         return attached
 
     async def detach(self, client: str) -> None:
         """Take a client's port number away."""
-        attached = self._clients.pop(client, None)
+        attached = self._roster.remove(client)
         if attached is not None:
             with contextlib.suppress(SievenetError):
                 await self._switches[attached.switch].detach(attached.port)
@@ -386,7 +376,7 @@ class OpenFlowDataPlane:
 
     def clients(self) -> dict[str, Attached]:
         """Who is attached where."""
-        return dict(self._clients)
+        return self._roster.all()
 
     def send_packet(self, switch: str, port: int, data: bytes) -> None:
         """Let a switch send a packet by one of its ports."""

@@ -15,8 +15,8 @@ import struct
 import threading
 from typing import Final
 
-from sievenet.dataplane.openflow import namespaces as ns
-from sievenet.dataplane.openflow.hosts import CONTROL, OWN
+from sievenet.dataplane import namespaces as ns
+from sievenet.dataplane.hosts import CONTROL, OWN
 from sievenet.dataplane.openflow.inband import LONGEST
 from sievenet.errors import Unavailable
 

@@ -29,6 +29,7 @@ __all__ = [
     "delete",
     "inside",
     "ip",
+    "lacking",
     "listening",
     "listing",
     "no_checksum_offload",
@@ -42,6 +43,18 @@ NAMESPACES: Final = Path("/run/netns")
 _CLONE_NEWNET: Final = 0x40000000
 _SIOCETHTOOL: Final = 0x8946
 _ETHTOOL_STXCSUM: Final = 0x17
+#: What making namespaces and devices takes, as bits of a process's capabilities: net_admin and sys_admin.
+_CAPABILITIES: Final = 1 << 12 | 1 << 21
+
+
+def lacking(status: Path = Path("/proc/self/status")) -> str | None:
+    """Who this process is, if that is somebody who may not make networks; else None."""
+    if os.geteuid() != 0:
+        return "another user"
+    for line in status.read_text().splitlines():
+        if line.startswith("CapEff:") and int(line.split()[1], 16) & _CAPABILITIES != _CAPABILITIES:
+            return "root without the capabilities net_admin and sys_admin, as in a container"
+    return None
 
 
 def run(*command: str, text: str | None = None) -> str:
