@@ -28,6 +28,7 @@ def remove_network(network):
 
 class KernelHarness:
     limited = True
+    permits = True
 
     def __init__(self, network, plane):
         self.network, self.plane = network, plane

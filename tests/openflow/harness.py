@@ -41,6 +41,7 @@ async def listen(plane, network):
 
 class OvsHarness:
     limited = True
+    permits = False
 
     def __init__(self, network, plane):
         self.network, self.plane = network, plane

@@ -66,6 +66,11 @@ class Harness(Protocol):
         """Whether its switches hold `CAPACITY` flows."""
         ...
 
+    @property
+    def permits(self) -> bool:
+        """Whether its switches check in which categories clients publish."""
+        ...
+
     async def send(self, attached: Attached, packets: Sequence[Packet]) -> None:
         """An attached client sends packets."""
         ...
@@ -270,6 +275,31 @@ async def check_categories_apart(h: Harness) -> None:
     await _publish(h, a, "1", category=1, first=2)
     await _publish(h, a, "1", category=3, first=3)
     assert (_numbers(h, b), _numbers(h, c)) == ([2], [0])
+
+
+async def check_permitted_categories(h: Harness) -> None:
+    """A client publishes in the categories that it may, in any before somebody says which."""
+    if not h.permits:
+        return
+    a, b, c = await _three(h, "h1", "h2", "h1")
+    await h.plane.apply("s1", [Add(_flow("", b.port, category=category)) for category in (1, 2)])
+
+    async def both(sender: Attached, first: int) -> None:
+        await _publish(h, sender, "1", category=1, first=first)
+        await _publish(h, sender, "1", category=2, first=first + 1)
+
+    await both(a, 0)
+    h.plane.permit("a", frozenset({2}))
+    h.plane.permit("nobody", frozenset({1}))
+    await both(a, 2)
+    await both(c, 50)  # of the same host, and never told anything
+    h.plane.permit("a", frozenset({1, 2}))
+    await both(a, 4)
+    h.plane.permit("a", frozenset())
+    await both(a, 6)
+    await h.plane.detach("a")
+    await both(await h.plane.attach("h1", "a", port=a.port), 8)
+    assert _numbers(h, b) == [0, 1, 3, 50, 51, 4, 5, 8, 9]
 
 
 async def check_many_packets(h: Harness) -> None:

@@ -172,6 +172,7 @@ class KernelDataPlane:
             forged=0,
             dropped=sum(r["unsent"] for r in reasons),
             lost=0,
+            unadvertised=sum(r["unadvertised"] for r in reasons),
         )
 
     @property
@@ -202,7 +203,10 @@ class KernelDataPlane:
             self._network.switches[attached.switch].remove_client(attached.port)
 
     def permit(self, client: str, categories: frozenset[int]) -> None:
-        """See `DataPlane.permit`: not checked by these switches."""
+        """A client may publish in these categories and no others."""
+        known = self._roster.all().get(client)
+        if known is not None and not self._network.switches[known.switch].permits.give(known.port, categories):
+            log.warning("client %s: no room for its %d categories; they are not checked", client, len(categories))
 
     def clients(self) -> dict[str, Attached]:
         """Who is attached where."""

@@ -33,7 +33,7 @@ typedef unsigned long long u64;
 #define ROWS 32
 #define STEPS 64        /* outputs served before the program calls itself again, at most 32 times */
 
-enum reason { MALFORMED, UNADMITTED, UNMATCHED, EXPIRED, UNSENT };
+enum reason { MALFORMED, UNADMITTED, UNMATCHED, EXPIRED, UNSENT, UNADVERTISED };
 
 struct key { u32 length; u8 bits[16]; };
 struct cell { u32 row; u32 in_port; u64 bits[2]; };
@@ -42,12 +42,14 @@ struct action { u32 first; u32 count; u32 counter; u32 length; };
 struct row { u64 mask[2]; u32 priority; u32 in_port; u32 number; u16 width; u16 ones; };
 struct count { u64 packets; u64 bytes; };
 /* `way`: 0 nobody is there, 1 to the device, 2 straight to the other end of a virtual link.
+ * `checked`: whether a client may publish only in the categories that `permits` has, by number and category.
  * `address`: where a client's packets come from, if that is known. */
-struct port { u32 device; u32 way; struct count received; struct count sent; u64 dropped; u64 unused; u64 address[2]; };
+struct port { u32 device; u32 way; struct count received; struct count sent; u64 dropped; u64 checked; u64 address[2]; };
+struct permit { u16 port; u16 category; };
 struct device { u32 port; u32 host; };
 
 /* Where each map is, is filled in by the loader, by its name. */
-extern char prefixes, cells, rows, outputs, counts, ports, devices, reasons, self;
+extern char prefixes, cells, rows, outputs, counts, ports, devices, reasons, permits, self;
 
 static void *(*const lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const store)(void *skb, u32 at, const void *from, u32 length, u64 flags) = (void *)BPF_FUNC_skb_store_bytes;
@@ -188,6 +190,11 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 		__builtin_memcpy(from, p + 22, 16);
 		if (port->address[1] && (from[0] != port->address[0] || from[1] != port->address[1]))
 			return tell(UNADMITTED, packets);
+		if (port->checked) {
+			struct permit permit = { .port = source, .category = swap16(*(u16 *)(p + 40)) };
+			if (!lookup(&permits, &permit))
+				return tell(UNADVERTISED, packets);
+		}
 		add(&port->received, packets, bytes);
 		number = source;
 	}

@@ -34,6 +34,7 @@ from sievenet.dataplane.kernel.entry import (
     row_number,
 )
 from sievenet.dataplane.kernel.image import linked, shipped
+from sievenet.dataplane.kernel.permits import Permits
 from sievenet.dataplane.kernel.ranges import MOST, Ranges
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Rejected
@@ -49,12 +50,14 @@ ROWS: Final = 32
 #: Port numbers, clients' among them.
 PORTS: Final = 1 << 15
 _OUTPUTS: Final = 1 << 16
+#: Pairs of client and category that fit.
+_PERMITS: Final = 1 << 18
 #: Why packets were dropped, as the program counts it.
-REASONS: Final = ("malformed", "unadmitted", "unmatched", "expired", "unsent")
+REASONS: Final = ("malformed", "unadmitted", "unmatched", "expired", "unsent", "unadvertised")
 _PORT: Final = np.dtype(
     [
         *(("device", "u4"), ("way", "u4"), ("rp", "u8"), ("rb", "u8"), ("sp", "u8"), ("sb", "u8")),
-        *(("dropped", "u8"), ("unused", "u8"), ("address", "V16")),
+        *(("dropped", "u8"), ("checked", "u8"), ("address", "V16")),
     ]
 )
 #: Fields of a port that count.
@@ -72,6 +75,7 @@ def map_shapes(capacity: int) -> dict[str, tuple[int, int, int, int]]:
         "ports": (bpf.ARRAY, 4, _PORT.itemsize, PORTS),
         "devices": (bpf.HASH, 4, 8, 4096),
         "reasons": (bpf.ARRAY, 4, 8, 8),
+        "permits": (bpf.HASH, 4, 4, _PERMITS),
         "self": (bpf.PROGRAMS, 4, 4, 1),
     }
 
@@ -136,6 +140,8 @@ class KernelSwitch:
         #: How packets leave by each port that has a device: see `struct port` of the program.
         self._ways: dict[int, int] = {}
         self._clients: set[int] = set()
+        #: In which categories clients may publish.
+        self.permits = Permits(maps["permits"], self._ports)
 
     @classmethod
     def create(
@@ -181,6 +187,7 @@ class KernelSwitch:
             self._ranges.adopt(action.first, action.outputs)
             if not is_ordinary(flow):
                 self._rows[Row.of(flow)][1] += 1
+        self.permits.remember()
         used = {counter for _, _, counter in self._flows.values()}
         self._free_counters = deque(counter for counter in self._free_counters if counter not in used)
 
@@ -201,6 +208,7 @@ class KernelSwitch:
         if number not in self._clients:
             for field in _COUNTED:
                 row[field] = 0
+            self.permits.lift(number)
         row["address"] = address
         self._set(number, int(self._ports[port]["device"]), int(self._ports[port]["way"]))
         self._clients.add(number)
@@ -209,6 +217,7 @@ class KernelSwitch:
         """Nobody is behind this number any more."""
         self._ports[number]["way"] = 0
         self._clients.discard(number)
+        self.permits.take(number)
 
     def set_carrier(self, port: int, carries: bool) -> None:
         """A link is dead, or alive again: packets for it, and for the clients behind it, are dropped and counted."""
