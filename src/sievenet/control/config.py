@@ -17,6 +17,9 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bits: int = 32
     #: Most dz that a subscription or advertisement becomes.
     budget: int = 8
+    #: Most dz that all registrations of one client become, each at most a flow per switch; 0 means any number.  A
+    #: daemon whose switches have bounded tables takes half of the smallest for 0: nobody fills one alone.
+    share: int = 0
     #: Partitions of each category's event space, a power of two; each has a queue of its own.
     partitions: int = 1
     #: Spanning trees of the network; categories take them in turn.
@@ -52,6 +55,7 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, lo, hi in (
             ("bits", 1, MAX_BITS),
             ("budget", 1, 4096),
+            ("share", 0, 1 << 40),
             ("trees", 1, 1024),
             ("batch", 1, 1 << 20),
             ("waiting", 1, 1 << 30),

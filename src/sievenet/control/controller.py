@@ -81,7 +81,7 @@ class Controller:
         self.board = self.fleet.board
         self._leases = Leases(self.state, self.board, config, self._lease_ended)
         self._ledger = Ledger(self.state, config.snapshot)
-        self.dispatcher = Dispatcher(self.state, self.spaces, self.transitions, self.board)
+        self.dispatcher = Dispatcher(self.state, self.spaces, self.transitions, self.board, config.share)
         self._jobs: dict[Entry, Job] = {}
         #: Categories that are about to be removed.
         self._closing: set[int] = set()

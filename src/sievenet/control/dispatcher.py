@@ -16,6 +16,7 @@ So requests overtake one that takes long.  Both orders lead to the same tables, 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from sievenet.control.space import Space
 from sievenet.control.state import Category, Entry, State
 from sievenet.control.status import mistake
 from sievenet.control.switchboard import Switchboard
-from sievenet.errors import SievenetError
+from sievenet.errors import Rejected, SievenetError
 
 if TYPE_CHECKING:
     from sievenet.control.transition import Transition
@@ -45,12 +46,21 @@ class Dispatcher:
     """Covers, splits, and hands out."""
 
     def __init__(
-        self, state: State, spaces: Mapping[int, Space], transitions: Mapping[int, Transition], board: Switchboard
+        self,
+        state: State,
+        spaces: Mapping[int, Space],
+        transitions: Mapping[int, Transition],
+        board: Switchboard,
+        share: int = 0,
     ) -> None:
         self._state = state
         self._spaces = spaces
         self._transitions = transitions
         self._board = board
+        #: Most dz of one client; 0 means any number.
+        self._share = share
+        #: The dz of each client, by its wire: what its entries are charged with.
+        self._taken: Counter[int] = Counter()
         self._coverers: dict[int, Coverer] = {}
         self._covering: dict[int, Callable[[Sequence[Found]], None]] = {}
         #: Entries that have been accepted, but are in no lane yet.
@@ -113,6 +123,7 @@ class Dispatcher:
 
     def _remove(self, entry: Entry, wire: int, job: Job, space: Space) -> None:
         self.waiting.discard(entry)
+        self._charge(entry, wire, 0)
         if (transition := self._transitions.get(space.number)) is not None:
             transition.removed(entry)
         self._hand_out(space, [(i, ()) for i in range(len(space.lanes))], entry, wire, False, job)
@@ -163,10 +174,25 @@ class Dispatcher:
         job.part_done(error)
 
     def _register(self, entry: Entry, wire: int, job: Job, keys: list[int], space: Space) -> None:
+        # What was accepted in an earlier life, for which nobody waits, stands.
+        if self._share and job.tickets and self._taken[wire] + len(keys) > self._share:
+            full = (
+                f"Expected at most {self._share} entries in flow tables for one client, got {len(keys)} more than the "
+                f"{self._taken[wire]} it has: unsubscribe from something first, or ask for fewer, larger parts"
+            )
+            self._refuse(entry, job, Rejected(full))
+            return
         self.waiting.discard(entry)
+        self._charge(entry, wire, len(keys))
         if (transition := self._transitions.get(space.number)) is not None:
             transition.added(entry, wire)
         self._hand_out(space, space.split(keys), entry, wire, True, job)
+
+    def _charge(self, entry: Entry, wire: int, count: int) -> None:
+        self._taken[wire] += count - entry.charged
+        if not self._taken[wire]:
+            del self._taken[wire]
+        entry.charged = count
 
     def _hand_out(self, space: Space, parts: Sequence[tuple[int, Sequence[int]]], *what: Any) -> None:
         entry, wire, add, job = what
@@ -190,5 +216,6 @@ class Dispatcher:
         category = self._state.categories[entry.category]
         if keys is None:
             keys = self.coverer(category).keys(entry.subscription(category.schema), entry.wants)
+        self._charge(entry, wire, len(keys))
         for i, share in space.split(keys):
             space.lanes[i].register(Part(entry, wire, True, share, None))

@@ -71,7 +71,7 @@ class Category(msgspec.Struct, frozen=True):
 class Entry:
     """One advertisement or subscription of a client."""
 
-    __slots__ = ("category", "keys", "record", "wants")
+    __slots__ = ("category", "charged", "keys", "record", "wants")
 
     def __init__(self, category: int, wants: bool, record: bytes) -> None:
         self.category = category
@@ -80,6 +80,8 @@ class Entry:
         self.record = record
         #: The dz that it is registered at now.
         self.keys: tuple[int, ...] = ()
+        #: The dz that its client's share is charged with for it.
+        self.charged = 0
 
     @property
     def content(self) -> bytes:

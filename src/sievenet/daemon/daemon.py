@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from sievenet.config import Config
 from sievenet.content.schema import Schema
 from sievenet.control import loading
@@ -30,7 +32,7 @@ from sievenet.daemon.reports import Reports
 from sievenet.daemon.server import Server
 from sievenet.daemon.service import Service
 from sievenet.daemon.ticket import Tickets
-from sievenet.errors import SchemaError
+from sievenet.errors import SchemaError, Unavailable
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
 
@@ -79,7 +81,8 @@ class Daemon:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")
             if isinstance(journal, FileJournal) and journal.dropped:
                 log.warning("dropped %d bytes of an unfinished write of the journal", journal.dropped)
-        self.control = await ControlPlane.start(self.plane, journal, config.control)
+        control = msgspec.structs.replace(config.control, share=config.control.share or await self._share())
+        self.control = await ControlPlane.start(self.plane, journal, control)
         stack.push_async_callback(self.control.close)
         for path in config.schemas:
             await self.control.register_schema(load_schema(path))
@@ -91,6 +94,15 @@ class Daemon:
         await self.server.start()
         await planes.open_doors(self.server, self.plane)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+
+    async def _share(self) -> int:
+        """Half of the smallest flow table; 0 if none is known to be bounded."""
+        sizes = []
+        for switch in self.plane.topology.switches:
+            with contextlib.suppress(Unavailable):
+                sizes.append((await self.plane.counters(switch)).capacity)
+        bounded = [size for size in sizes if size]
+        return max(1, min(bounded) // 2) if bounded else 0
 
     @property
     def shape(self) -> str:
