@@ -22,28 +22,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from sievenet.dataplane.packet import Packet
-from sievenet.dataplane.plane import (
-    Attached,
-    DataPlane,
-    LinkDown,
-    LinkUp,
-    Notice,
-    SwitchDown,
-    SwitchUp,
-)
+from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Notice, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index import ROOT, Cell, Dz
-from sievenet.network import (
-    CODE_BITS,
-    TOP_PRIORITY,
-    Add,
-    Delete,
-    Flow,
-    FlowTable,
-    Line,
-    Match,
-    Modify,
-)
+from sievenet.network import CODE_BITS, TOP_PRIORITY, Add, Delete, Flow, FlowTable, Line, Match, Modify
 
 __all__ = ["CAPACITY", "CHECKS", "TOPOLOGY", "Harness", "with_harness"]
 
@@ -283,23 +265,16 @@ async def check_permitted_categories(h: Harness) -> None:
         return
     a, b, c = await _three(h, "h1", "h2", "h1")
     await h.plane.apply("s1", [Add(_flow("", b.port, category=category)) for category in (1, 2)])
-
-    async def both(sender: Attached, first: int) -> None:
-        await _publish(h, sender, "1", category=1, first=first)
-        await _publish(h, sender, "1", category=2, first=first + 1)
-
-    await both(a, 0)
-    h.plane.permit("a", frozenset({2}))
-    h.plane.permit("nobody", frozenset({1}))
-    await both(a, 2)
-    await both(c, 50)  # of the same host, and never told anything
-    h.plane.permit("a", frozenset({1, 2}))
-    await both(a, 4)
-    h.plane.permit("a", frozenset())
-    await both(a, 6)
+    # None: nobody has said anything.  Both are clients of one host.
+    said = [(a, None), (a, {2}), (c, None), (a, {1, 2}), (a, set())]
+    for step, (sender, categories) in enumerate(said):
+        if categories is not None:
+            h.plane.permit(sender.client, frozenset(categories))
+        for category in (1, 2):
+            await _publish(h, sender, "1", category=category, first=10 * step + category)
     await h.plane.detach("a")
-    await both(await h.plane.attach("h1", "a", port=a.port), 8)
-    assert _numbers(h, b) == [0, 1, 3, 50, 51, 4, 5, 8, 9]
+    await _publish(h, await h.plane.attach("h1", "a", port=a.port), "1", first=51)
+    assert _numbers(h, b) == [1, 2, 12, 21, 22, 31, 32, 51]
 
 
 async def check_many_packets(h: Harness) -> None:
