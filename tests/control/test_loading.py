@@ -12,7 +12,7 @@ from sievenet.network import Clos, SpanningTree
 
 def test_nothing_is_left_to_compile():
     from sievenet.control.registrations.tree.kernels import register
-    from sievenet.control.registrations.walk.kernels import table, walk
+    from sievenet.control.registrations.walk import table, walk
 
     loading.load()
     kernels = (register, table, walk)

@@ -150,12 +150,12 @@ CONTROL = """
 import json
 import numpy as np
 import sievenet
-from sievenet.control.registrations.walk import kernels
+from sievenet.control.registrations import walk
 
 one, owners, sphere = np.zeros(1, np.uint64), np.zeros(64, np.int32), np.ones(1, np.uint64)
-kernels._sphere(one, owners, np.zeros((1, 1), np.uint64), sphere)
-file = kernels.clear.py_func.__code__.co_filename
-print(json.dumps([int(sphere[0]), sum(kernels._sphere.stats.cache_hits.values()), file, sievenet.__file__]))
+walk._sphere(one, owners, np.zeros((1, 1), np.uint64), sphere)
+file = walk.clear.py_func.__code__.co_filename
+print(json.dumps([int(sphere[0]), sum(walk._sphere.stats.cache_hits.values()), file, sievenet.__file__]))
 """
 
 

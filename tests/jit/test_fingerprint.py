@@ -140,7 +140,7 @@ def test_a_fingerprint_takes_little_time():
     """It is on the way of every start: all that a matcher uses, in processor time."""
     from sievenet.matcher import level
 
-    kernels = [each for module in (level.matching, level.building, level.records) for each in vars(module).values()]
+    kernels = [each for module in (level.scan, level.construction, level.records) for each in vars(module).values()]
     kernels = [each for each in kernels if hasattr(each, "py_func")]
     assert len(kernels) > 30
     times = []

@@ -2,6 +2,6 @@
 
 Start with `registrations` (who wants what, and the tables that follow) and `wires` (paths
 as masks), then `controller` (stimuli in, instructions out), `plane` (the shell around
-it) and `journal`.  May import `errors`, `content`, `index` and `network`; names are
+it) and `journal`.  May import `errors`, `jit`, `content`, `index` and `network`; names are
 imported from the modules, since clients need `protocol` alone and nothing heavy.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.index.cover.dz.kernels import cover_dz
+from sievenet.index.cover.dz import cover_dz
 from sievenet.index.cover.kernels import emit
 from sievenet.jit import compiled
 

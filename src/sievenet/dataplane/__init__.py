@@ -2,7 +2,7 @@
 
 `plane` is the interface that `control` uses.  `Simulator` (virtual time) and
 `EmbeddedDataPlane` (real time, UDP on loopback) drive the same `Switch`.  May import
-`errors`, `index` and `network`; importing it loads neither numba nor sockets.
+`errors`, `jit`, `index` and `network`; importing it loads neither numba nor sockets.
 """
 
 from __future__ import annotations

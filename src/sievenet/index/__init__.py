@@ -2,7 +2,7 @@
 
 Start with `dz` (nested subspaces), `cell` (any mask), then `plan` (how a schema's content
 becomes bits) and `cover` (how a filter becomes few entries).  Compiled kernels are imported
-on first use, so importing this package is quick.  Imports `errors` and `content` only.
+on first use, so importing this package is quick.  Imports `errors`, `jit` and `content` only.
 """
 
 from sievenet.index.axis import Axis

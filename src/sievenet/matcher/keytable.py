@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher.records import kernels as records
+from sievenet.matcher import records
 
 __all__ = ["KeyTable"]
 

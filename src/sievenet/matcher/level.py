@@ -43,9 +43,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher.building import kernels as building
-from sievenet.matcher.matching import kernels as matching
-from sievenet.matcher.records import kernels as records
+from sievenet.matcher import construction, records, scan
 
 __all__ = ["Level", "build", "unbuilt"]
 
@@ -123,7 +121,7 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         checks=np.empty((0, 3), np.int64),
         checked=np.empty(0, np.int64),
         slices=np.empty((0, 3), np.int64),
-        rows=np.empty((0, matching.WORDS), np.uint64),
+        rows=np.empty((0, scan.WORDS), np.uint64),
         live=len(alive),
         built=len(alive),
     )
@@ -134,10 +132,10 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     edges, sizes = _edges(words, places, attributes)
     chosen = np.empty((len(places), 4), np.int64)
     cost = _COPY
-    while (total := building.choose(words, places, edges, sizes, _COPIES, cost, chosen)) > _CROWD * len(places):
+    while (total := construction.choose(words, places, edges, sizes, _COPIES, cost, chosen)) > _CROWD * len(places):
         cost *= 2
     copies = np.empty((total, 4), np.int64)
-    building.make_copies(words, places, edges, chosen, copies)
+    construction.make_copies(words, places, edges, chosen, copies)
     copies, groups, group = _grouped(copies, sizes)
     copies = copies[np.argsort(group * records.BUCKETS + copies[:, 1], kind="stable")]
     blocks, slot = _blocks(copies, groups, np.bincount(group, minlength=len(groups)))
@@ -146,15 +144,15 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     first[copies[::-1, 3]] = slot[::-1]
     order = np.argsort(first, kind="stable")
     ordered, where = np.empty_like(words), np.empty_like(places)
-    building.reorder(words, places, order, ordered, where)
+    construction.reorder(words, places, order, ordered, where)
     number = np.empty(len(places), np.uint32)
     number[order] = np.arange(len(places))
-    slots = np.zeros(len(blocks) * matching.SLOTS, np.uint32)
+    slots = np.zeros(len(blocks) * scan.SLOTS, np.uint32)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
     slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
-    building.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
+    construction.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
     check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
     return Level(
         words=ordered,
@@ -182,9 +180,9 @@ def _edges(words: Ints, places: Ints, attributes: int) -> tuple[Ints, Ints]:
     """
     stride = max(1, len(places) * 4 // _SAMPLE)
     starts = np.zeros(attributes + 1, np.int64)
-    counts = building.count_ends(words, places, stride, attributes)
+    counts = construction.count_ends(words, places, stride, attributes)
     np.cumsum(counts, out=starts[1:])
-    ends = building.gather_ends(words, places, stride, starts)
+    ends = construction.gather_ends(words, places, stride, starts)
     edges = np.full((attributes, records.BUCKETS - 1), records.MAX, np.int64)
     sizes = np.ones(attributes, np.int64)
     for attr in np.flatnonzero(counts).tolist():
@@ -222,17 +220,17 @@ def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The table of blocks without slices, and the slot of each copy; a block has copies of one group."""
-    number = -(-counts // matching.SLOTS)
+    number = -(-counts // scan.SLOTS)
     blocks = np.zeros((int(number.sum()), 6), np.int64)
-    blocks[:, matching.ATTR] = np.repeat(groups, number)
+    blocks[:, scan.ATTR] = np.repeat(groups, number)
     # The slots that the groups before leave empty shift a group's slots.
-    shift = np.cumsum(number * matching.SLOTS - counts) - (number * matching.SLOTS - counts)
+    shift = np.cumsum(number * scan.SLOTS - counts) - (number * scan.SLOTS - counts)
     slot = np.arange(len(copies)) + np.repeat(shift, counts)
-    block = slot // matching.SLOTS
+    block = slot // scan.SLOTS
     begins = np.searchsorted(block, np.arange(len(blocks)))
-    blocks[:, matching.LO] = np.minimum.reduceat(copies[:, 1], begins)
-    blocks[:, matching.HI] = np.maximum.reduceat(copies[:, 2], begins)
-    blocks[:, matching.FILLED] = np.diff(np.append(begins, len(copies)))
+    blocks[:, scan.LO] = np.minimum.reduceat(copies[:, 1], begins)
+    blocks[:, scan.HI] = np.maximum.reduceat(copies[:, 2], begins)
+    blocks[:, scan.FILLED] = np.diff(np.append(begins, len(copies)))
     return blocks, slot
 
 
@@ -241,9 +239,9 @@ def _slices(
 ) -> tuple[Ints, npt.NDArray[np.uint64], int]:
     """The table of slices, most constrained attributes first, room for their rows, and the constraints of all slots."""
     counts = np.zeros((len(blocks), len(sizes)), np.int64)
-    constraints = building.count_constraints(words, places, slots, blocks, counts)
-    clustered = blocks[:, matching.ATTR] >= 0
-    counts[clustered, blocks[clustered, matching.ATTR]] = matching.SLOTS + 1
+    constraints = construction.count_constraints(words, places, slots, blocks, counts)
+    clustered = blocks[:, scan.ATTR] >= 0
+    counts[clustered, blocks[clustered, scan.ATTR]] = scan.SLOTS + 1
     # Every block has a slice; one of a single row lets everything pass.
     bare = counts.max(axis=1) < _SLICED
     counts[bare, 0] = _SLICED
@@ -254,20 +252,18 @@ def _slices(
     # Where every end is an edge a row per bucket is exact, and saves a check.
     rows = np.where(count < _FINE, _FEW_ROWS, np.where(sizes[attr] < records.BUCKETS, records.BUCKETS, _ROWS))
     shift = np.maximum(0, np.ceil(np.log2(sizes[attr] / rows))).astype(np.int64)
-    own = count > matching.SLOTS
+    own = count > scan.SLOTS
     shift[own] = 0
     shift[bare[block]] = records.BUCKET_BITS
-    height = np.where(
-        own, blocks[block, matching.HI] - blocks[block, matching.LO] + 1, ((sizes[attr] - 1) >> shift) + 1
-    )
+    height = np.where(own, blocks[block, scan.HI] - blocks[block, scan.LO] + 1, ((sizes[attr] - 1) >> shift) + 1)
     ends = np.cumsum(height)
     slices = np.empty((len(block), 3), np.int64)
-    slices[:, matching.S_ATTR] = attr
-    slices[:, matching.S_SHIFT] = shift
-    slices[:, matching.S_ROW] = ends - height - np.where(own, blocks[block, matching.LO], 0)
-    blocks[:, matching.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
-    blocks[:, matching.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
-    return slices, np.empty((int(height.sum()), matching.WORDS), np.uint64), constraints
+    slices[:, scan.S_ATTR] = attr
+    slices[:, scan.S_SHIFT] = shift
+    slices[:, scan.S_ROW] = ends - height - np.where(own, blocks[block, scan.LO], 0)
+    blocks[:, scan.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
+    blocks[:, scan.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
+    return slices, np.empty((int(height.sum()), scan.WORDS), np.uint64), constraints
 
 
 def _checks(
@@ -276,7 +272,7 @@ def _checks(
     """What the slices cannot say: where each slot's checks end, the checks, and the attributes they are about."""
     ends = np.zeros(len(slots) + 1, np.uint32)
     room = np.empty((most, 3), np.int64)
-    checks = room[: building.fill_checks(words, places, slots, blocks, slices, edges, ends, room)].copy()
+    checks = room[: construction.fill_checks(words, places, slots, blocks, slices, edges, ends, room)].copy()
     # From attributes to columns.
     column = np.full(len(edges) + 1, -1, np.int64)
     checked = np.flatnonzero(np.bincount(checks[:, 0] + 1, minlength=len(column))[1:])

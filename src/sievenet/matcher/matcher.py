@@ -23,13 +23,12 @@ import numpy.typing as npt
 
 from sievenet.content import Event, EventBatch, Filter, Record, Schema, Subscription
 from sievenet.errors import InvalidInput
+from sievenet.matcher import records, scan
 from sievenet.matcher.keytable import KeyTable
 from sievenet.matcher.level import Level
 from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
-from sievenet.matcher.matching import kernels as matching
 from sievenet.matcher.pending import Pending, merge
 from sievenet.matcher.reading import Columns, Reader, RecordReader, SchemaReader
-from sievenet.matcher.records import kernels as records
 
 __all__ = ["Matcher"]
 
@@ -259,7 +258,7 @@ class Matcher:
             reader.rank(values, level, scratch.raw)
             while True:
                 # The type checker cannot count bundles of arrays.
-                found = matching.match_one(  # type: ignore[call-arg]
+                found = scan.match_one(  # type: ignore[call-arg]
                     *scratch.one, level.edges, *level.arrays, *scratch.found, count
                 )
                 if found <= len(scratch.found[1]):
@@ -307,7 +306,7 @@ class Matcher:
                 columns.ranked(xs, lo, hi, level)
                 records.fill_buckets(xs, hi - lo, level.edges, level.used, buckets)
                 while True:
-                    found = matching.match_chunk(  # type: ignore[call-arg]
+                    found = scan.match_chunk(  # type: ignore[call-arg]
                         xs, buckets, hi - lo, *level.arrays, events, keys, count
                     )
                     if found <= len(keys):
@@ -316,7 +315,7 @@ class Matcher:
                     keys = np.concatenate((keys, np.empty(2 * found - len(keys), np.int64)))
                 count = found
             out = np.empty(count, np.int64)
-            kept = matching.by_event(events, keys, count, hi - lo, starts, out)
+            kept = scan.by_event(events, keys, count, hi - lo, starts, out)
             yield lo, starts[: hi - lo + 1], out[:kept]
 
     # -- telling ----------------------------------------------------------------------------
@@ -328,8 +327,8 @@ class Matcher:
                 filters=level.built,
                 removed=level.built - level.live,
                 blocks=len(level.blocks),
-                unclustered=int(np.count_nonzero(level.blocks[:, matching.ATTR] < 0)),
-                slots=int(level.blocks[:, matching.FILLED].sum()),
+                unclustered=int(np.count_nonzero(level.blocks[:, scan.ATTR] < 0)),
+                slots=int(level.blocks[:, scan.FILLED].sum()),
                 bytes=level.nbytes + _cut_bytes(level.cuts),
             )
             for level in self._levels.values()

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sievenet.matcher import records
 from sievenet.matcher.level import Level, build, unbuilt
 from sievenet.matcher.lines import Intern
-from sievenet.matcher.records import kernels as records
 
 __all__ = ["Pending", "Store", "merged"]
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from sievenet.content import Event, EventBatch, Filter, Record, Schema, StringColumn
 from sievenet.content.valueset import point
 from sievenet.errors import EventError, FilterError, SchemaError
+from sievenet.matcher import records
 from sievenet.matcher.level import Level
 from sievenet.matcher.lines import Intern, Pairs, any_pairs, schema_pairs, string_pairs
-from sievenet.matcher.records import kernels as records
 
 __all__ = ["Columns", "Reader", "RecordReader", "SchemaReader"]
 

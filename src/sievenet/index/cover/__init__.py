@@ -109,12 +109,12 @@ def cover_pieces(
     else:
         sample, offsets = weights.sample(layout.bits.shape[1])
     if kind == "cells":
-        from sievenet.index.cover.cells.kernels import cover_cells
+        from sievenet.index.cover.cells import cover_cells
 
         return cover_cells(
             boxes.lo, boxes.hi, boxes.offsets, layout.bits, layout.shares, plan.gray, budget, sample, offsets
         )
-    from sievenet.index.cover.dz.kernels import cover_dz
+    from sievenet.index.cover.dz import cover_dz
 
     return cover_dz(
         boxes.lo,

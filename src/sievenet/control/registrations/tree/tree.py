@@ -93,7 +93,7 @@ class Tree:
         a = self._carry_out()
         if a is None:
             return Found([], [], b"", 0, 0)
-        from sievenet.control.registrations.walk.kernels import walk
+        from sievenet.control.registrations.walk import walk
 
         wires = self._wires
         told = walk(a, wires.owners, wires.outs, wires.words(~dead))
@@ -110,7 +110,7 @@ class Tree:
         a = self._carry_out()
         if a is None:
             return
-        from sievenet.control.registrations.walk.kernels import table
+        from sievenet.control.registrations.walk import table
 
         places, masks = table(a, self._wires.words(out))
         for place, mask in zip(places.tolist(), masks, strict=True):

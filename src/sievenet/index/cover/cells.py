@@ -1,4 +1,4 @@
-"""The compiled search for covers by cells."""
+"""The compiled search for covers by cells: each axis has an atom of its own; split on the axis that saves most."""
 
 from __future__ import annotations
 

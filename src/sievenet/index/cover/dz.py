@@ -1,4 +1,4 @@
-"""The compiled search for covers by dz."""
+"""The compiled search for covers by dz: the plan's order of bits decides where a piece is halved."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kernels that build a level: where buckets end, what a filter is clustered by, bitmaps and checks.
 
-The arrays they fill are described where they are read, in the kernels of `records` and `matching`.
+The arrays they fill are described where they are read, in `records` and `scan`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from sievenet.jit import compiled
-from sievenet.matcher.matching.kernels import (
+from sievenet.matcher.records import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
+from sievenet.matcher.scan import (
     ATTR,
     BEHIND,
     FILLED,
@@ -21,7 +22,6 @@ from sievenet.matcher.matching.kernels import (
     SLOTS,
     WORDS,
 )
-from sievenet.matcher.records.kernels import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
 
 
 @compiled

@@ -16,7 +16,7 @@ from numba import types
 from numba.np.arrayobj import make_array
 
 from sievenet.jit import compiled, inlined, intrinsic
-from sievenet.matcher.records.kernels import (
+from sievenet.matcher.records import (
     BUCKETS,
     Array,
     fill_buckets,

@@ -1,1 +1,0 @@
-"""Compiled walks over a tree of registrations: what changed, and the table of one switch."""

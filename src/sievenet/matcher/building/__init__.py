@@ -1,1 +1,0 @@
-"""Levels in the making: the compiled code that files records in blocks.  For `matcher` only."""
