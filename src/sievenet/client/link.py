@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sievenet.client.conversation import Answered, Conversation, Ended, PlanNews, Removal, Request, Welcomed
 from sievenet.client.url import Address
-from sievenet.control.protocol import CategoryInfo, Welcome
-from sievenet.errors import SievenetError, Unavailable
+from sievenet.control.protocol import CategoryInfo, LookUp, Welcome
+from sievenet.errors import SchemaError, SievenetError, Unavailable
 
 __all__ = ["Link", "LinkLost", "NoDaemon"]
 
@@ -101,6 +101,18 @@ class Link:
             raise Unavailable(f"No answer from the daemon within {timeout:g} s") from None
         finally:
             self._open.pop(number, None)
+
+    async def look_up(self, names: Iterable[str], timeout: float) -> list[CategoryInfo]:
+        """The categories of these names, all versions, as the daemon has them now."""
+
+        async def ask(name: str) -> tuple[CategoryInfo, ...]:
+            try:
+                info: CategoryInfo = await self.call(lambda number: LookUp(number, name), timeout)
+            except SchemaError:
+                return ()
+            return (*info.siblings, info)
+
+        return [info for found in await asyncio.gather(*map(ask, sorted(names))) for info in found]
 
     async def _drain(self) -> None:
         try:

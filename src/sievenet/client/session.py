@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -32,7 +32,7 @@ from sievenet.client.reconnect import Reconnect
 from sievenet.client.url import Address
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
-from sievenet.errors import Rejected, SchemaError, SievenetError, Unavailable
+from sievenet.errors import Rejected, SievenetError, Unavailable
 
 __all__ = ["Hooks", "Session"]
 
@@ -263,7 +263,7 @@ class Session:
             self.name, self.host, self._ticket = welcome.name, welcome.host, welcome.ticket
             self._lease = max(0.05, welcome.lease)
             self._beat = max(0.01, min(welcome.heartbeat, self._lease / 3))
-            self._catalog.replace(await self._look_up(link, {schema.name for schema in self.schemas}))
+            self._catalog.replace(await link.look_up({schema.name for schema in self.schemas}, self.timeout))
             while early:
                 early.pop(0)()
             early = None
@@ -291,19 +291,6 @@ class Session:
         self._sendable.set()
         self._heard = asyncio.get_running_loop().time()
         return link
-
-    async def _look_up(self, link: Link, names: Iterable[str]) -> list[p.CategoryInfo]:
-        """The categories of these names, all versions, as the daemon has them now."""
-
-        async def ask(name: str) -> tuple[p.CategoryInfo, ...]:
-            async with self._turns:
-                try:
-                    info: p.CategoryInfo = await link.call(lambda number: p.LookUp(number, name), self.timeout)
-                except SchemaError:
-                    return ()
-            return (*info.siblings, info)
-
-        return [info for found in await asyncio.gather(*map(ask, sorted(names))) for info in found]
 
     async def _attach(self, welcome: p.Welcome) -> None:
         if welcome.data is None:
