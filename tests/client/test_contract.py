@@ -12,6 +12,7 @@ from sievenet.errors import InvalidInput, ParseError, Rejected, SchemaError, Sie
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from tests.fabric.harness import SCHEMA, config, eventually, reading
+from tests.proxy import Proxy
 
 
 class Fabric:
@@ -241,3 +242,25 @@ async def test_a_subscription_given_up_half_way_is_taken_back(network, publisher
     await feed.close()
     await eventually(lambda: not subscriber._chores)
     assert list(subscriber._ledger) == []
+
+
+def test_what_is_published_while_the_connection_of_a_subscriber_is_lost_arrives(network):
+    async def main():
+        async with network, asyncio.timeout(60), Proxy(("127.0.0.1", int(network.there.rsplit(":", 1)[1]))) as proxy:
+            there = f"{network.there.rsplit(':', 1)[0]}:{proxy.port}"
+            async with sievenet.connect(network.here) as publisher, sievenet.connect(there) as subscriber:
+                await publisher.advertise(SCHEMA)
+                await subscriber.schema(SCHEMA)
+                feed = await subscriber.subscribe(SCHEMA)
+                await publisher.publish(reading(1, 1))
+                assert await xs(feed, 1) == [1]
+                proxy.cut()
+                await eventually(lambda: not subscriber.connected)
+                await publisher.publish_many([reading(2, 1), reading(3, 1)])
+                proxy.mend()
+                assert await xs(feed, 2) == [2, 3]
+                await eventually(lambda: subscriber.connected)
+                await publisher.publish(reading(4, 1))
+                assert await xs(feed, 1) == [4]
+
+    asyncio.run(main())

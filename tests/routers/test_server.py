@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import sievenet
 from sievenet.cli import main as command
-from sievenet.client.overlay.link import parse_router_url
+from sievenet.client.overlay.address import parse_router_url
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
 from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, Unavailable
 from sievenet.routers import protocol as p

@@ -263,7 +263,7 @@ async def _serve(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)
         if server.dropped:
-            click.echo(f"{server.dropped} events were dropped: a connection was too slow", err=True)
+            click.echo(f"{server.dropped} events were dropped: a connection was too slow, or lost", err=True)
 
 
 def _ask(url: str, wanted: str | None, as_json: bool) -> None:

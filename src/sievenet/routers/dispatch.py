@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from sievenet.control.framing import Malformed, failure
+from sievenet.errors import CodecError
 from sievenet.routers import protocol as p
 from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
-from sievenet.routers.messages import Carried
+from sievenet.routers.messages import Carried, Missed
 from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.peer import Peer, Pressure
@@ -40,6 +42,8 @@ class Dispatch:
         self.wave_done: Callable[[int], None] = lambda number: None
         #: Events dropped because a connection was too slow or lost.
         self.dropped = 0
+        #: Events that neighbours say they dropped on the way here.
+        self.missed = 0
         #: Errors that should not be: each is in the log.
         self.errors = 0
 
@@ -94,6 +98,29 @@ class Dispatch:
             self.dropped += events
             if peer.dropped == events:
                 log.warning("%s: %s %s is too slow: events are dropped", self._router.name, peer.role, peer.name)
+
+    def complain(self, peer: Peer, message: Malformed) -> None:
+        """Something that is no message came; `CodecError` if that was too often."""
+        peer.malformed += 1
+        if peer.malformed > peer.limits.malformed:
+            raise CodecError(f"Expected at most {peer.limits.malformed} malformed messages: {message.error}")
+        if peer.role == "router":
+            # Not answered: two routers that do not understand each other's complaints would complain for ever.
+            log.warning("%s: from neighbour %s: %s", self._router.name, peer.name, message.error)
+        else:
+            self.write(peer, failure(message.request, message.error))
+
+    def pass_on(self, peer: Peer, message: Missed) -> None:
+        """A neighbour dropped events on the way here: whoever is behind may miss some."""
+        self.missed += message.events
+        if message.hops < self._router.settings.max_hops:
+            onward = p.frame(Missed(message.events, message.hops + 1))
+            near = self._router.states.overlay.tree_neighbours(self._router.name)
+            for each in (*(self._registry.routers.get(n) for n in near), *self._registry.clients.values()):
+                if each is not None and each.absent:
+                    each.untold += message.events
+                elif each is not None and each is not peer:
+                    each.offer(onward)
 
     def _tell(self, client: str, request: Compute | Assign) -> None:
         """A question for a client; one that does not read is not asked, and found out by its silence."""

@@ -16,7 +16,8 @@ from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
 from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.peer import Peer
-from sievenet.routers.registry import ALREADY, Registry
+from sievenet.routers.registry import ALREADY, Registry, shown
+from sievenet.routers.session import Sessions
 
 __all__ = ["Handshake"]
 
@@ -34,10 +35,12 @@ class Handshake:
         registry: Registry,
         dispatch: Dispatch,
         gone: Callable[[Peer], None],
+        sessions: Sessions,
         tls: ssl.SSLContext | None,
         dial_tls: ssl.SSLContext | None,
     ) -> None:
         self._router, self._registry, self._dispatch, self._gone = router, registry, dispatch, gone
+        self._sessions = sessions
         self._tls, self._dial_tls = tls, dial_tls
         #: Names of neighbours by the address they were dialled at, and the tickets that they gave.
         self._names: dict[Address, str] = {}
@@ -65,8 +68,8 @@ class Handshake:
         match message:
             case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
                 raise Rejected(f"Expected version {p.PROTOCOL} of the router protocol, got {protocol}")
-            case p.Hello(role="client", name=name, ticket=ticket) if not peer.dialled:
-                self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket)
+            case p.Hello(role="client", name=name, ticket=ticket, taken=taken) if not peer.dialled:
+                self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket, taken)
             case p.Hello(role="router", name=str(name), ticket=ticket) if not peer.dialled:
                 self._check_name(peer, name, self._tls)
                 self._replace(self._registry.called(peer, name, ticket))
@@ -86,15 +89,24 @@ class Handshake:
             case _:
                 raise CodecError(expected="Hello", got=type(message).__name__, where="connection")
 
-    def _client(self, peer: Peer, name: str, ticket: bytes) -> None:
+    def _client(self, peer: Peer, name: str, ticket: bytes, taken: int) -> None:
         if name in self._dispatch.ports:
             raise Rejected(f"The name {name} is taken")
-        self._replace(self._registry.client(peer, name, ticket))
-        # Its own events reach a client's feeds without us (`client.loopback`).
-        self._router.attach(name, echo=False)
+        before = self._registry.client(peer, name, ticket)
         unique = f"{self._router.name}/{name}/{secrets.token_hex(8)}".encode()
         peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
-        self._welcome(peer, name, self._registry.owed(peer, ticket))
+        if before is not None and shown(ticket, before):
+            frames, missed = peer.resume(before, taken, ticket)
+            self._retire(before)
+            self._welcome(peer, name, missed, resumed=True)
+            for data in frames:
+                peer.send(data)
+            return
+        self._replace(before)
+        # Its own events reach a client's feeds without us (`client.loopback`).
+        self._router.attach(name, echo=False)
+        peer.session = self._sessions.begin()
+        self._welcome(peer, name, self._registry.owed(peer, ticket, taken))
 
     def _check_name(self, peer: Peer, name: str, tls: ssl.SSLContext | None) -> None:
         if tls is not None and name not in peer.certified:
@@ -104,14 +116,17 @@ class Handshake:
     def _replace(self, before: Peer | None) -> None:
         """A newer connection has the name of this one."""
         if before is not None:
-            log.info("%s: a newer connection of %s replaces the earlier one", self._router.name, before.name)
             self._gone(before)
-            before.role = "replaced"
-            before.writer.transport.abort()
+            self._retire(before)
 
-    def _welcome(self, peer: Peer, name: str, missed: int = 0) -> None:
-        lease = self._router.settings.lease
-        welcome = p.Welcome(p.PROTOCOL, self._router.name, name, peer.publisher, 0, peer.ticket, lease, missed)
+    def _retire(self, before: Peer) -> None:
+        log.info("%s: a newer connection of %s replaces the earlier one", self._router.name, before.name)
+        before.role = "replaced"
+        before.writer.transport.abort()
+
+    def _welcome(self, peer: Peer, name: str, missed: int = 0, *, resumed: bool = False) -> None:
+        mine, lease = self._router.name, self._router.settings.lease
+        welcome = p.Welcome(p.PROTOCOL, mine, name, peer.publisher, 0, peer.ticket, lease, missed, resumed)
         self._dispatch.write(peer, welcome)
 
     def _link(self, peer: Peer) -> None:

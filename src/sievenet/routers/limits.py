@@ -37,6 +37,9 @@ class Limits:
     unfinished: int = 1 << 28
     #: Bytes that wait to be written to one connection; then events for it are dropped. At twice as many it is closed.
     buffer: int = 1 << 26
+    #: Bytes of events that a client has not confirmed, for when it loses its connection; and those of all clients.
+    kept: int = 1 << 23
+    kept_in_all: int = 1 << 28
     #: Malformed messages of one connection before it is closed.
     malformed: int = 100
     #: Schemas that one client may make known, and all together.

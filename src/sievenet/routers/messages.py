@@ -207,7 +207,7 @@ class Carried(_Message, frozen=True):
 
 
 class Received(_Message, frozen=True):
-    """How many messages with events came on this connection."""
+    """How many messages with events came on this connection; from a client, how many events it has taken."""
 
     number: Count
 

@@ -21,6 +21,7 @@ from typing import Final
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import Missed
 from sievenet.routers.protocol import frame
+from sievenet.routers.session import Session
 
 __all__ = ["HOLD", "Peer", "Pressure"]
 
@@ -50,6 +51,8 @@ class Peer:
     certified: frozenset[str] = frozenset()
     #: What a newer connection shows to replace this one.
     ticket: bytes = b""
+    #: The ticket that this one was made with: it counts until the other side says something, and so has the new one.
+    previous: bytes = b""
     publisher: int = 0
     #: When something came last; before it is welcome, when it began.
     heard: float = 0.0
@@ -64,6 +67,12 @@ class Peer:
     untold: int = 0
     #: Whether this client computes for the router.
     helps: bool = False
+    #: A client's events that it has not confirmed.
+    session: Session | None = None
+    #: The other side said goodbye, or was turned out: nothing is kept for it.
+    ended: bool = False
+    #: The connection of this client is lost; what it registered stays for a lease.
+    absent: bool = False
     #: Bytes given to the connection so far.
     written: int = 0
     #: Events in the buffer: where in the stream each frame ends, and how many it has.
@@ -86,15 +95,18 @@ class Peer:
 
     def offer(self, data: bytes, events: int = 0) -> bool:
         """Write events, or anything that can be done without; False if the buffer is full."""
-        waiting = self.waiting
-        if self.writer.transport.is_closing() or (waiting and waiting + len(data) > self.limits.buffer):
+        waiting, closing = self.waiting, self.writer.transport.is_closing()
+        kept = self.session is not None and events > 0
+        if (closing and not kept) or (not closing and waiting and waiting + len(data) > self.limits.buffer):
             self.dropped += events
             self.untold += events
             return False
         self.tell_missed()
+        if self.session is not None and events:
+            self.session.keep(data, events)
         if not self.send(data):
-            return False
-        if events:
+            return kept
+        if events and not kept:
             self._under_way.append((self.written, events))
             while self._under_way and self._under_way[0][0] <= self._left:
                 self._under_way.popleft()
@@ -102,12 +114,15 @@ class Peer:
 
     def tell_missed(self) -> None:
         """Say how many events were dropped, if some were and there is room to say it."""
-        if self.untold and self.waiting <= self.limits.buffer // 2:
+        closing = self.writer.transport.is_closing()
+        if self.untold and not closing and self.waiting <= self.limits.buffer // 2:
             untold, self.untold = self.untold, 0
             self.send(frame(Missed(untold)))
 
     def unsent(self) -> int:
-        """Events that were never sent: those in the buffer, and those that were dropped and not told."""
+        """Events that the other side may not have: on their way, or dropped and not told."""
+        if self.session is not None:
+            return self.untold + self.session.unconfirmed
         left = self._left if self.writer.transport.is_closing() else self.taken
         return self.untold + sum(events for end, events in self._under_way if end > left)
 
@@ -115,6 +130,16 @@ class Peer:
         """The other side wants nothing more."""
         self.untold = 0
         self._under_way.clear()
+        if self.session is not None:
+            self.session.confirm(self.session.given)
+
+    def resume(self, before: Peer, taken: int, ticket: bytes) -> tuple[list[bytes], int]:
+        """Go on where an earlier connection of this client ended: frames to send again, and events that are missing."""
+        self.previous = ticket
+        self.session, before.session = before.session, None
+        self.schemas, self.entries, self.dropped = before.schemas, before.entries, before.dropped
+        frames, missing = ([], 0) if self.session is None else self.session.resume(taken)
+        return frames, missing + before.untold
 
     @property
     def waiting(self) -> int:

@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 #: Version of this module and of `messages`.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 #: Largest frame of a client, and of a neighbour (all entries of a channel at once), in bytes.
 MAX_FRAME: Final = 1 << 23
 MAX_PEER_FRAME: Final = 1 << 27
@@ -102,6 +102,8 @@ class Hello(_Message, frozen=True):
     request: Number = 0
     #: The ticket of an earlier connection under this name, which this one replaces.
     ticket: Ticket = b""
+    #: Events that a client has taken since it was new to the router.
+    taken: Count = 0
 
 
 class Welcome(_Message, frozen=True):
@@ -118,8 +120,10 @@ class Welcome(_Message, frozen=True):
     ticket: Ticket = b""
     #: Seconds of silence after which either side gives the other up.
     lease: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
-    #: Events for the earlier connection of this ticket that were never sent.
+    #: Events for earlier connections of this ticket that will not come.
     missed: Count = 0
+    #: Whether everything is as it was on the connection of this ticket; events that were not taken follow.
+    resumed: bool = False
 
 
 class Register(_Message, frozen=True):

@@ -3,7 +3,8 @@
 A name belongs to a connection until that ends, or its other side was silent for a lease. A newer connection replaces
 it earlier only with proof that it is the same one: the *ticket* that the earlier one was given, or for a router a
 certificate with its name. So a stranger cannot cut a connection by using its name, and a client or neighbour whose
-connection died without a word need not wait.
+connection died without a word need not wait. A client that shows its ticket goes on with its session (`session`). If
+the connection of a client is lost, others may have its name, without the session.
 
 Two routers may dial each other at the same moment. Each then has accepted one connection when it is welcomed on the one
 that it dialled; the one that the smaller name dialled stays. Only the side that dialled decides so, at an address that
@@ -20,7 +21,7 @@ from typing import Final
 from sievenet.errors import Rejected
 from sievenet.routers.peer import Peer
 
-__all__ = ["ALREADY", "Registry"]
+__all__ = ["ALREADY", "Registry", "shown"]
 
 #: Two routers that dial each other hear this of one of the connections: nothing is wrong.
 ALREADY: Final = "There is a connection already"
@@ -49,7 +50,12 @@ class Registry:
     def client(self, peer: Peer, name: str, ticket: bytes) -> Peer | None:
         """A client says hello; the connection that it replaces. `Rejected` if the name is another's."""
         before = self.clients.get(name)
-        if before is not None and not _shown(ticket, before):
+        if before is not None and shown(ticket, before):
+            # Nothing is lost with the earlier connection: this one goes on with its session.
+            del self.clients[name]
+            self._enter(peer, "client", name, None)
+            return before
+        if before is not None and not before.absent:
             raise Rejected(f"The name {name} is taken (until its holder leaves, or is silent for a lease)")
         return self._enter(peer, "client", name, before)
 
@@ -59,7 +65,7 @@ class Registry:
         before = self.routers.get(name)
         if before is not None:
             # It dials again, so it has lost the one that it dialled before. If we dialled, both may have.
-            proven = _shown(ticket, before) or name in peer.certified
+            proven = shown(ticket, before) or name in peer.certified
             if before.dialled or not proven:
                 raise Rejected(f"{ALREADY} between {name} and {self._me}")
         return self._enter(peer, "router", name, before)
@@ -88,19 +94,22 @@ class Registry:
         del self.of(peer.role)[peer.name]
         if events := peer.unsent():
             before = self._owed.pop((peer.role, peer.name), (b"", 0))[1]
-            self._owed[peer.role, peer.name] = (peer.ticket, before + events)
+            # A client says how many it has taken of all that it was given; neighbours are owed what they were not sent.
+            events += before if peer.session is None else peer.session.given - peer.session.unconfirmed
+            self._owed[peer.role, peer.name] = (peer.ticket, events)
             if len(self._owed) > _REMEMBERED:
                 self._owed.popitem(last=False)
 
-    def owed(self, peer: Peer, ticket: bytes) -> int:
+    def owed(self, peer: Peer, ticket: bytes, taken: int = 0) -> int:
         """Events for an earlier connection of this name that were never sent; told to whom they were for."""
         key = (peer.role, peer.name)
         found = self._owed.get(key)
         if found is None or (peer.role == "client" and not hmac.compare_digest(ticket, found[0])):
             return 0
         del self._owed[key]
-        return found[1]
+        return max(0, found[1] - taken)
 
 
-def _shown(ticket: bytes, before: Peer) -> bool:
-    return bool(before.ticket) and hmac.compare_digest(ticket, before.ticket)
+def shown(ticket: bytes, before: Peer) -> bool:
+    """Whether this is the ticket of a connection."""
+    return any(each and hmac.compare_digest(ticket, each) for each in (before.ticket, before.previous))

@@ -33,15 +33,15 @@ from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.handshake import Handshake
 from sievenet.routers.identity import certified_names
 from sievenet.routers.limits import Admission, Limits, Unfinished
-from sievenet.routers.messages import Carried, Missed
+from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.jobs import Offloading
 from sievenet.routers.offload.messages import Computed
 from sievenet.routers.outputs import Output
 from sievenet.routers.peer import Peer
 from sievenet.routers.registry import Registry
-from sievenet.routers.requests import shipment_of
 from sievenet.routers.routing import Settings
 from sievenet.routers.service import Service
+from sievenet.routers.session import Absence, Sessions
 from sievenet.routers.shipment import Shipment
 
 __all__ = ["RouterServer"]
@@ -85,15 +85,16 @@ class RouterServer:
         self._peers: set[Peer] = set()
         self._registry = Registry(name)
         self._dispatch = Dispatch(self.router, self._registry)
-        self._handshake = Handshake(self.router, self._registry, self._dispatch, self._gone, tls, dial_tls)
+        self._sessions = Sessions(self.limits)
+        self._absence = Absence(self.limits, self.router.settings.lease, self._forget)
+        own = (self._gone, self._sessions, tls, dial_tls)
+        self._handshake = Handshake(self.router, self._registry, self._dispatch, *own)
         self._admission = Admission(self.limits)
         self._unfinished: Unfinished[Peer] = Unfinished(self.limits)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._service = Service(self.router, self.limits, self._do, self._dispatch.write, self._counts)
         self._dispatch.wave_done = self._service.wave_done
-        #: Events that neighbours say they dropped on the way here.
-        self.missed = 0
         #: Clients in this process that are told when wishes may have changed.
         self._watchers: list[Callable[[], None]] = []
 
@@ -145,6 +146,11 @@ class RouterServer:
         """Events that were dropped here because a connection was too slow, or lost."""
         return self._dispatch.dropped
 
+    @property
+    def missed(self) -> int:
+        """Events that neighbours say they dropped on the way here."""
+        return self._dispatch.missed
+
     def join(self, name: str, deliver: Callable[[Shipment], None], changed: Callable[[], None]) -> None:
         """A client in this process: takes events, and is told when what others want may have changed."""
         self.router.attach(name, echo=False)
@@ -177,6 +183,7 @@ class RouterServer:
             if slept > self.router.settings.lease / 4:
                 # This process was held up: that time does not count as the silence of others.
                 self.router.states.slept(slept, self.router.heard)
+                self._absence.slept(slept)
                 for peer in self._peers:
                     peer.heard += slept
             try:
@@ -198,12 +205,13 @@ class RouterServer:
             peer.spoken = peer.written
         for peer in self._unfinished.late(now):
             self._drop(peer, "Expected the rest of a frame in time")
+        self._absence.look(now)
 
     def _drop(self, peer: Peer, reason: str) -> None:
         """End a connection whose other side may not read: what waits for it is lost, and counted."""
         log.warning("%s: connection of %s ended: %s", self.router.name, peer.name or peer.address, reason)
         peer.writer.write(p.frame(failure(0, Unavailable(reason))))
-        stuck = peer.waiting
+        stuck, peer.ended = peer.waiting, True
         self._leave(peer)
         if stuck:
             peer.writer.transport.abort()
@@ -272,11 +280,13 @@ class RouterServer:
             if address is not None:
                 self._handshake.failed(address, str(error))
             peer.send(p.frame(failure(0, error)))
+            peer.ended = True
         except OSError as error:
             log.debug("%s: connection of %s: %s", self.router.name, peer.name, error)
         except Exception as error:
             self._dispatch.wrong(f"while serving {peer.name or peer.address}, whose connection ends")
             peer.send(p.frame(failure(0, error)))
+            peer.ended = True
         finally:
             self._leave(peer)
 
@@ -293,7 +303,7 @@ class RouterServer:
             if peer.role == "client" and isinstance(message, p.Publish):
                 published.append(message)
             elif peer.role:
-                held |= self._publish(peer, published)
+                held |= self._service.publish(peer, published)
                 self._message(peer, message)
             else:
                 self._handshake.greeted(peer, message, address)
@@ -301,7 +311,7 @@ class RouterServer:
             if peer.writer.is_closing():
                 break
             begin = time.process_time() if peer.helps else 0.0
-        held |= self._publish(peer, published)
+        held |= self._service.publish(peer, published)
         most = self._unfinished.note(peer, framer.pending, time.monotonic(), whole)
         if most is not None:
             self._drop(most, f"Expected at most {self.limits.unfinished} bytes of unfinished frames in all")
@@ -312,14 +322,27 @@ class RouterServer:
         self._peers.discard(peer)
         self._unfinished.note(peer, 0, 0.0, whole=True)
         self._dispatch.pressure.forget(peer)
+        peer.writer.close()
+        if not self._registry.holds(peer) or peer.absent:
+            return
+        if peer.role == "client" and peer.entries and not peer.ended:
+            self._do(self.router.volunteer(peer.name, False, time.monotonic()))
+            self._absence.enter(peer, time.monotonic())
+        else:
+            self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        """A client or neighbour is gone for good; a client that is back, or whose name another one has, is not."""
         if self._registry.holds(peer):
             self._registry.leave(peer)
             self._gone(peer)
-        peer.writer.close()
 
     def _gone(self, peer: Peer) -> None:
         """A connection no longer has its name: what waits for it is lost."""
         self._dispatch.dropped += peer.unsent() - peer.untold
+        self._absence.leave(peer)
+        if peer.session is not None:
+            self._sessions.end(peer.session)
         gone = self.router.lost if peer.role == "router" else self.router.detach
         self._do(gone(peer.name, time.monotonic()))
         self.changed()
@@ -327,20 +350,24 @@ class RouterServer:
     # -- messages -------------------------------------------------------------------------
 
     def _message(self, peer: Peer, message: Any) -> None:
+        peer.previous = b""
         match message:
             case Malformed():
-                self._malformed(peer, message)
+                self._dispatch.complain(peer, message)
             case p.Goodbye():
                 if peer.role == "client":
                     # Whoever leaves misses nothing.
                     peer.settled()
+                    peer.ended = True
                 peer.writer.close()
             case p.Alive():
                 pass
+            case Received(number) if peer.session is not None:
+                peer.session.confirm(number)
             case p.Failure() if peer.role == "router":
                 log.warning("%s: neighbour %s: %s", self.router.name, peer.name, message.message)
             case Missed() if peer.role == "router":
-                self._missed(peer, message)
+                self._dispatch.pass_on(peer, message)
             case _ if peer.role == "router":
                 self._do(self.router.receive(peer.name, message, time.monotonic()))
                 if not isinstance(message, Carried):
@@ -354,46 +381,13 @@ class RouterServer:
                 except SievenetError as error:
                     self._dispatch.write(peer, failure(getattr(message, "request", 0), error))
 
-    def _malformed(self, peer: Peer, message: Malformed) -> None:
-        peer.malformed += 1
-        if peer.malformed > self.limits.malformed:
-            raise CodecError(f"Expected at most {self.limits.malformed} malformed messages: {message.error}")
-        if peer.role == "router":
-            # Not answered: two routers that do not understand each other's complaints would complain for ever.
-            log.warning("%s: from neighbour %s: %s", self.router.name, peer.name, message.error)
-        else:
-            self._dispatch.write(peer, failure(message.request, message.error))
-
-    def _missed(self, peer: Peer, message: Missed) -> None:
-        """A neighbour dropped events on the way here: whoever is behind may miss some."""
-        self.missed += message.events
-        if message.hops < self.router.settings.max_hops:
-            onward = p.frame(Missed(message.events, message.hops + 1))
-            near = self.router.states.overlay.tree_neighbours(self.router.name)
-            for each in (*(self._registry.routers.get(n) for n in near), *self._registry.clients.values()):
-                if each is not None and each is not peer:
-                    each.offer(onward)
-
-    def _publish(self, peer: Peer, messages: list[p.Publish]) -> set[Peer]:
-        """Events that came together go on together; the links that their publisher has to wait for."""
-        shipments: list[Shipment] = []
-        for message in messages:
-            try:
-                shipments.append(shipment_of(self.router, peer.publisher, message))
-            except SievenetError as error:
-                self._dispatch.write(peer, failure(message.request, error))
-        messages.clear()
-        held: set[Peer] = set()
-        for shipment in Shipment.joined(shipments):
-            held |= self._do(self.router.publish(peer.name, shipment, time.monotonic()))
-        return held
-
     def _counts(self) -> dict[str, Any]:
         peers = [*self._registry.routers.values(), *self._registry.clients.values()]
         return {
             "dropped": self.dropped,
             "missed": self.missed,
             "slow": {f"{peer.role} {peer.name}": peer.dropped for peer in peers if peer.dropped},
+            "away": self._absence.held(),
             "peers": len(self._peers),
             "turned_away": self._admission.turned_away,
             "errors": self._dispatch.errors,

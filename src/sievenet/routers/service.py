@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 
 from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
-from sievenet.errors import CodecError, Rejected
+from sievenet.control.framing import failure
+from sievenet.errors import CodecError, Rejected, SievenetError
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import category_of
 from sievenet.routers.outputs import Output
 from sievenet.routers.peer import Peer
-from sievenet.routers.requests import answer, schema_of
+from sievenet.routers.requests import answer, schema_of, shipment_of
+from sievenet.routers.shipment import Shipment
 from sievenet.routers.waiting import Waiting
 
 __all__ = ["Service"]
@@ -29,7 +31,7 @@ class Service:
         self,
         router: Router,
         limits: Limits,
-        do: Callable[[Sequence[Output]], Any],
+        do: Callable[[Sequence[Output]], set[Peer]],
         write: Callable[[Peer, msgspec.Struct], None],
         counts: Callable[[], dict[str, Any]],
     ) -> None:
@@ -74,6 +76,20 @@ class Service:
                 self._write(peer, p.Done(request, answer(router, about, of, self._counts())))
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
+
+    def publish(self, peer: Peer, messages: list[p.Publish]) -> set[Peer]:
+        """Events that came together go on together; the links that their publisher has to wait for."""
+        shipments: list[Shipment] = []
+        for message in messages:
+            try:
+                shipments.append(shipment_of(self._router, peer.publisher, message))
+            except SievenetError as error:
+                self._write(peer, failure(message.request, error))
+        messages.clear()
+        held: set[Peer] = set()
+        for shipment in Shipment.joined(shipments):
+            held |= self._do(self._router.publish(peer.name, shipment, time.monotonic()))
+        return held
 
     def _register(self, peer: Peer, data: bytes) -> int:
         schema = decode_schema(data)

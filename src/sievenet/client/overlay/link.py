@@ -10,54 +10,32 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
+from sievenet.client.overlay.address import parse_router_url
 from sievenet.client.reconnect import Reconnect
 from sievenet.content.batch import EventBatch
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_record
 from sievenet.content.event import Record
 from sievenet.control.framing import Malformed, raised
-from sievenet.errors import InvalidInput, SievenetError, Unavailable
+from sievenet.errors import SievenetError, Unavailable
 from sievenet.routers import protocol as p
-from sievenet.routers.messages import Carried, Missed
+from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.messages import Assign, Compute
 
-__all__ = ["DEFAULT_PORT", "Making", "OverlayLink", "is_overlay", "parse_router_url"]
+__all__ = ["Making", "OverlayLink"]
 
 log = logging.getLogger("sievenet.client")
 
-DEFAULT_PORT: Final = 7500
 #: Seconds that closing waits at most for the router to take what was sent.
 _FLUSH: Final = 5.0
-_SCHEMES: Final = ("sievenet+router", "sievenet+routers")
+#: Messages with events after which the router is told that they came.
+_CONFIRM: Final = 32
 
 #: Makes the message once its number is known.
 Making = Callable[[int], msgspec.Struct]
-
-
-def is_overlay(url: str | None) -> bool:
-    """Whether a URL names a router."""
-    return url is not None and url.split("://")[0] in _SCHEMES
-
-
-def parse_router_url(url: str) -> tuple[str, int, bool]:
-    """Host, port and whether TLS is spoken.
-
-    >>> parse_router_url("sievenet+router://localhost:7501")
-    ('localhost', 7501, False)
-    """
-    try:
-        parts = urlsplit(url)
-        port = DEFAULT_PORT if parts.port is None else parts.port
-        good = parts.scheme in _SCHEMES and parts.hostname and not (parts.path.strip("/") or parts.query)
-    except ValueError:
-        good = False
-    if not good or not parts.hostname:
-        raise InvalidInput(expected="a URL such as sievenet+router://127.0.0.1:7500", got=url, where="url")
-    return parts.hostname, port, parts.scheme == "sievenet+routers"
 
 
 class OverlayLink:
@@ -95,6 +73,10 @@ class OverlayLink:
         self.missed = 0
         self.away = 0.0
         self._lost: float | None = None
+        #: Events taken since we were new to the router, and messages with events since it was told so.
+        self._taken = self._unconfirmed = 0
+        #: Whether the router kept everything since the connection before.
+        self._resumed = False
         self.timeout = timeout
         self._again = reconnect
         self._restore, self._arrived, self._asked = restore, arrived, asked
@@ -205,7 +187,7 @@ class OverlayLink:
                 raw = writer.get_extra_info("socket")
                 if raw is not None:
                     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                writer.write(p.frame(p.Hello(p.PROTOCOL, "client", self.name, ticket=self._ticket)))
+                writer.write(p.frame(p.Hello(p.PROTOCOL, "client", self.name, 0, self._ticket, self._taken)))
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 if not 0 < size <= p.MAX_FRAME:
                     raise Unavailable(f"No router at {where}: it speaks something else")
@@ -221,25 +203,38 @@ class OverlayLink:
         self.sequence = 0
         self._ticket, self._lease = answer.ticket, answer.lease
         self._reader, self.writer = reader, writer
+        self._resumed, self._unconfirmed = answer.resumed, 0
+        if not answer.resumed:
+            self._taken = 0
         self._miss(answer.missed)
 
     async def _stay_alive(self) -> None:
         """Say something a few times per lease, whatever the application does."""
         while self._lease:
             await asyncio.sleep(self._lease / 4)
-            self.send(p.Alive())
+            if self._unconfirmed:
+                self._confirm()
+            else:
+                self.send(p.Alive())
+
+    def _confirm(self) -> None:
+        self._unconfirmed = 0
+        self.send(Received(self._taken))
 
     def _back(self) -> None:
-        """Everything is registered again: whatever was published since the loss is not coming."""
+        """Everything is registered again; unless the router kept it, what was published meanwhile is not coming."""
         if self._lost is not None:
             away, self._lost = asyncio.get_running_loop().time() - self._lost, None
+            if self._resumed:
+                log.info("%s: back after %.1f s, with what was published meanwhile", self.name, away)
+                return
             self.away += away
             log.warning("%s: no router for %.1f s: what was published meanwhile did not arrive here", self.name, away)
 
     def _miss(self, events: int) -> None:
         if events:
             self.missed += events
-            log.warning("%s: up to %d events may be missing: a connection on their way was too slow", self.name, events)
+            log.warning("%s: up to %d events may be missing: a connection was slow, or lost", self.name, events)
 
     # -- requests -------------------------------------------------------------------------
 
@@ -350,6 +345,10 @@ class OverlayLink:
         match message:
             case Carried():
                 await self._arrived(message)
+                self._taken += len(message.sequences) // 8
+                self._unconfirmed += 1
+                if self._unconfirmed >= _CONFIRM:
+                    self._confirm()
             case Compute() | Assign():
                 self._asked(message)
             case p.Done(request, answer):

@@ -5,7 +5,8 @@
 
 Events go and come on the control connection, in batches. There is no index plan and no data port; schemaless records
 and filters are welcome (`Record`, text without a schema's name). A lost connection is taken up again, and everything is
-registered anew; what was published meanwhile waits.
+registered anew. The router keeps what this node is owed for a lease (`routers.session`); what it publishes meanwhile
+waits.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class OverlayNode(Node):
         )
         self._helping: Helping | None = None
         self._offers = Offers()
+        #: What is taken back, and the router may not know: a router keeps registrations when a connection is lost.
+        self._withdrawn: dict[int, Registration] = {}
         self._published = 0
 
     @property
@@ -107,6 +110,8 @@ class OverlayNode(Node):
         if self._helping is not None:
             self._helping.renew()
             await self._link.request(lambda number: p.Volunteer(number))
+        for entry in list(self._withdrawn.values()):
+            await self._link.request(self._taking_back(entry))
         entries = list(self._ledger)
         answers = await gather(*(self._link.request(self._making(e)) for e in entries), return_exceptions=True)
         for entry, answer in zip(entries, answers, strict=True):
@@ -148,8 +153,14 @@ class OverlayNode(Node):
         await self._link.call(self._making(entry))
 
     async def _withdraw(self, entry: Registration) -> None:
+        self._withdrawn[entry.id] = entry
+        await self._link.call(self._taking_back(entry))
+        self._withdrawn.pop(entry.id, None)
+
+    @staticmethod
+    def _taking_back(entry: Registration) -> Making:
         message = p.Unsubscribe if entry.kind == "subscription" else p.Unadvertise
-        await self._link.call(lambda number: message(number, entry.id))
+        return lambda number: message(number, entry.id)
 
     def _allow(self, entry: Registration) -> None:
         self._offers.allow(entry)
