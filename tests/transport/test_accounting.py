@@ -105,8 +105,13 @@ class Trial:
     def run(self, seconds):
         self.clock.run(self.clock.now + seconds)
 
-    def judge(self):
-        """The oracle: how many were recovered and how many told as gaps."""
+    def close(self):
+        """Applications close their subscriptions."""
+        for me, receiver in self.world.receivers.items():
+            self.world._do(me, receiver.close(self.clock.now))
+
+    def judge(self, reached=True):
+        """The oracle: how many were recovered and how many told as gaps; if not `reached`, of publishers heard of."""
         recovered = told = 0
         for me, every in WANTS.items():
             heard = {*self.world.receivers[me]._sessions, *self.world.receivers[me]._resume}
@@ -122,7 +127,7 @@ class Trial:
                 key
                 for key in sorted(due - set(keys))
                 # Of a publisher that was killed before anything of it came through, nobody can know.
-                if (key[:2] in heard or key[1] == self.epochs[key[0]])
+                if (key[:2] in heard or (reached and key[1] == self.epochs[key[0]]))
                 and not any(first <= key[2] <= last for first, last in ranges.get(key[:2], ()))
             ]
             assert not silent, f"receiver {me} (1 in {every}) lost {len(silent)} in silence: {silent[:5]}"
@@ -163,6 +168,22 @@ def test_everything_arrives_or_is_told(seed):
     trial.run(200.0)
     recovered, _told = trial.judge()
     assert recovered > 0
+
+
+@pytest.mark.parametrize("seed", seeds(6, watched=3))
+def test_who_closes_a_subscription_is_told_what_is_missing(seed):
+    trial = Trial(seed, order=(None, Order())[seed % 2], record=(5, 0, 2)[seed % 3])
+    trouble(trial, 15)
+    for link in trial.links:  # for good: what follows, and the end of the streams, reaches nobody
+        link.loss = 1.0
+    trial.until = [float("inf")] * len(trial.links)
+    for publisher in PUBLISHERS:
+        trial.publish(publisher, 60)
+    trial.end()
+    trial.run(20.0)
+    trial.close()
+    trial.judge(reached=False)
+    assert any(gap.open for gaps in trial.gaps.values() for gap in gaps)
 
 
 def test_without_restarts_a_long_log_loses_nothing():

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 import sievenet.sync
 from sievenet.cli import main
-from sievenet.cli.transport import publishing, received_text, sent_text
+from sievenet.cli.transport import gap_json, publishing, received_text, sent_text, subscribing
 from sievenet.client.transport.exchange import control_schema, events_of
 from sievenet.transport import Publishing, Recover
-from sievenet.transport.actions import Channel, Send
+from sievenet.transport.actions import OPEN, Channel, Gap, Send
 from sievenet.transport.control import Feedback, FlowRequest, encode
 from sievenet.transport.statistics import ReceiverStatistics, SenderStatistics
 from sievenet.workload.samples import load_schema
@@ -119,6 +119,56 @@ def test_gaps_are_lines(call, daemon):
     gaps = [json.loads(line)["gap"] for line in out.stdout.splitlines() if line.startswith('{"gap"')]
     assert gaps
     assert all(gap["from"] <= gap["to"] for gap in gaps)
+
+
+@pytest.mark.parametrize("repair", ["republish", "unicast", "auto"])
+def test_what_is_missing_in_the_end_is_told(call, daemon, repair):
+    """Links lose one in ten: a subscriber that ends under traffic always waits for something."""
+    with sievenet.sync.connect(daemon.url, host="h1") as source:
+        source.schema(STOCK)
+        source.advertise(STOCK, transport=Publishing(record=40, digest=0.03, log=5000))
+        ended = threading.Event()
+
+        def publish():
+            while not ended.wait(0.001):
+                source.publish(STOCK.event(symbol="IBM", price=5.0, volume=1))
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            order = ("--order",) if repair == "auto" else ()
+            out = call("sub", "stock", "--recover", "--repair", repair, *order, "--host", "h8", "--for", "1s", "--json")
+        finally:
+            ended.set()
+            thread.join()
+    said = [json.loads(line) for line in out.stdout.splitlines()]
+    got = [each for each in said if "event" in each]
+    gaps = [each["gap"] for each in said if "gap" in each]
+    numbers = [each["sequence"] for each in got]
+    told = {number for gap in gaps for number in range(gap["from"], gap["to"] + 1)}
+    known = {*numbers, *told}
+    assert len(numbers) > 50
+    assert len(known) == len(numbers) + len(told)
+    assert known == set(range(min(known), max(known) + 1))
+    assert not order or numbers == sorted(numbers)
+    # An event names the stream that a gap names, however it came.
+    assert len({(each["publisher"], each["incarnation"]) for each in [*got, *gaps]}) == 1
+    assert any(each.get("recovered") for each in got)
+    done = said[-1]["transport"]
+    assert (done["delivered"], done["gaps"], done["waiting"]) == (len(numbers), len(told), 0)
+
+
+def test_how_to_repair_needs_recovery(call):
+    assert "--repair needs --recover" in call("sub", "stock", "--repair", "unicast", code=2).stderr
+    assert subscribing({"order": False, "recover": True, "rate_control": False, "repair": "unicast"}) == {
+        "order": False, "recover": Recover(repair="unicast"), "rate_control": False,
+    }  # fmt: skip
+
+
+def test_a_gap_without_an_end_has_no_last_number():
+    assert gap_json(Gap(17, 5, 3, OPEN)) == {
+        "gap": {"publisher": "0000000000000011", "incarnation": "0000000000000005", "from": 3, "to": None}
+    }
 
 
 @pytest.mark.parametrize("name", ["sub", "pub"])

@@ -92,6 +92,7 @@ class Talk:
         return (sorted(got) if self.receiver.profile.order is None else got) == expected
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("byte", range(37))
 def test_a_flipped_bit_harms_its_own_message_alone(variant, byte):

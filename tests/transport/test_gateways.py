@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+import json
+import signal
+
+import pytest
 
 import sievenet
 from sievenet.client.overlay.gateway import Gateway
@@ -10,6 +14,7 @@ from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.transport import Publishing
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
+from tests.transport.commands import Commands
 from tests.transport.test_shell import QUICK, take
 
 OPTIONS = Publishing(record=5, digest=0.05, log=1000, rate_control=True)
@@ -70,3 +75,73 @@ def test_order_recovery_and_rate_control_work_through_gateways():
             assert event.payload == MARK + b"\x11"
 
     run(main())
+
+
+LOSSY = """
+topology = "line,switches=3"
+schemas = ["tick.json"]
+[links]
+loss = 0.03
+reorder = 0.05
+delay = 0.001
+"""
+TICK = {"name": "tick", "attributes": [{"name": name, "type": "int", "lo": 0, "hi": 9999} for name in ("n", "k")]}
+
+
+@pytest.mark.slow
+def test_a_gateway_between_commands(tmp_path):
+    """`up`, `router --gateway`, `pub` and `sub` as processes: two publishers end soon after their last event."""
+    count, wanted = 500, {"tick: k = 7": lambda k: k == 7, "tick: k >= 25": lambda k: k >= 25}
+    (tmp_path / "tick.json").write_text(json.dumps(TICK))
+    (tmp_path / "lossy.toml").write_text(LOSSY.replace("tick.json", str(tmp_path / "tick.json")))
+    for i in range(2):
+        rows = [json.dumps({"n": i * 1000 + n, "k": n % 50}) for n in range(count)]
+        (tmp_path / f"{i}.jsonl").write_text("\n".join(rows))
+
+    async def main():
+        async with Commands.open(tmp_path) as commands:
+            up = await commands.start("up", "--config", tmp_path / "lossy.toml", "--port", 0, "--data-port", 0)
+            fabric_url = await up.url()
+            router = await commands.start("router", "--listen", "127.0.0.1:0", "--gateway", fabric_url)
+            url = await router.url()
+            careful = ("--order", "--recover", "--json", "--schema", tmp_path / "tick.json")
+            subscribers = [await commands.start("sub", text, *careful, "--url", url) for text in wanted]
+            for each in subscribers:
+                await each.says("subscribed")
+            async with sievenet.connect(fabric_url, observer=True) as node:
+
+                async def crossed():
+                    categories = {
+                        each["name"]: each["subscriptions"] for each in (await node.ask("status"))["categories"]
+                    }
+                    return categories.get("tick") and categories.get("sievenet.transport.tick")
+
+                await eventually(crossed, timeout=30.0)
+            saved = ("--log", 1000, "--digest", "50ms", "--linger", "2s", "--rate", 1000, "--url", fabric_url)
+            files = [tmp_path / f"{i}.jsonl" for i in range(2)]
+            publishers = [await commands.start("pub", "--schema", "tick", "--file", each, *saved) for each in files]
+            for each in publishers:
+                await each.ends()
+                assert f"{count} " in each.text()
+
+            def silent(subscriber, wants):
+                """What was wanted, did not come, and is in no gap."""
+                got = {event["n"] for event in subscriber.events("event")}
+                ends = [(gap["from"], count if gap["to"] is None else gap["to"]) for gap in subscriber.events("gap")]
+                told = {n for first, last in ends for n in range(first, last + 1)}
+                due = {i * 1000 + n for i in range(2) for n in range(count) if wants(n % 50)}
+                return {n for n in due - got if n % 1000 not in told}
+
+            pairs = list(zip(subscribers, wanted.values(), strict=True))
+            with contextlib.suppress(TimeoutError):  # then it is told when they end, as publishers are silent for long
+                await eventually(lambda: not any(silent(*each) for each in pairs), timeout=20.0)
+            for subscriber, wants in pairs:
+                await subscriber.kill(signal.SIGINT)
+                assert not silent(subscriber, wants), subscriber.text()
+                for i in range(2):
+                    got = [event["n"] for event in subscriber.events("event") if event["n"] // 1000 == i]
+                    assert got == sorted(set(got))
+                    assert all(wants(n % 1000 % 50) for n in got)
+            assert any('"recovered":true' in each.text() for each in subscribers)
+
+    run(main(), timeout=240.0)

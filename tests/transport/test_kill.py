@@ -1,4 +1,4 @@
-"""`kill -9` of a daemon under traffic: all is had in order, or told to be gone."""
+"""`kill -9` of a daemon and of the router in the middle, under traffic: all is had in order, or told to be gone."""
 
 import asyncio
 import socket
@@ -9,6 +9,7 @@ import sievenet
 from sievenet.transport import Publishing
 from tests.fabric.harness import SCHEMA, eventually, reading, run
 from tests.fabric.test_kill import Lives, free_port
+from tests.transport.commands import Commands
 from tests.transport.test_shell import QUICK
 
 OPTIONS = Publishing(record=5, digest=0.1, log=20_000)
@@ -78,3 +79,44 @@ def test_kill_nine_of_the_daemon_loses_nothing_in_silence(tmp_path):
                 assert not any(audience.gaps.values())  # the log has it all
 
     run(main(), timeout=120.0)
+
+
+@pytest.mark.slow
+def test_kill_nine_of_the_router_in_the_middle_loses_nothing_in_silence(tmp_path):
+    async def main():
+        port = free_port(socket.SOCK_STREAM)
+        async with Commands.open(tmp_path) as commands:
+
+            async def router(name, listen, *near):
+                return await commands.start(
+                    "router", "--name", name, "--listen", f"127.0.0.1:{listen}", "--lease", "4s", *near
+                )
+
+            middle = await router("middle", port)
+            ends = [await router(name, 0, "--neighbours", f"127.0.0.1:{port}") for name in ("one", "three")]
+            urls = [await each.url() for each in ends]
+            async with (
+                sievenet.connect(urls[0], transport=OPTIONS) as source,
+                sievenet.connect(urls[1]) as node,
+            ):
+
+                async def together():
+                    return len((await node.ask("status"))["routers"]) == 3
+
+                await eventually(together, timeout=30.0)
+                await source.schema(SCHEMA)
+                await source.advertise(SCHEMA)
+                await node.schema(SCHEMA)
+                audience = Audience()
+                await audience.subscribe(node)
+                await audience.publish(source, 60)
+                await audience.judge()  # publisher and subscriber know each other
+                publishing = asyncio.create_task(audience.publish(source, 600))
+                await asyncio.sleep(0.3)
+                await middle.kill()
+                await asyncio.sleep(0.3)
+                middle = await router("middle", port)
+                await publishing
+                await audience.judge()
+
+    run(main(), timeout=240.0)

@@ -12,11 +12,11 @@ import msgspec
 
 from sievenet.cli.fabric import duration, run, seconds_text, url_option
 from sievenet.cli.output import json_option
-from sievenet.cli.transport import received_text, subscriber_options, subscribing
+from sievenet.cli.transport import gap_json, received_text, subscriber_options, subscribing
 
 if TYPE_CHECKING:
     from sievenet.client import Delivery, Feed, Node
-    from sievenet.transport import Gap
+    from sievenet.transport import Gap, ReceiverStatistics
 
 __all__ = ["sub"]
 
@@ -57,7 +57,8 @@ def sub(
     FILTER begins with the schema's name; the name alone means everything. Several filters are several subscriptions.
     On exit, what was received goes to stderr: events, false positives, latency. With --order, --recover or
     --rate-control also what the transport did for them, for publishers that use it (`sievenet pub --transport`): events
-    held back, lost, recovered, gone for good, and the rate. With --json that is the last line, and gaps are lines.
+    held back, lost, recovered, gone for good, and the rate. With --json that is the last line, and gaps are lines. What
+    is still missing in the end is told as gaps; so is that a publisher fell silent, as a gap without an end.
 
     \b
     Examples:
@@ -86,30 +87,34 @@ async def _sub(
     from sievenet.client.connecting import connect
 
     def gone(gap: Gap) -> None:
-        said = {"gap": {"publisher": f"{gap.publisher:016x}", "from": gap.first, "to": gap.last}}
-        click.echo(msgspec.json.encode(said).decode() if as_json else str(gap), err=not as_json)
+        click.echo(msgspec.json.encode(gap_json(gap)).decode() if as_json else str(gap), err=not as_json)
 
-    async with connect(url, name=name, host=host, timeout=10.0) as node:
-        if schema_name is not None:
-            from sievenet.workload.samples import load_schema
+    left = [count]
+    feeds: list[Feed] = []
+    readers: list[asyncio.Task[None]] = []
+    try:
+        async with connect(url, name=name, host=host, timeout=10.0) as node:
+            if schema_name is not None:
+                from sievenet.workload.samples import load_schema
 
-            await node.schema(load_schema(schema_name))
-        options: dict[str, Any] = {**transport, "on_gap": gone} if transport else {}
-        feeds = [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
-        for feed in feeds:
-            click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
-        left = [count]
-        readers = [asyncio.create_task(_print(feed, left, as_json)) for feed in feeds]
-        try:
-            await asyncio.wait(readers, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            for reader in readers:
-                if reader.done():
-                    reader.result()
-        finally:
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
-            _sum_up(node, feeds, as_json)
+                await node.schema(load_schema(schema_name))
+            options: dict[str, Any] = {**transport, "on_gap": gone} if transport else {}
+            feeds += [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
+            for feed in feeds:
+                click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
+            readers += [asyncio.create_task(_print(feed, left, as_json)) for feed in feeds]
+            try:
+                await asyncio.wait(readers, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                for reader in readers:
+                    if reader.done():
+                        reader.result()
+            finally:
+                seen = [feed.statistics().transport for feed in feeds]
+    finally:
+        # The node is closed: readers print what was held back and end, and gaps are told.
+        await asyncio.gather(*readers, return_exceptions=True)
+        if readers:
+            _sum_up(node, feeds, seen, as_json)
 
 
 async def _print(feed: Feed, left: list[int | None], as_json: bool) -> None:
@@ -145,9 +150,9 @@ def _json(feed: Feed, delivery: Delivery) -> str:
     ).decode()
 
 
-def _sum_up(node: Node, feeds: list[Feed], as_json: bool) -> None:
+def _sum_up(node: Node, feeds: list[Feed], open_: list[ReceiverStatistics | None], as_json: bool) -> None:
     received = node.statistics().received
-    for feed in feeds:
+    for feed, before in zip(feeds, open_, strict=True):
         seen = feed.statistics()
         click.echo(
             f"{seen.delivered} events of {feed}, {seen.dropped} dropped, "
@@ -155,9 +160,12 @@ def _sum_up(node: Node, feeds: list[Feed], as_json: bool) -> None:
             f"latency p50 {seconds_text(seen.latency_p50)}, p99 {seconds_text(seen.latency_p99)}",
             err=True,
         )
-        if seen.transport is not None:
-            click.echo(f"  {received_text(seen.transport)}", err=True)
+        if seen.transport is not None and before is not None:
+            # A closed subscription has no rate any more: that of its end is shown.
+            last = {"rate": before.rate, "allowed": before.allowed, "sessions": before.sessions}
+            done = msgspec.structs.replace(seen.transport, **last)
+            click.echo(f"  {received_text(done)}", err=True)
             if as_json:
-                click.echo(msgspec.json.encode({"subscription": str(feed), "transport": seen.transport}).decode())
+                click.echo(msgspec.json.encode({"subscription": str(feed), "transport": done}).decode())
     if received.duplicates or received.malformed:
         click.echo(f"{received.duplicates} duplicates, {received.malformed} malformed", err=True)

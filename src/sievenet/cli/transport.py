@@ -10,9 +10,17 @@ import click
 from sievenet.cli.fabric import duration, seconds_text
 
 if TYPE_CHECKING:
-    from sievenet.transport import Publishing, ReceiverStatistics, SenderStatistics
+    from sievenet.transport import Gap, Publishing, ReceiverStatistics, SenderStatistics
 
-__all__ = ["publisher_options", "publishing", "received_text", "sent_text", "subscriber_options", "subscribing"]
+__all__ = [
+    "gap_json",
+    "publisher_options",
+    "publishing",
+    "received_text",
+    "sent_text",
+    "subscriber_options",
+    "subscribing",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +90,12 @@ def publishing(chosen: dict[str, Any]) -> Publishing | None:
     if given.get("log") and "linger" not in given:
         given["linger"] = 3 * given.get("digest", 0.0)
     return Publishing(**given)
+
+
+def gap_json(gap: Gap) -> dict[str, Any]:
+    """A gap for programs: publisher and incarnation as in an event's line; no last number if it has no end."""
+    stream = {"publisher": f"{gap.publisher:016x}", "incarnation": f"{gap.epoch:016x}"}
+    return {"gap": {**stream, "from": gap.first, "to": None if gap.open else gap.last}}
 
 
 def received_text(done: ReceiverStatistics) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -166,6 +166,15 @@ class Feed:
         if self._waiters:
             self._wake()
         return True
+
+    def take_last(self, deliveries: Iterable[Delivery]) -> None:
+        """Queue what waited outside for room as the feed ends: nobody will offer it again."""
+        for delivery in deliveries:
+            self._inbox.append(delivery)
+            self._delivered += 1
+            self._tally.delivered += 1
+            self.latency.add((delivery.received - delivery.sent) / 1e9)
+        self._wake()
 
     def _report(self) -> None:
         """Tell the application that the queue was full: each time if it asked, else in the log at 1, 2, 4, 8, …"""

@@ -72,6 +72,10 @@ class Inbox(Generic[T]):
         self._items.append(item)
         return True
 
+    def append(self, item: T) -> None:
+        """Take an item even if there is no room: the last ones of a queue that ends."""
+        self._items.append(item)
+
     def pop(self) -> T:
         """The oldest item; `IndexError` if there is none."""
         return self._items.popleft()

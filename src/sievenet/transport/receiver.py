@@ -44,6 +44,8 @@ __all__ = ["Receiver", "ReceiverStatistics"]
 _SESSIONS: Final = 1024
 _IDLE: Final = 120.0
 _REMEMBERED: Final = 4096
+#: A publisher with digests says something every five seconds; one silent for three times that may have published more.
+_OVERDUE: Final = 15.0
 #: Seconds until there may be room again for another request.
 _LATER: Final = 0.1
 
@@ -211,11 +213,8 @@ class Receiver:
         return [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
 
     def close(self, now: float) -> list[Action]:
-        """The subscription ends: what is held is delivered, and nothing is due any more."""
-        actions = [each for session in self._sessions.values() for each in self._deliver(session.close(now)[0])]
-        for each in (self._sessions, self._rates, self._set):
-            each.clear()
-        return actions
+        """The subscription ends: what is held is delivered, what is still missing is told."""
+        return [each for key in list(self._sessions) for each in self._drop(key, now, _OVERDUE)]
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -251,14 +250,15 @@ class Receiver:
             self._spilt += self._drop(oldest, now)
         return session
 
-    def _drop(self, key: StreamKey, now: float) -> list[Action]:
-        """A stream is forgotten but for its last number: what is open is told."""
+    def _drop(self, key: StreamKey, now: float, silence: float | None = None) -> list[Action]:
+        """A stream is forgotten but for its last number: what is open is told, its end too after such a silence."""
         session = self._sessions[key]
         released, losses = session.close(now)
         if self.requests is not None:
             losses += self.requests.forget(key)
         actions = [*self._deliver(released), *self._given_up(losses, now)]
-        if self.requests is not None and session.reports and not session.ended and session.touched + self._idle < now:
+        overdue = session.touched + (self._idle if silence is None else silence) < now
+        if self.requests is not None and session.reports and not session.ended and overdue:
             self.gaps += 1
             actions.append(Gap(*key, session.top + 1, OPEN))
         del self._sessions[key]

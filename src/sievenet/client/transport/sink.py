@@ -130,10 +130,12 @@ class TransportSink:
         self.receiver.profile.since = self._lane.now()
 
     def stop(self) -> Feed | None:
-        """Deliver what is held and do nothing more; the feed of control messages, to be closed."""
+        """Deliver what is held, tell what is missing, and end; the feed of control messages, to be closed."""
         if not self._closed:
             self._settle(self._lane.now() + PATIENCE)
             self._do(self.receiver.close(self._lane.now()))
+            self._feed.take_last(self._kept)
+            self._kept.clear()
             self._closed = True
             self._alarm.cancel()
         control, self._control = self._control, None
@@ -180,7 +182,8 @@ class TransportSink:
         matched: Sequence[int] = (0,)
         if len(self._filters) > 1:
             matched = [i for i, each in enumerate(self._filters) if each.matches(event)]
-        numbered = msgspec.structs.replace(delivery, sequence=header.sequence, stamp=None)
+        stream = {"publisher": header.publisher, "incarnation": header.epoch, "sequence": header.sequence}
+        numbered = msgspec.structs.replace(delivery, **stream, stamp=None)
         self._do(self.receiver.message(header, numbered, now, data, matched))
 
     def _hear(self, data: bytes, speaker: int) -> None:
@@ -258,7 +261,8 @@ class TransportSink:
         if not self._wanted.matches(event):
             return None
         sent = int(header.departure * 1e9)
-        return Delivery(event, header.publisher, header.sequence, sent, time.time_ns(), recovered=True)
+        now, life = time.time_ns(), header.epoch
+        return Delivery(event, header.publisher, header.sequence, sent, now, recovered=True, incarnation=life)
 
     # -- what is done about it ------------------------------------------------------------
 
