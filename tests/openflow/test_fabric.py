@@ -1,4 +1,4 @@
-"""A whole fabric on real Open vSwitch: clients, daemon, switches, and what goes wrong with them under traffic."""
+"""A whole fabric on real Open vSwitch, and in part on the kernel's switches: clients, daemon, and what goes wrong."""
 
 import asyncio
 import json
@@ -20,6 +20,7 @@ from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
 from sievenet.daemon.daemon import Daemon
 from sievenet.dataplane import namespaces
+from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.network import parse_topology
 from tests.openflow.harness import unique_name
@@ -28,6 +29,9 @@ pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs")]
 
 POINT = Schema("point", (Attribute("x", "int", lo=0, hi=999), Attribute("n", "int", lo=0, hi=1_000_000)))
 RING = "ring,switches=4"
+#: What holds on every network of switches that is built here.
+NETWORKS = {"ovs": OvsNetwork, "kernel": KernelNetwork}
+every_plane = pytest.mark.parametrize("plane", NETWORKS)
 
 
 def settings(folder, **changes):
@@ -113,7 +117,7 @@ async def fabric(folder, **changes):
 def network_of(daemon):
     """The same network, for pulling plugs."""
     config = daemon.config.openflow
-    return OvsNetwork(daemon.plane.topology, config.name, run_dir=config.run_dir)
+    return NETWORKS[daemon.config.dataplane](daemon.plane.topology, config.name, run_dir=config.run_dir)
 
 
 @asynccontextmanager
@@ -130,10 +134,11 @@ async def under_traffic(folder, **changes):
             yield daemon, traffic
 
 
-def test_everybody_gets_exactly_what_they_want(folder):
+@every_plane
+def test_everybody_gets_exactly_what_they_want(folder, plane):
     async def main():
         rng = np.random.default_rng(3)
-        async with fabric(folder) as daemon:
+        async with fabric(folder, dataplane=plane) as daemon:
             nodes = [await sievenet.connect(daemon.url, name=f"n{i}", host=f"h{1 + i % 4}") for i in range(6)]
             boxes = [(lo, lo + width) for lo, width in rng.integers([0, 1], [700, 300], (6, 2)).tolist()]
             feeds = [
@@ -218,9 +223,10 @@ def test_flows_deleted_behind_our_back(folder):
     asyncio.run(main())
 
 
-def test_link_down_and_up(folder):
+@every_plane
+def test_link_down_and_up(folder, plane):
     async def main():
-        async with under_traffic(folder) as (daemon, traffic):
+        async with under_traffic(folder, dataplane=plane) as (daemon, traffic):
             network = network_of(daemon)
             path = [h["switch"] for h in (await daemon.answers.trace("from pub: point: x=500, n=1"))["hops"]]
             await asyncio.to_thread(network.set_link, path[0], path[1], False)
@@ -276,9 +282,10 @@ def test_control_connection_cut(folder):
     asyncio.run(main())
 
 
-def test_controller_killed(folder):
+@every_plane
+def test_controller_killed(folder, plane):
     """The switches stay as they are; the next controller finds them, and its journal, and loses nothing."""
-    chosen = settings(folder, listen__port=17400 + os.getpid() % 1000)
+    chosen = settings(folder, dataplane=plane, listen__port=17400 + os.getpid() % 1000)
     code = (
         "import asyncio, json, sys\n"
         "from sievenet.config import load_config\n"
@@ -330,8 +337,8 @@ def test_controller_killed(folder):
             daemon.kill()
             daemon.wait()
             daemon.stdout.close()
-            network = OvsNetwork(parse_topology(RING), chosen["openflow__name"], run_dir=chosen["openflow__run_dir"])
-            network.down()
+            place = chosen["openflow__name"], chosen["openflow__run_dir"]
+            NETWORKS[plane](parse_topology(RING), place[0], run_dir=place[1]).down()
 
     asyncio.run(main())
     assert namespaces.listing(chosen["openflow__name"]) == []
