@@ -4,7 +4,7 @@ import pickle
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Event, Filter, Record, Schema, parse_event, parse_filter, parse_subscription
@@ -180,6 +180,7 @@ _pieces = st.sampled_from(
 )
 
 
+@example("\xa0")
 @given(st.lists(_pieces, max_size=14).map(" ".join) | st.text(max_size=30))
 def test_any_text_parses_or_raises_parse_error(text):
     columns = []

@@ -42,6 +42,8 @@ _WORD: Final = re.compile(
     r"""|-inf\b|\.\.|[<>!=]=|".*|\S""",
     re.DOTALL | re.ASCII,
 )
+#: What stands between words; other white space of Unicode is a character like any other.
+_SPACE: Final = re.compile(r"\s*", re.ASCII)
 #: Longest number: a whole number below 2**1024 has 309 digits, an exact float may have more.
 _LONGEST_NUMBER: Final = 1100
 _EXTRA_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -91,7 +93,8 @@ def tokens(text: str) -> list[Token]:
 
 
 def _refuse(text: str, at: int) -> NoReturn:
-    column = at + len(text[at:]) - len(text[at:].lstrip())
+    space = _SPACE.match(text, at)
+    column = at if space is None else space.end()
     if text[column] == '"':
         raise ParseError(text, len(text), expected="a closing quote", got="the end")
     hint = 'strings are in double quotes: "…"' if text[column] == "'" else ""
