@@ -1,4 +1,4 @@
-"""The kernel's switches beside Open vSwitch: latency, loss-free rate, table changes; plain sockets and our clients.
+"""The kernel's switches beside Open vSwitch: latency, loss-free rate, table changes.
 
 Five switches in a line, hosts in network namespaces at both ends, everything on one machine. *Plain sockets*: a process
 that sends datagrams to random content addresses, and one that receives them; tables tile the whole space, so that

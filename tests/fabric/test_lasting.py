@@ -207,7 +207,7 @@ def test_a_client_whose_lease_ended_comes_back_with_everything():
     async def main():
         async with fabric(control__lease=30) as daemon, sievenet.connect(daemon.url, name="n") as node:
             await node.advertise(SCHEMA)
-            feed = await node.subscribe("reading: x < 10")
+            feed = await node.subscribe("reading: x < 10", own=False)
             other = await sievenet.connect(daemon.url)
             more = await other.subscribe("reading")
             await daemon.control.leave("n")
