@@ -30,12 +30,13 @@ from benchmarks._maxmin import Offered, max_min
 from benchmarks.harness import Bench, Report, least, most
 from sievenet import programs
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import Deliver
 from sievenet.transport.bloom import Bits, Tagger
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
-from sievenet.transport.simulation import Clock, Link, Overlay, TcpFlow, World, low_degree_graph
+from sievenet.transport.simulation import Overlay, TcpFlow, World, low_degree_graph
 from sievenet.transport.simulation.world import OVERHEAD
 
 #: What it should come to.
@@ -88,7 +89,7 @@ class Bottleneck:
         step: float = 0.5,
         seed: int = 0,
     ) -> None:
-        self.clock = clock = Clock()
+        self.clock = clock = VirtualClock()
         rng = Random(5 + 1000 * seed)
         self.step, self.length = step, length
         self.flows = flows
@@ -96,9 +97,9 @@ class Bottleneck:
         self.kilobits = [0.0] * bins
         self.lost_bins = [0] * bins
 
-        def link(a: int, b: int) -> Link:
+        def link(a: int, b: int) -> Pipe:
             narrow = bandwidth if (a, b) == (0, 1) else None
-            return Link(clock, rng, delay=0.01, bandwidth=narrow, queue=200_000, packets=QUEUE)
+            return Pipe(clock, rng, delay=0.01, bandwidth=narrow, queue_bytes=200_000, queue=QUEUE)
 
         overlay = Overlay(clock, [(0, 1)], link, processing=0.0002, seed=3 + 1000 * seed)
         self.link = overlay.links[0, 1]
@@ -121,7 +122,7 @@ class Bottleneck:
                 width=WIDTH, rng=Random(number + 1000 * seed),
             )  # fmt: skip
             self.world.add_receiver(number + 1, 1, receiver)
-            clock.at(0.001 * number, self._publish, number, tagger, Random(number + 1000 * seed))
+            clock.call_at(0.001 * number, self._publish, number, tagger, Random(number + 1000 * seed))
         self._watch_link()
 
     def _watch_link(self) -> None:
@@ -133,9 +134,9 @@ class Bottleneck:
             self.kilobits[i] = (self.link.bytes - before_bytes) * 8 / self.step / 1000
             self.lost_bins[i] = self.link.dropped - before_dropped
             before_bytes, before_dropped = self.link.bytes, self.link.dropped
-            self.clock.after(self.step, look)
+            self.clock.call_later(self.step, look)
 
-        self.clock.at(self.step, look)
+        self.clock.call_at(self.step, look)
 
     def _publish(self, number: int, tagger: Tagger, rng: Random) -> None:
         flow = self.flows[number]
@@ -152,7 +153,7 @@ class Bottleneck:
             flow.refused += not ok
             flow.sent[int(now / self.step)] += ok
         if now < self.length:
-            self.clock.after(rng.expovariate(rate), self._publish, number, tagger, rng)
+            self.clock.call_later(rng.expovariate(rate), self._publish, number, tagger, rng)
 
     def _delivered(self, client: int, _message: Deliver) -> None:
         self.flows[client - 1].received[min(int(self.clock.now / self.step), len(self.kilobits) - 1)] += 1
@@ -224,7 +225,7 @@ def steps(bench: Bench, report: Report) -> None:
     def experiment(control: bool) -> Bottleneck:
         world = Bottleneck(1e6, [Flow(0.5, lambda _now: 2400.0)], length, control=control, step=0.25)
         for i in range(1, 5):
-            world.clock.at(i * period, setattr, world.link, "bandwidth", 2e6 if i % 2 else 1e6)
+            world.clock.call_at(i * period, setattr, world.link, "bandwidth", 2e6 if i % 2 else 1e6)
         return world.run()
 
     with bench.step("bandwidth steps"):
@@ -274,8 +275,8 @@ def fairness(bench: Bench, report: Report) -> None:
     def experiment(control: bool, seed: int = 0) -> Bottleneck:
         flows = [Flow(share, lambda _now: 1000.0) for share in shares]
         world = Bottleneck(2e6, flows, 3 * period, control=control, seed=seed)
-        world.clock.at(period, setattr, world.link, "bandwidth", 1e6)
-        world.clock.at(2 * period, setattr, world.link, "bandwidth", 0.5e6)
+        world.clock.call_at(period, setattr, world.link, "bandwidth", 1e6)
+        world.clock.call_at(2 * period, setattr, world.link, "bandwidth", 0.5e6)
         return world.run()
 
     def phases(world: Bottleneck) -> list[list[float]]:
@@ -315,7 +316,7 @@ def with_tcp(bench: Bench, report: Report) -> None:
     def experiment(control: bool, share: float = 0.5, seed: int = 0) -> tuple[Bottleneck, TcpFlow, list[float]]:
         world = Bottleneck(1e6, [Flow(share, lambda _now: 600.0 / share)], length, control=control, seed=seed)
         tcp = TcpFlow(world.clock, world.link, world.back)
-        world.clock.at(begin + 0.137 * seed, tcp.start)
+        world.clock.call_at(begin + 0.137 * seed, tcp.start)
         seen: list[float] = []
         before = 0
 
@@ -323,9 +324,9 @@ def with_tcp(bench: Bench, report: Report) -> None:
             nonlocal before
             seen.append((tcp.received - before) * 8 / world.step / 1000)
             before = tcp.received
-            world.clock.after(world.step, look)
+            world.clock.call_later(world.step, look)
 
-        world.clock.at(world.step, look)
+        world.clock.call_at(world.step, look)
         return world.run(), tcp, seen
 
     #: On the wire: body, header with a record of 2 and control, IP, UDP and the overlay's own header.
@@ -396,12 +397,12 @@ def large(bench: Bench, report: Report) -> None:
     tagger = Tagger(schema, WIDTH)
 
     def experiment(control: bool) -> dict[str, Any]:
-        clock, rng = Clock(), Random(8)
+        clock, rng = VirtualClock(), Random(8)
         edges = low_degree_graph(8, 6, 2)
 
-        def link(a: int, b: int) -> Link:
+        def link(a: int, b: int) -> Pipe:
             narrow = 1e6 if a == 0 else 10e6
-            return Link(clock, rng, delay=0.005, bandwidth=narrow, queue=200_000, packets=QUEUE if a == 0 else 1000)
+            return Pipe(clock, rng, delay=0.005, bandwidth=narrow, queue_bytes=200_000, queue=QUEUE if a == 0 else 1000)
 
         overlay = Overlay(clock, edges, link, processing=0.0005, seed=4)
         delays: list[float] = []
@@ -450,7 +451,7 @@ def large(bench: Bench, report: Report) -> None:
                 born[client, before] = clock.now
                 expected[client, before] = count
             if clock.now < length:
-                clock.after(draw.expovariate(2000.0), publish, client, draw)
+                clock.call_later(draw.expovariate(2000.0), publish, client, draw)
 
         stamped = world._do
 
@@ -467,7 +468,7 @@ def large(bench: Bench, report: Report) -> None:
         for i in range(2):
             options = Publishing(record=2, width=WIDTH, rate_control=control, queue=200)
             world.add_sender(PUBLISHER + i, 0, Sender(PUBLISHER + i, options, epoch=1))
-            clock.at(0.01 * i, publish, PUBLISHER + i, Random(i))
+            clock.call_at(0.01 * i, publish, PUBLISHER + i, Random(i))
         clock.run(length + 2)
         for key, count in expected.items():
             lost[min(int(born[key]), bins - 1)] += max(0, count)

@@ -25,10 +25,11 @@ import numpy as np
 from benchmarks._cost import cpu
 from benchmarks.harness import Bench, Report, most, quantiles, share
 from sievenet.content import Attribute, Filter, Schema, ValueSet
+from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.bloom import Bits, Tagger
 from sievenet.transport.latch import ConstantLatch, DelayModel, Latch, two_laplace_cdf
 from sievenet.transport.session import Limits, Session, SessionCounts
-from sievenet.transport.simulation import Clock, Link, Overlay, low_degree_graph
+from sievenet.transport.simulation import Overlay, low_degree_graph
 from sievenet.transport.wire import NO_RECORD, Header, Record, record_entry
 
 #: What it should come to.
@@ -74,10 +75,10 @@ class Trace:
 def simulate(setting: Setting, length: float, seed: int, bench: Bench) -> Trace:
     """Run the network once, without any ordering."""
     rng = Random(seed)
-    clock = Clock()
+    clock = VirtualClock()
 
-    def link(_a: int, _b: int) -> Link:
-        return Link(clock, rng, delay=0.05, wander=0.005, bandwidth=10e6, queue=1_000_000)
+    def link(_a: int, _b: int) -> Pipe:
+        return Pipe(clock, rng, delay=0.05, wander=0.005, bandwidth=10e6, queue_bytes=1_000_000)
 
     edges = low_degree_graph(setting.brokers, setting.diameter, seed)
     overlay = Overlay(clock, edges, link, processing=0.002, seed=seed)
@@ -133,12 +134,12 @@ def simulate(setting: Setting, length: float, seed: int, bench: Bench) -> Trace:
         else:
             rate = 1.5 + 23.5 * clock.now / length
         if clock.now < length:
-            clock.after(rng.expovariate(rate), publish, stream)
+            clock.call_later(rng.expovariate(rate), publish, stream)
 
     for stream in range(50):
         trace.departures[stream], trace.bits[stream] = [], []
         start = {0: 0.3, 1: 0.63}.get(stream, 0.0) * length
-        clock.at(start + rng.random() * 0.1, publish, stream)
+        clock.call_at(start + rng.random() * 0.1, publish, stream)
     with bench.step(f"{setting.name}: {length:g} s of traffic"):
         clock.run(length + 10)
     for publisher, client in trace.arrivals:

@@ -21,12 +21,13 @@ import numpy as np
 from benchmarks._cost import messages, per_message, per_session
 from benchmarks.harness import Bench, Report, quantiles, share
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import Deliver, Gap
 from sievenet.transport.bloom import Tagger
 from sievenet.transport.options import Publishing, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
-from sievenet.transport.simulation import Clock, Link, Overlay, World, low_degree_graph
+from sievenet.transport.simulation import Overlay, World, low_degree_graph
 
 #: What it should come to.
 GOALS = {
@@ -97,11 +98,11 @@ def simulate(
     digest: float | None = None,
 ) -> Outcome:
     rng = Random(11)
-    clock = Clock()
+    clock = VirtualClock()
     noise = Random(5)
 
-    def link(_a: int, _b: int) -> Link:
-        return Link(clock, noise, delay=rng.uniform(0.025, 0.075), wander=0.005, loss=loss)
+    def link(_a: int, _b: int) -> Pipe:
+        return Pipe(clock, noise, delay=rng.uniform(0.025, 0.075), wander=0.005, loss=loss)
 
     overlay = Overlay(clock, low_degree_graph(setting.brokers, setting.diameter, 3), link, processing=0.001, seed=9)
     outcome = Outcome()
@@ -181,7 +182,7 @@ def simulate(
         fast = (clock.now + 3 * client) % 10 < 2
         rate = setting.fastest / 2 if fast else 20 + 20 * ((client * 7) % 3)
         if clock.now < length:
-            clock.after(drawn.expovariate(rate), publish, client)
+            clock.call_later(drawn.expovariate(rate), publish, client)
 
     original = world._send
 
@@ -202,7 +203,7 @@ def simulate(
     for i in range(setting.publishers):
         client = PUBLISHER + i
         world.add_sender(client, (5 * i) % setting.brokers, Sender(client, publishing, epoch=1, rng=Random(i)))
-        clock.at(rng.random() * 0.1, publish, client)
+        clock.call_at(rng.random() * 0.1, publish, client)
     clock.run(length + 20)
     outcome.missing = sum(map(len, open_.values()))
     many = [key for key, count in wanted_by.items() if count >= 5]

@@ -23,6 +23,7 @@ LAYERS = (
     ("matcher",),
     ("workload",),
     ("network",),
+    ("simulation",),
     ("dataplane",),
     ("control",),
     ("config",),

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.client import window
 from sievenet.client.catalog import Catalog
 from sievenet.client.columns import matching
 from sievenet.client.edge import MANY, Edge
@@ -19,7 +18,6 @@ from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.layout import layout_of
 from sievenet.client.receiver import Receiver
-from sievenet.client.window import Window
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.valueset import ValueSet
@@ -27,6 +25,8 @@ from sievenet.control.protocol import CategoryInfo
 from sievenet.dataplane.packet import PACKET_HEADER, Packet, encode_packet
 from sievenet.errors import CodecError
 from sievenet.index import Plan
+from sievenet.transport import duplicates
+from sievenet.transport.duplicates import DuplicateWindow
 
 MIXED = Schema(
     "mixed",
@@ -157,12 +157,12 @@ def test_matrices_that_are_no_packets(at):
 )
 def test_duplicates_together_are_duplicates_one_by_one(batches, span):
     # Small batches too, which would go one by one.
-    with mock.patch.object(window, "_MANY", 2):
+    with mock.patch.object(duplicates, "_MANY", 2):
         check_duplicates(batches, span)
 
 
 def check_duplicates(batches, span):
-    together, singly = Window(span, sources=3), Window(span, sources=3)
+    together, singly = DuplicateWindow(span, sources=3), DuplicateWindow(span, sources=3)
     for batch in batches:
         columns = [np.array(column, np.uint64) for column in zip(*batch, strict=True)]
         assert together.fresh_many(*columns).tolist() == [singly.fresh(*each) for each in batch]

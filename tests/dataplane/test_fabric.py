@@ -6,7 +6,6 @@ import pytest
 
 from sievenet.dataplane import ApplyFault, LinkDown, LinkUp, Packet, Simulator, SwitchDown, SwitchUp
 from sievenet.dataplane.fabric import _LAST_PORT
-from sievenet.dataplane.scheduler import EventQueue
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.index import Dz
 from sievenet.network import CLIENT_PORTS, Add, Flow, FlowTable, Line, LinkSettings
@@ -238,21 +237,6 @@ def test_thousands_of_simulated_seconds():
         sim.scheduler.call_at(float(i), sim.send, "a", Packet(1, 0, 1, i, 0))
     sim.run(until=1e6)
     assert (len(got), sim.now) == (2000, 1e6)
-
-
-def test_event_queue():
-    queue, order = EventQueue(), []
-    queue.call_at(2.0, order.append, "b")
-    queue.call_at(1.0, order.append, "a")
-    queue.call_at(2.0, order.append, "c")
-    assert len(queue) == 3
-    queue.run(until=1.5)
-    assert (order, queue.time()) == (["a"], 1.5)
-    queue.call_at(0.0, order.append, "late")  # the past is now
-    queue.run()
-    assert order == ["a", "late", "b", "c"]
-    assert not queue.step()
-    assert (queue.time(), queue.steps) == (2.0, 4)
 
 
 def test_a_simulator_on_a_loop_passes_its_time_there():

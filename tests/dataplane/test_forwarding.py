@@ -217,7 +217,7 @@ def test_packets_under_way_die_with_their_link_and_their_sender():
     net.sim.link_down("s1", "s2")
     net.sim.run()
     assert net.got == []
-    assert net.sim.forwarding.link_wires("s1", "s2")[0].lost == 1
+    assert net.sim.forwarding.link_pipes("s1", "s2")[0].lost == 1
     net.sim.link_up("s1", "s2")
     net.sim.send("a", Packet(1, 0, 1, 2, 0))
     net.sim.detach_now("a")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.errors import InvalidInput, Rejected
+from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import Publish
 from sievenet.transport.control import Echo, Feedback, FlowRequest, encode
 from sievenet.transport.doubt import Doubt
@@ -21,7 +22,7 @@ from sievenet.transport.receiver import Receiver
 from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
 from sievenet.transport.sender import Sender
 from sievenet.transport.session import Loss
-from sievenet.transport.simulation import Clock, Link, Overlay, TcpFlow, World, low_degree_graph
+from sievenet.transport.simulation import Overlay, TcpFlow, World, low_degree_graph
 from sievenet.transport.window import Window
 from sievenet.transport.wire import Control, Header, decode_header
 
@@ -117,8 +118,8 @@ def test_a_loss_event_leaves_a_quarter_of_what_is_under_way():
 
 @pytest.mark.parametrize("p", [0.01, 0.03, 0.08])
 def test_a_window_keeps_as_much_under_way_as_a_tcp_with_the_same_losses(p):
-    clock = Clock()
-    tcp = TcpFlow(clock, Link(clock, Random(1), delay=0.05, loss=p), Link(clock, Random(2), delay=0.05))
+    clock = VirtualClock()
+    tcp = TcpFlow(clock, Pipe(clock, Random(1), delay=0.05, loss=p), Pipe(clock, Random(2), delay=0.05))
     tcp.start()
     clock.run(400)
     theirs = tcp.received / 1460 / 400 * 0.1
@@ -413,9 +414,9 @@ def test_expected_false_alarms_are_taken_off():
 
 
 def test_tcp_fills_a_link_and_two_share_it():
-    clock = Clock()
-    forward = Link(clock, Random(1), delay=0.01, bandwidth=1e6, queue=20_000)
-    backward = Link(clock, Random(2), delay=0.01)
+    clock = VirtualClock()
+    forward = Pipe(clock, Random(1), delay=0.01, bandwidth=1e6, queue_bytes=20_000)
+    backward = Pipe(clock, Random(2), delay=0.01)
     flows = [TcpFlow(clock, forward, backward) for _ in range(2)]
     flows[0].start()
     clock.run(20)
@@ -433,15 +434,15 @@ def test_tcp_fills_a_link_and_two_share_it():
 
 @pytest.mark.parametrize(("window", "numbers", "seconds"), [(9, 2, 0.02), (1, 1, 0.06)])
 def test_tcp_is_acknowledged_like_a_kernels(window, numbers, seconds):
-    clock = Clock()
+    clock = VirtualClock()
     sent: list[tuple[float, int]] = []
 
-    class Back(Link):
+    class Back(Pipe):
         def send(self, size, action, *arguments):
             sent.append((clock.now, arguments[0]))
             return super().send(size, action, *arguments)
 
-    flow = TcpFlow(clock, Link(clock, Random(1), delay=0.01), Back(clock, Random(2), delay=0.01), window=window)
+    flow = TcpFlow(clock, Pipe(clock, Random(1), delay=0.01), Back(clock, Random(2), delay=0.01), window=window)
     flow.start()
     clock.run(2.0)
     gaps = [b - a for (_, a), (_, b) in pairwise(sent)]
@@ -451,10 +452,10 @@ def test_tcp_is_acknowledged_like_a_kernels(window, numbers, seconds):
 
 
 def test_tcp_mends_losses_without_waiting_for_its_timer():
-    clock = Clock()
+    clock = VirtualClock()
     dropped = {40, 41, 47, 200}
 
-    class Forward(Link):
+    class Forward(Pipe):
         def send(self, size, action, *arguments):
             if arguments[0] in dropped:
                 dropped.discard(arguments[0])
@@ -462,7 +463,7 @@ def test_tcp_mends_losses_without_waiting_for_its_timer():
             return super().send(size, action, *arguments)
 
     forward = Forward(clock, Random(1), delay=0.05, bandwidth=10e6)
-    flow = TcpFlow(clock, forward, Link(clock, Random(2), delay=0.05), window=32)
+    flow = TcpFlow(clock, forward, Pipe(clock, Random(2), delay=0.05), window=32)
     flow.start()
     windows = []
     for i in range(40):
@@ -475,8 +476,8 @@ def test_tcp_mends_losses_without_waiting_for_its_timer():
 
 
 def test_tcp_survives_heavy_loss():
-    clock = Clock()
-    flow = TcpFlow(clock, Link(clock, Random(1), delay=0.01, loss=0.3), Link(clock, Random(2), delay=0.01, loss=0.1))
+    clock = VirtualClock()
+    flow = TcpFlow(clock, Pipe(clock, Random(1), delay=0.01, loss=0.3), Pipe(clock, Random(2), delay=0.01, loss=0.1))
     flow.start()
     clock.run(60)
     assert flow.received > 50_000
@@ -484,8 +485,8 @@ def test_tcp_survives_heavy_loss():
 
 
 def test_links_queue_drop_and_change():
-    clock = Clock()
-    link = Link(clock, Random(1), bandwidth=8000, queue=3000)
+    clock = VirtualClock()
+    link = Pipe(clock, Random(1), bandwidth=8000, queue_bytes=3000)
     out = []
     for i in range(5):
         link.send(1000, out.append, i)
@@ -495,11 +496,11 @@ def test_links_queue_drop_and_change():
     assert link.backlog() == pytest.approx(3000)
     clock.run(5)
     assert out == [0, 1, 2]
-    packets = Link(clock, Random(1), bandwidth=8000, packets=2)
+    packets = Pipe(clock, Random(1), bandwidth=8000, queue=2)
     assert [packets.send(10, out.append, 9) for _ in range(3)] == [True, True, False]
-    early = Link(clock, Random(1), bandwidth=8e6, queue=10_000, random_drop=True)
+    early = Pipe(clock, Random(1), bandwidth=8e6, queue_bytes=10_000, early_drop=True)
     assert 0 < sum(not early.send(100, out.append, 9) for _ in range(95)) < 40
-    assert Link(clock, Random(1)).backlog() == 0
+    assert Pipe(clock, Random(1)).backlog() == 0
 
 
 @pytest.mark.parametrize(("brokers", "diameter"), [(8, 3), (12, 5), (46, 15), (2, 1)])
@@ -518,10 +519,10 @@ def test_impossible_graphs_are_refused(brokers, diameter):
 
 def test_rate_control_ends_congestion():
     def run(control):
-        clock = Clock()
+        clock = VirtualClock()
         overlay = Overlay(
             clock, [(0, 1)],
-            lambda a, _b: Link(clock, Random(1), delay=0.01, bandwidth=5e5 if a == 0 else None, packets=60),
+            lambda a, _b: Pipe(clock, Random(1), delay=0.01, bandwidth=5e5 if a == 0 else None, queue=60),
             processing=0.0002,
         )  # fmt: skip
         got = []
@@ -530,7 +531,7 @@ def test_rate_control_ends_congestion():
         receiver = Receiver(1, (0b1,), rate=RateControl() if control else None)
         world.add_receiver(1, 1, receiver)
         for i in range(4000):
-            clock.at(i / 500, world.publish, P, 0b1, bytes(150), {1: [1]})
+            clock.call_at(i / 500, world.publish, P, 0b1, bytes(150), {1: [1]})
         clock.run(8.5)
         return len(got), overlay.links[0, 1].dropped
 

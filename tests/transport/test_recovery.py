@@ -8,6 +8,7 @@ import pytest
 
 from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.errors import InvalidInput
+from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import OPEN, Channel, Deliver, Gap, Publish, Send
 from sievenet.transport.bloom import Tagger
 from sievenet.transport.cache import Cache, Log
@@ -18,7 +19,7 @@ from sievenet.transport.repairs import Repairs
 from sievenet.transport.requests import Requests
 from sievenet.transport.sender import Sender
 from sievenet.transport.session import Loss
-from sievenet.transport.simulation import Clock, Link, Overlay, World
+from sievenet.transport.simulation import Overlay, World
 from sievenet.transport.timers import AdaptiveTimer
 from sievenet.transport.wire import HEADER, decode_header
 from tests.seeds import seeds
@@ -201,12 +202,13 @@ def test_log_is_bounded():
 
 
 def world(loss_rate=0.2, *, order=None, log=0, digest=None, rate=None, seed=1, count=40, recover=None, jitter=0.02):
-    clock = Clock()
+    clock = VirtualClock()
     rng = Random(seed)
-    overlay = Overlay(
-        clock, [(0, 1), (1, 2)], lambda _a, _b: Link(clock, rng, delay=0.02, jitter=jitter, loss=loss_rate),
-        processing=0.001, seed=seed,
-    )  # fmt: skip
+
+    def link(_a, _b):
+        return Pipe(clock, rng, delay=0.02 - jitter, jitter=2 * jitter, ordered=False, loss=loss_rate)
+
+    overlay = Overlay(clock, [(0, 1), (1, 2)], link, processing=0.001, seed=seed)
     got, gaps = {1: [], 2: []}, []
 
     def delivered(client, message):
@@ -225,7 +227,7 @@ def world(loss_rate=0.2, *, order=None, log=0, digest=None, rate=None, seed=1, c
         w.publish(PUBLISHER, MINE if wanted else OTHER, str(i).encode(), groups)
 
     for i in range(count):
-        clock.at(0.02 * i, publish, i)
+        clock.call_at(0.02 * i, publish, i)
     clock.run(60.0)
     return w, got, gaps, [i for i in range(count) if i % 3 != 1]
 

@@ -23,11 +23,11 @@ from sievenet.client.edge import Edge
 from sievenet.client.latency import Latency
 from sievenet.client.ports.burst import Arrivals
 from sievenet.client.transport.shim import MARK, unstamped
-from sievenet.client.window import Window
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
+from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 
@@ -108,11 +108,11 @@ class Receiver:
     def __init__(
         self,
         decode: Callable[[Schema, bytes], Event] = decode_event,
-        window: Window | None = None,
+        window: DuplicateWindow | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._decode = decode
-        self._window = window or Window()
+        self._window = window or DuplicateWindow()
         self._ready = ready
         #: False positives that are counted but not explained yet, as edges and codes.
         self._puzzles: deque[tuple[Edge, int]] = deque()

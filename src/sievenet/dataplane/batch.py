@@ -189,11 +189,11 @@ class CompiledNetwork:
             far = port.far
             if far is not None:
                 self._far[i] = self._number[far]
-            self._alive[i] = port.wire_out.up and (far is None or far.switch.name not in down)
-            self._delay[i] = port.wire_out.settings.delay
-            self._loss[i] = port.wire_out.settings.loss
-            self._delay_in[i] = port.wire_in.settings.delay
-            self._loss_in[i] = port.wire_in.settings.loss if port.wire_in.up else 1.0
+            self._alive[i] = port.pipe_out.up and (far is None or far.switch.name not in down)
+            self._delay[i] = port.pipe_out.delay
+            self._loss[i] = port.pipe_out.loss
+            self._delay_in[i] = port.pipe_in.delay
+            self._loss_in[i] = port.pipe_in.loss if port.pipe_in.up else 1.0
 
     def carry(self, entry: _Ints, hi: _Words, lo: _Words, size: _Ints, seed: int) -> Deliveries:
         """Carry events that come in by the given ports."""

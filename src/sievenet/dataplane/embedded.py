@@ -33,10 +33,10 @@ from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, HostLink, LinkStatistics
 from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, publisher_of, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
-from sievenet.dataplane.scheduler import LoopScheduler
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
+from sievenet.simulation import LoopClock
 
 __all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
 
@@ -113,7 +113,7 @@ class EmbeddedDataPlane(Fabric):
         self._loop = asyncio.get_running_loop()
         super().__init__(
             topology,
-            LoopScheduler(self._loop),
+            LoopClock(self._loop),
             seed=seed,
             capacity=capacity,
             control_delay=control_delay,

@@ -35,12 +35,12 @@ from sievenet.dataplane.plane import (
     SwitchDown,
     SwitchUp,
 )
-from sievenet.dataplane.scheduler import LoopScheduler, Scheduler
 from sievenet.dataplane.walks import Port
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import CLIENT_PORTS, Topology
+from sievenet.simulation import LoopClock, Scheduler
 
 __all__ = ["ApplyFault", "Fabric"]
 
@@ -287,7 +287,7 @@ class Fabric:
     async def close(self) -> None:
         """Stop."""
         self._notices.close()
-        if isinstance(self.scheduler, LoopScheduler):
+        if isinstance(self.scheduler, LoopClock):
             self.scheduler.close()
         for waiting in self._waiting.values():
             for answer in list(waiting):

@@ -1,11 +1,11 @@
 """Carrying packets from switch to switch.
 
-Pure forwarding over switches, wires and ports; when a packet has to wait, a scheduler
-calls back.  What makes it fast is that most packets do not wait: across perfect wires a
+Pure forwarding over switches, pipes and ports; when a packet has to wait, a scheduler
+calls back.  What makes it fast is that most packets do not wait: across perfect pipes a
 packet *walks* the whole tree in one go, and walks are remembered.
 
     ingress port, category, code  ──▶  Walk: flows hit, ports passed, clients reached,
-                                             wires that take time
+                                             pipes that take time
 
 Codes differ from event to event, so walks are remembered not by code but by *class*: all
 boundaries of all flows of a category, over all switches, cut the code space into intervals
@@ -28,13 +28,12 @@ from typing import Any, Final
 
 from sievenet.dataplane.classes import Classes
 from sievenet.dataplane.plane import PortCount
-from sievenet.dataplane.scheduler import Scheduler
 from sievenet.dataplane.switch import Switch
 from sievenet.dataplane.walks import Port, Walk
-from sievenet.dataplane.wire import Wire
 from sievenet.errors import InvalidInput
 from sievenet.network.flow import CODE_BITS, FlowChange
 from sievenet.network.topology import Topology
+from sievenet.simulation import Pipe, Scheduler
 
 __all__ = ["Forwarding"]
 
@@ -42,7 +41,7 @@ __all__ = ["Forwarding"]
 _MAX_WALKS: Final = 1 << 16
 #: A change that concerns more classes than this makes the network forget all walks.
 _MANY_CLASSES: Final = 64
-#: Packets under way on slow wires at most; more are dropped and counted.
+#: Packets under way on slow pipes at most; more are dropped and counted.
 MAX_IN_FLIGHT: Final = 1 << 20
 #: And their bytes.
 MAX_BYTES: Final = 256 << 20
@@ -50,7 +49,7 @@ _END: Final = 1 << CODE_BITS
 
 
 class Forwarding:
-    """Switches joined by wires."""
+    """Switches joined by pipes."""
 
     def __init__(self, topology: Topology, scheduler: Scheduler, *, seed: int = 0, capacity: int | None = None) -> None:
         self.topology: Final = topology
@@ -70,10 +69,10 @@ class Forwarding:
         #: Ports that remember walks.
         self._walking: set[Port] = set()
         self._classes: dict[int, Classes] = {}
-        self._wires: dict[tuple[str, str], Wire] = {}
+        self._pipes: dict[tuple[str, str], Pipe] = {}
         for link in topology.links:
-            self._wires[link.a, link.b] = Wire(link.settings)
-            self._wires[link.b, link.a] = Wire(link.settings)
+            for ends in ((link.a, link.b), (link.b, link.a)):
+                self._pipes[ends] = Pipe.of(link.settings, scheduler, self._rng)
         self.ports: Final[dict[tuple[str, int], Port]] = {}
         for switch in topology.switches:
             for number, peer in topology.ports(switch).items():
@@ -83,12 +82,12 @@ class Forwarding:
             port.far = self.ports.get((peer, far))
 
     def _port(self, switch: str, number: int, peer: str) -> Port:
-        return Port(self.switches[switch], number, self._wires[switch, peer], self._wires[peer, switch])
+        return Port(self.switches[switch], number, self._pipes[switch, peer], self._pipes[peer, switch])
 
     # -- what it consists of -------------------------------------------------------------------
 
     def add_port(self, switch: str, number: int, host: str) -> Port:
-        """A client's port: it shares the wires of its host's link."""
+        """A client's port: it shares the pipes of its host's link."""
         port = self.ports[switch, number] = self._port(switch, number, host)
         self.attachments += 1
         self._forget()
@@ -165,25 +164,25 @@ class Forwarding:
             return False
         self._forget()
         (self.down_links.discard if up else self.down_links.add)(ends)
-        for wire in (self._wires[a, b], self._wires[b, a]):
-            wire.up = up
-            wire.reset()
+        for pipe in (self._pipes[a, b], self._pipes[b, a]):
+            pipe.up = up
+            pipe.reset()
         return True
 
-    def link_wires(self, a: str, b: str) -> tuple[Wire, Wire]:
+    def link_pipes(self, a: str, b: str) -> tuple[Pipe, Pipe]:
         """Both directions of a link, from a to b first."""
         self.topology.link(a, b)
-        return self._wires[a, b], self._wires[b, a]
+        return self._pipes[a, b], self._pipes[b, a]
 
     # -- carrying packets ------------------------------------------------------------------------
 
     def inject(self, port: Port, category: int, code: int, item: Any, size: int) -> None:
         """A host or client sends a packet into its port."""
-        wire = port.wire_in
-        if wire.perfect and wire.up:
+        pipe = port.pipe_in
+        if pipe.perfect and pipe.up:
             self.accept(port, category, code, item, size)
         else:
-            self._cross(wire, None, port, category, code, item, size, 0)
+            self._cross(pipe, None, port, category, code, item, size, 0)
 
     def accept(self, port: Port, category: int, code: int, item: Any, size: int, hops: int = 0) -> None:
         """A packet has come in by a port."""
@@ -212,7 +211,7 @@ class Forwarding:
                 self.looped += 1
                 return
             for out in walk.crossings:
-                self._cross(out.wire_out, out, out.far, category, code, item, size, hops + 1)
+                self._cross(out.pipe_out, out, out.far, category, code, item, size, hops + 1)
 
     def _remember(self, port: Port, key: int, category: int, code: int) -> Walk:
         if len(port.walks) >= _MAX_WALKS:
@@ -261,9 +260,9 @@ class Forwarding:
                 if out is None:
                     continue  # the client has left; its flows will follow
                 far = out.far
-                if not out.wire_out.up or (far is not None and far.switch.name in self.down_switches):
+                if not out.pipe_out.up or (far is not None and far.switch.name in self.down_switches):
                     walk.dead.append(out)
-                elif not out.wire_out.perfect:
+                elif not out.pipe_out.perfect:
                     walk.crossings.append(out)
                 elif far is None:
                     walk.outputs.append(out)
@@ -277,7 +276,7 @@ class Forwarding:
 
     def _cross(
         self,
-        wire: Wire,
+        pipe: Pipe,
         out: Port | None,
         into: Port | None,
         category: int,
@@ -286,9 +285,9 @@ class Forwarding:
         size: int,
         hops: int,
     ) -> None:
-        """Send a packet over a wire that takes time or chances."""
+        """Send a packet over a pipe that takes time or chances."""
         scheduler = self.scheduler
-        arrival = wire.offer(scheduler.time(), size, self._rng) if wire.up else None
+        arrival = pipe.offer(size) if pipe.up else None
         if arrival is None or self.in_flight >= MAX_IN_FLIGHT or self.in_flight_bytes + size > MAX_BYTES:
             self.overflowed += arrival is not None
             blamed = out if out is not None else into
@@ -300,11 +299,11 @@ class Forwarding:
             out.sent_bytes += size
         self.in_flight += 1
         self.in_flight_bytes += size
-        scheduler.call_at(arrival, self._arrive, wire, out, into, category, code, item, size, hops)
+        scheduler.call_at(arrival, self._arrive, pipe, out, into, category, code, item, size, hops)
 
     def _arrive(
         self,
-        wire: Wire,
+        pipe: Pipe,
         out: Port | None,
         into: Port | None,
         category: int,
@@ -315,8 +314,8 @@ class Forwarding:
     ) -> None:
         self.in_flight -= 1
         self.in_flight_bytes -= size
-        if not wire.up:
-            wire.lost += 1
+        if not pipe.up:
+            pipe.lost += 1
         elif into is not None:
             if self.ports.get((into.switch.name, into.number)) is not into:
                 return  # a client sent this and left

@@ -27,11 +27,11 @@ import numpy.typing as npt
 
 from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.packet import Packet
-from sievenet.dataplane.scheduler import EventQueue, LoopScheduler, Scheduler
 from sievenet.errors import InvalidInput
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import Topology
+from sievenet.simulation import LoopClock, Scheduler, VirtualClock
 
 if TYPE_CHECKING:
     from sievenet.dataplane.batch import CompiledNetwork, Deliveries
@@ -53,9 +53,9 @@ class Simulator(Fabric):
         ack_timeout: float = 1.0,
     ) -> None:
         if scheduler is None:
-            scheduler = EventQueue()
+            scheduler = VirtualClock()
         #: Its own clock, unless it runs on an event loop.
-        self._queue = scheduler if isinstance(scheduler, EventQueue) else None
+        self._queue = scheduler if isinstance(scheduler, VirtualClock) else None
         super().__init__(
             topology,
             scheduler,
@@ -82,7 +82,7 @@ class Simulator(Fabric):
         return cls(
             topology,
             seed=seed,
-            scheduler=LoopScheduler(asyncio.get_running_loop()),
+            scheduler=LoopClock(asyncio.get_running_loop()),
             capacity=capacity,
             control_delay=control_delay,
             ack_timeout=ack_timeout,

@@ -1,6 +1,6 @@
 """Ports, and the walks that they remember.
 
-A walk is what happens to all packets of one class that come in by one port, as far as no wire
+A walk is what happens to all packets of one class that come in by one port, as far as no pipe
 takes time: see `forwarding`.  Counting costs one addition per packet, because a walk counts for
 all flows and ports it touches, and passes the sums on when somebody looks (`settle`).
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 from sievenet.dataplane.classifier import Entry
 from sievenet.dataplane.plane import Count, PortCount
 from sievenet.dataplane.switch import Switch
-from sievenet.dataplane.wire import Wire
+from sievenet.simulation import Pipe
 
 __all__ = ["Port", "Walk"]
 
@@ -26,21 +26,21 @@ class Port:
         "far",
         "listener",
         "number",
+        "pipe_in",
+        "pipe_out",
         "received",
         "received_bytes",
         "sent",
         "sent_bytes",
         "switch",
         "walks",
-        "wire_in",
-        "wire_out",
     )
 
-    def __init__(self, switch: Switch, number: int, wire_out: Wire, wire_in: Wire) -> None:
+    def __init__(self, switch: Switch, number: int, pipe_out: Pipe, pipe_in: Pipe) -> None:
         self.switch: Final = switch
         self.number: Final = number
-        self.wire_out: Final = wire_out
-        self.wire_in: Final = wire_in
+        self.pipe_out: Final = pipe_out
+        self.pipe_in: Final = pipe_in
         #: The port at the other end; None if a host or client is there.
         self.far: Port | None = None
         #: Who takes packets that leave here, if it is a host or client.
@@ -54,7 +54,7 @@ class Port:
 
 
 class Walk:
-    """What happens to the packets of one class that come in by one port, as far as no wire takes time."""
+    """What happens to the packets of one class that come in by one port, as far as no pipe takes time."""
 
     __slots__ = ("alive", "bytes", "came", "crossings", "dead", "hits", "outputs", "packets", "passed", "unmatched")
 
@@ -72,9 +72,9 @@ class Walk:
         self.passed: list[Port] = []
         #: Ports by which it reached a host or client, at once.
         self.outputs: list[Port] = []
-        #: Ports whose wire takes time or chances.
+        #: Ports whose pipe takes time or chances.
         self.crossings: list[Port] = []
-        #: Ports whose wire or far switch is down, or where it would have gone round in a circle.
+        #: Ports whose pipe or far switch is down, or where it would have gone round in a circle.
         self.dead: list[Port] = []
 
     def settle(self) -> None:

@@ -3,16 +3,10 @@
 An entry (interface, filter) has a number, which is its key in the matcher; an array gives the interface of each number.
 A batch is matched at once, and the pairs (event, key) become distinct pairs (event, interface) by array arithmetic, so
 no Python code runs per match.
-
-`Seen` is the memory that keeps an event from being forwarded twice when the graph changes under it: per publisher a
-ring of the last numbers, as at the client's edge. An event that went on by the tables may go on once more, to
-everybody, if it comes back that way (`readiness`); it is delivered once. What is too old to tell is not forwarded; *at
-most once* has no exception.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,10 +21,9 @@ from sievenet.content.schema import Schema
 if TYPE_CHECKING:
     from sievenet.matcher import Matcher
 
-__all__ = ["Forwarding", "Seen"]
+__all__ = ["Forwarding"]
 
 Ints = npt.NDArray[np.int64]
-_SPAN = 1 << 14
 _FIRST: Ints = np.zeros(1, np.int64)
 
 
@@ -111,30 +104,3 @@ class Forwarding:
         starts = np.flatnonzero(np.diff(places, prepend=-1))
         parts = np.split(rows, starts[1:])
         return {self._interfaces[p]: part for p, part in zip(places[starts].tolist(), parts, strict=True)}
-
-
-class Seen:
-    """The last numbers of the publishers heard last."""
-
-    def __init__(self, publishers: int = 1024) -> None:
-        self._rings: OrderedDict[int, Ints] = OrderedDict()
-        self._limit = publishers
-        self.repeated = 0
-
-    def fresh(self, publisher: int, sequences: Ints, flood: bool = False) -> tuple[Ints, Ints]:
-        """The rows that are new, and those to pass on: with ``flood`` also what only went on by tables before."""
-        ring = self._rings.get(publisher)
-        if ring is None:
-            if len(self._rings) >= self._limit:
-                self._rings.popitem(last=False)
-            ring = self._rings[publisher] = np.zeros(_SPAN, np.int64)
-        else:
-            self._rings.move_to_end(publisher)
-        slots = sequences % _SPAN
-        # Twice the number, plus one when it went on by tables and two when it went to everybody: zero is an empty slot.
-        marks, held = 2 * sequences, ring[slots]
-        new = np.flatnonzero(held <= marks)
-        rows = np.flatnonzero(held <= marks + 1) if flood else new
-        ring[slots[rows]] = marks[rows] + (2 if flood else 1)
-        self.repeated += len(sequences) - len(rows)
-        return new, rows

@@ -10,10 +10,8 @@ order, as TCP does, and may lose messages, which TCP does only when a connection
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from itertools import count
 from math import inf
 from typing import Any
@@ -32,6 +30,7 @@ from sievenet.routers.offload.volunteer import Volunteer
 from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.routing import Settings
 from sievenet.routers.shipment import Shipment
+from sievenet.simulation import Pipe, VirtualClock
 
 __all__ = ["Answering", "Network"]
 
@@ -53,16 +52,15 @@ class Network:
     ) -> None:
         self.settings = settings or Settings()
         self.links = {frozenset(link) for link in links}
-        self.now = 0.0
+        self.clock = VirtualClock()
         #: Probability that a message between routers is lost.
         self.loss = 0.0
         #: Directions in which nothing arrives: (from, to).
         self.mute: set[tuple[str, str]] = set()
         self._delay = delay
         self._random = random.Random(seed)
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-        self._last: dict[tuple[str, str], float] = {}
+        #: One per direction of a link, made when it is first used.
+        self._pipes: dict[tuple[str, str], Pipe] = {}
         #: How often each link was cut: what was sent before does not arrive after.
         self._cuts: dict[frozenset[str], int] = {}
         #: Ends that know of their connection: router, neighbour, and how often the link was cut before.
@@ -86,6 +84,11 @@ class Network:
         names = sorted({name for link in self.links for name in link})
         for name in names:
             self.start(name)
+
+    @property
+    def now(self) -> float:
+        """The virtual time in seconds."""
+        return self.clock.now
 
     def neighbours(self, name: str) -> list[str]:
         """The other ends of a router's links."""
@@ -116,7 +119,7 @@ class Network:
             self.start(name)
         life = self._cuts.get(link, 0)
         for here, there in ((one, other), (other, one)):
-            self._at(self._soon(), partial(self._connected, here, there, life))
+            self.clock.call_at(self._soon(), self._connected, here, there, life)
 
     def cut(self, one: str, other: str) -> None:
         """A connection breaks, with all that is on its way."""
@@ -124,7 +127,7 @@ class Network:
         self.links.discard(link)
         self._cuts[link] = self._cuts.get(link, 0) + 1
         for here, there in ((one, other), (other, one)):
-            self._at(self._soon(), partial(self._lost, here, there, self._cuts[link]))
+            self.clock.call_at(self._soon(), self._lost, here, there, self._cuts[link])
 
     def kill(self, name: str) -> None:
         """A router's process ends, and its clients and connections with it; its links stay away."""
@@ -153,18 +156,9 @@ class Network:
         step = self.settings.beat / 2
         while self.now < end:
             until = min(end, self.now + step)
-            self._deliver(until)
-            self.now = until
+            self.clock.run(until)
             for name in sorted(self.routers):
                 self._do(name, self.routers[name].tick(self.now))
-
-    def _deliver(self, until: float) -> None:
-        while self._queue and self._queue[0][0] <= until:
-            self.now, _, act = heapq.heappop(self._queue)
-            act()
-
-    def _at(self, when: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (when, next(self._order), act))
 
     def _arrive(self, to: str, by: str, message: FromRouter, life: int) -> None:
         router = self.routers.get(to)
@@ -190,11 +184,11 @@ class Network:
                 case WaveDone(number):
                     self._done.add((name, number))
                 case Tell(client, message):
-                    self._at(self._soon(), partial(self._told, client, message))
+                    self.clock.call_at(self._soon(), self._told, client, message)
         due = self.routers[name].due() if name in self.routers else None
         if due is not None and due < self._alarms.get(name, inf):
             self._alarms[name] = due
-            self._at(max(due, self.now), partial(self._wake, name, due))
+            self.clock.call_at(max(due, self.now), self._wake, name, due)
 
     def _send(self, name: str, neighbour: str, message: FromRouter) -> None:
         link = frozenset((name, neighbour))
@@ -208,11 +202,18 @@ class Network:
             case Whole(items=items) | Receivers(items=items) | UpdateReply(items=items):
                 self.telling += 1
                 self.entries += len(items)
-        if (name, neighbour) in self.mute or self._random.random() < self.loss:
+        if (name, neighbour) in self.mute:
             return
-        at = max(self._soon(), self._last.get((name, neighbour), 0.0))
-        self._last[name, neighbour] = at
-        self._at(at, partial(self._arrive, neighbour, name, message, self._cuts.get(link, 0)))
+        pipe = self._pipe(name, neighbour)
+        pipe.loss = self.loss
+        pipe.send(1, self._arrive, neighbour, name, message, self._cuts.get(link, 0))
+
+    def _pipe(self, name: str, neighbour: str) -> Pipe:
+        found = self._pipes.get((name, neighbour))
+        if found is None:
+            low, high = self._delay
+            found = self._pipes[name, neighbour] = Pipe(self.clock, self._random, delay=low, jitter=high - low)
+        return found
 
     # -- clients --------------------------------------------------------------------------
 
@@ -249,7 +250,7 @@ class Network:
         found = (0.0, volunteer.compute(message)) if answering is None else answering(volunteer, message)
         if found is not None:
             later = self.now + found[0] + self._random.uniform(*self._delay)
-            self._at(later, partial(self._computed, client, found[1]))
+            self.clock.call_at(later, self._computed, client, found[1])
 
     def _computed(self, client: str, message: Computed) -> None:
         if client in self._homes:
@@ -286,9 +287,10 @@ class Network:
         self._do(home, outputs)
         end = self.now + (self.settings.lease if limit is None else limit)
         while (home, number) not in self._done:
-            if not self._queue or self._queue[0][0] > end:
+            due = self.clock.due
+            if due is None or due > end:
                 return False
-            self._deliver(self._queue[0][0])
+            self.clock.run(due)
         return True
 
     def publish(self, client: str, events: EventBatch | list[Record]) -> list[tuple[int, int]]:
@@ -303,8 +305,7 @@ class Network:
 
     def drain(self) -> None:
         """Let everything under way arrive."""
-        while self._queue:
-            self._deliver(self._queue[0][0])
+        self.clock.run()
 
     def totals(self) -> Mapping[str, Any]:
         """Sums over all routers of what they count."""

@@ -1,14 +1,12 @@
-"""Virtual time for the transport: an event queue, lossy and narrow links, an overlay of brokers, a TCP to compete with.
+"""Virtual time for the transport: an overlay of brokers, a TCP to compete with.
 
 Everything is seeded and deterministic, and runs the real protocol objects. Not imported by any other part but
 `testing` and the benchmarks.
 """
 
-from sievenet.transport.simulation.clock import Clock
 from sievenet.transport.simulation.graphs import low_degree_graph
-from sievenet.transport.simulation.link import Link
 from sievenet.transport.simulation.overlay import Overlay
 from sievenet.transport.simulation.tcp import TcpFlow
 from sievenet.transport.simulation.world import World
 
-__all__ = ["Clock", "Link", "Overlay", "TcpFlow", "World", "low_degree_graph"]
+__all__ = ["Overlay", "TcpFlow", "World", "low_degree_graph"]

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from sievenet.transport.simulation.clock import Clock
-from sievenet.transport.simulation.link import Link
+from sievenet.simulation import Pipe, VirtualClock
 
 __all__ = ["Overlay"]
 
@@ -33,9 +32,9 @@ class Overlay:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         edges: Iterable[tuple[int, int]],
-        link: Callable[[int, int], Link],
+        link: Callable[[int, int], Pipe],
         *,
         processing: float = 0.0,
         seed: int = 1,
@@ -44,7 +43,7 @@ class Overlay:
         self._rng = Random(seed)
         self._processing = processing
         #: (from, to) → link.
-        self.links: dict[tuple[int, int], Link] = {}
+        self.links: dict[tuple[int, int], Pipe] = {}
         self._neighbours: dict[int, list[int]] = {}
         for a, b in edges:
             for one, other in ((a, b), (b, a)):
@@ -52,7 +51,7 @@ class Overlay:
                 self._neighbours.setdefault(one, []).append(other)
         self.brokers = len(self._neighbours)
         self._next = [self._first_hops(broker) for broker in range(self.brokers)]
-        self._splits: dict[tuple[int, int], tuple[bool, list[tuple[Link, int, int]]]] = {}
+        self._splits: dict[tuple[int, int], tuple[bool, list[tuple[Pipe, int, int]]]] = {}
         self._home: dict[int, int] = {}
         self._receive: dict[int, Receive] = {}
 
@@ -105,7 +104,7 @@ class Overlay:
     def _arrive(self, broker: int, mask: int, groups: Mapping[int, Sequence[int]], size: int, message: Any) -> None:
         if self._processing:
             wait = self._rng.expovariate(1.0) * self._processing
-            self.clock.after(wait, self._forward, broker, mask, groups, size, message)
+            self.clock.call_later(wait, self._forward, broker, mask, groups, size, message)
         else:
             self._forward(broker, mask, groups, size, message)
 
@@ -117,7 +116,7 @@ class Overlay:
             for client in groups[broker]:
                 self._receive[client](message)
 
-    def _split(self, broker: int, mask: int) -> tuple[bool, list[tuple[Link, int, int]]]:
+    def _split(self, broker: int, mask: int) -> tuple[bool, list[tuple[Pipe, int, int]]]:
         parts: dict[int, int] = {}
         for target in range(self.brokers):
             if mask >> target & 1 and target != broker:

@@ -20,8 +20,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from sievenet.transport.simulation.clock import Clock
-from sievenet.transport.simulation.link import Link
+from sievenet.simulation import Pipe, VirtualClock
 
 __all__ = ["TcpFlow"]
 
@@ -38,7 +37,14 @@ class TcpFlow:
     """One bulk transfer over a pair of links."""
 
     def __init__(
-        self, clock: Clock, forward: Link, backward: Link, *, segment: int = 1460, header: int = 40, window: int = 1000
+        self,
+        clock: VirtualClock,
+        forward: Pipe,
+        backward: Pipe,
+        *,
+        segment: int = 1460,
+        header: int = 40,
+        window: int = 1000,
     ) -> None:
         self._clock = clock
         self._forward, self._backward = forward, backward
@@ -128,9 +134,9 @@ class TcpFlow:
             alone = _VARIATION if self._next - self._first == 1 else 0.0
             probe = 2 * self._srtt + alone
             if probe < self._timeout:
-                self._clock.after(probe, self._probe, self._timer_run)
+                self._clock.call_later(probe, self._probe, self._timer_run)
                 return
-        self._clock.after(self._timeout, self._timed_out, self._timer_run)
+        self._clock.call_later(self._timeout, self._timed_out, self._timer_run)
 
     def _probe(self, run: int) -> None:
         """Nothing came for long: send one segment more, so that something comes."""
@@ -211,7 +217,7 @@ class TcpFlow:
                 else:
                     due = min(due, deadline)
         if due < inf:
-            self._clock.at(due, self._straggled, self._watch_run)
+            self._clock.call_at(due, self._straggled, self._watch_run)
 
     def _straggled(self, run: int) -> None:
         if run == self._watch_run and not self._stopped:
@@ -266,7 +272,7 @@ class TcpFlow:
         if self._quick >= 0 or self._waiting >= 2:
             self._acknowledge(self._delayed_run)
         else:
-            self._clock.after(_DELAYED, self._acknowledge, self._delayed_run)
+            self._clock.call_later(_DELAYED, self._acknowledge, self._delayed_run)
 
     def _acknowledge(self, run: int) -> None:
         if run == self._delayed_run:

@@ -87,7 +87,7 @@ class World:
     def _wake(self, client: int, due: float | None) -> None:
         if due is not None and due < self._due.get(client, float("inf")):
             self._due[client] = due
-            self.clock.at(due, self._fire, client, due)
+            self.clock.call_at(due, self._fire, client, due)
 
     def _fire(self, client: int, due: float) -> None:
         if self._due.get(client) != due:

@@ -6,16 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.dataplane.wire import Wire
 from sievenet.network import PERFECT, LinkSettings
+from sievenet.simulation import Pipe, VirtualClock
 
 
 def arrivals(settings, times, size=125, seed=1):
-    wire, rng = Wire(settings), random.Random(seed)
-    return wire, [wire.offer(now, size, rng) for now in times]
+    clock = VirtualClock()
+    pipe = Pipe.of(settings, clock, random.Random(seed))
+    got = []
+    for now in times:
+        clock.run(now)
+        got.append(pipe.offer(size))
+    return pipe, got
 
 
-def test_a_perfect_wire_takes_no_time():
+def test_a_perfect_pipe_takes_no_time():
     assert arrivals(PERFECT, [0.0, 0.0, 3.5])[1] == [0.0, 0.0, 3.5]
 
 
@@ -30,15 +35,15 @@ def test_bandwidth_serialises():
 
 
 def test_queue_drops_at_the_tail():
-    wire, got = arrivals(LinkSettings(bandwidth=1000.0, queue=2), [0.0, 0.0, 0.0, 1.0, 1.0])
+    pipe, got = arrivals(LinkSettings(bandwidth=1000.0, queue=2), [0.0, 0.0, 0.0, 1.0, 1.0])
     assert got == [1.0, 2.0, None, 3.0, None]
-    assert wire.overflowed == 2
+    assert pipe.dropped == 2
 
 
 def test_loss_is_a_share_of_packets():
-    wire, got = arrivals(LinkSettings(loss=0.3), [0.0] * 10_000)
-    assert wire.lost == got.count(None)
-    assert 2_800 < wire.lost < 3_200
+    pipe, got = arrivals(LinkSettings(loss=0.3), [0.0] * 10_000)
+    assert pipe.lost == got.count(None)
+    assert 2_800 < pipe.lost < 3_200
     assert arrivals(LinkSettings(loss=1.0), [0.0])[1] == [None]
 
 
@@ -63,9 +68,9 @@ def test_reordering_overtakes(settings):
 
 
 def test_a_link_that_went_down_forgets_its_queue():
-    wire, _ = arrivals(LinkSettings(bandwidth=1000.0, queue=1), [0.0])
-    wire.reset()
-    assert wire.offer(0.0, 125, random.Random(1)) == 1.0
+    pipe, _ = arrivals(LinkSettings(bandwidth=1000.0, queue=1), [0.0])
+    pipe.reset()
+    assert pipe.offer(125) == 1.0
 
 
 @given(

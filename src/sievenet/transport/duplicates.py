@@ -1,5 +1,7 @@
 """Duplicate removal: has this packet of this publisher been here before?
 
+Clients ask for each packet that comes, routers for each event that they pass on.
+
 An event whose point lies in several regions of an index plan travels once per region, and a plan change or a repaired
 tree can send it twice: all copies carry the same (publisher, incarnation, sequence). A *source* is one incarnation of a
 publisher: a publisher that comes back counts from 0 again, and is another source. Per source there is a ring of the
@@ -23,31 +25,31 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Window"]
+__all__ = ["DuplicateWindow", "Source"]
 
 #: From so many packets on, asking together is quicker than one by one.
 _MANY: Final = 24
 
 #: Publisher and incarnation.
-_Source = tuple[int, int]
+Source = tuple[int, int]
 
 
-class Window:
+class DuplicateWindow:
     """The last sequence numbers of the sources heard last."""
 
     def __init__(self, span: int = 4096, sources: int = 1024, lives: int = 4) -> None:
         self._span = span
         self._limit = sources
         self._lives = lives
-        self._rings: OrderedDict[_Source, array[int]] = OrderedDict()
+        self._rings: OrderedDict[Source, array[int]] = OrderedDict()
         #: The incarnations of each publisher that have a ring, oldest first.
         self._known: dict[int, list[int]] = {}
-        self._last: _Source | None = None
+        self._last: Source | None = None
         self.duplicates = 0
         self.late = 0
         #: Sources that were forgotten to make room; a copy of theirs from before would pass.
@@ -76,18 +78,23 @@ class Window:
         sequences: npt.NDArray[np.uint64],
     ) -> npt.NDArray[np.bool_]:
         """Which of these packets are new, one after the other; those are noted."""
-        count = len(sequences)
-        # Different numbers of one source within one turn of the ring have a slot each, and can be asked together.
-        if count >= _MANY and _alike(publishers) and _alike(incarnations):
-            sequences = sequences.astype(np.uint64)  # in this machine's own order of bytes, and side by side
-            # Usually they come in order.
-            rising = sequences if _rise(sequences) else np.sort(sequences)
-            if int(rising[-1]) - int(rising[0]) < self._span and _rise(rising):
-                return self._fresh_apart((int(publishers[0]), int(incarnations[0])), sequences)
+        if len(sequences) >= _MANY and _alike(publishers) and _alike(incarnations):
+            return self.fresh_of((int(publishers[0]), int(incarnations[0])), sequences)
         packets = zip(publishers.tolist(), incarnations.tolist(), sequences.tolist(), strict=True)
-        return np.fromiter((self.fresh(*packet) for packet in packets), np.bool_, count)
+        return np.fromiter((self.fresh(*packet) for packet in packets), np.bool_, len(sequences))
 
-    def _fresh_apart(self, source: _Source, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    def fresh_of(self, source: Source, sequences: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+        """Which of these packets of one source are new, one after the other; those are noted."""
+        if len(sequences) >= _MANY:
+            numbers = sequences.astype(np.uint64)  # in this machine's own order of bytes, and side by side
+            # Usually they come in order.
+            rising = numbers if _rise(numbers) else np.sort(numbers)
+            # Different numbers within one turn of the ring have a slot each, and can be asked together.
+            if int(rising[-1]) - int(rising[0]) < self._span and _rise(rising):
+                return self._fresh_apart(source, numbers)
+        return np.fromiter((self.fresh(*source, each) for each in sequences.tolist()), np.bool_, len(sequences))
+
+    def _fresh_apart(self, source: Source, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         numbers = np.frombuffer(self._ring(source), np.uint64)
         slots = sequences % np.uint64(self._span)
         found = numbers[slots]
@@ -102,7 +109,7 @@ class Window:
             self.late += old - again
         return new
 
-    def _ring(self, source: _Source) -> array[int]:
+    def _ring(self, source: Source) -> array[int]:
         ring = self._rings.get(source)
         if ring is None:
             ring = self._new(source)
@@ -111,7 +118,7 @@ class Window:
         self._last = source
         return ring
 
-    def _new(self, source: _Source) -> array[int]:
+    def _new(self, source: Source) -> array[int]:
         publisher, incarnation = source
         lives = self._known.get(publisher, [])
         if len(lives) >= self._lives:
@@ -122,7 +129,7 @@ class Window:
         ring = self._rings[source] = array("Q", bytes(8 * self._span))
         return ring
 
-    def _forget(self, source: _Source) -> None:
+    def _forget(self, source: Source) -> None:
         publisher, incarnation = source
         del self._rings[source]
         self._known[publisher].remove(incarnation)

@@ -1,19 +1,20 @@
-"""Time, as the data plane sees it: something that knows the hour and calls back.
+"""Clocks: something that knows the time and calls back.
 
-`EventQueue` is a scheduler without asyncio, in virtual time: calls run in the order of their
-times, and the clock jumps from one to the next.  `LoopScheduler` takes its time from an event
-loop.  Both serve calls for the same moment first come, first served, which asyncio's own timers
-do not promise: packets that arrive together must not overtake each other.
+`VirtualClock` needs no event loop: calls run in the order of their times, and time jumps from one to the next.
+`LoopClock` takes its time from an event loop.  Both serve calls for the same moment first come, first served, which
+asyncio's own timers do not promise: packets that arrive together must not overtake each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
-__all__ = ["EventQueue", "LoopScheduler", "Scheduler"]
+__all__ = ["LoopClock", "Scheduler", "VirtualClock"]
+
+_Heap = list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]]
 
 
 class Scheduler(Protocol):
@@ -28,52 +29,63 @@ class Scheduler(Protocol):
         ...
 
 
-class EventQueue:
-    """Virtual time without an event loop."""
+class VirtualClock:
+    """Virtual time, and the calls that are due in it."""
 
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._number = 0
-        self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
+    def __init__(self, start: float = 0.0) -> None:
+        #: The virtual time in seconds.
+        self.now = start
         #: Calls made so far.
         self.steps = 0
+        self._number = 0
+        self._heap: _Heap = []
 
     def time(self) -> float:
         """The virtual time in seconds."""
-        return self._now
+        return self.now
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> None:
         """Call back at a time; one that has passed means now."""
         self._number += 1
-        heapq.heappush(self._heap, (max(when, self._now), self._number, callback, args))
+        heappush(self._heap, (when if when > self.now else self.now, self._number, callback, args))
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back after some seconds."""
+        self.call_at(self.now + delay, callback, *args)
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    @property
+    def due(self) -> float | None:
+        """The time of the next call."""
+        return self._heap[0][0] if self._heap else None
 
     def step(self) -> bool:
         """Make the next call; False if there is none."""
         if not self._heap:
             return False
-        self._now, _, callback, args = heapq.heappop(self._heap)
+        self.now, _, callback, args = heappop(self._heap)
         self.steps += 1
         callback(*args)
         return True
 
     def run(self, until: float | None = None) -> None:
         """Make all calls up to a time, and be there then; without a time, until there are no more."""
-        while self._heap and (until is None or self._heap[0][0] <= until):
+        heap = self._heap
+        while heap and (until is None or heap[0][0] <= until):
             self.step()
         if until is not None:
-            self._now = max(self._now, until)
+            self.now = max(self.now, until)
 
 
-class LoopScheduler:
+class LoopClock:
     """Calls on an event loop, in the order of their times, first come, first served among equals."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._number = 0
-        self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._heap: _Heap = []
         self._timer: asyncio.TimerHandle | None = None
 
     def time(self) -> float:
@@ -83,7 +95,7 @@ class LoopScheduler:
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> None:
         """Call back at a time."""
         self._number += 1
-        heapq.heappush(self._heap, (when, self._number, callback, args))
+        heappush(self._heap, (when, self._number, callback, args))
         if self._heap[0][1] == self._number:
             self._arm()
 
@@ -99,7 +111,7 @@ class LoopScheduler:
         due = max(self._loop.time(), heap[0][0]) if heap else 0.0
         try:
             while heap and heap[0][0] <= due:
-                _, _, callback, args = heapq.heappop(heap)
+                _, _, callback, args = heappop(heap)
                 callback(*args)
         finally:
             self._arm()
