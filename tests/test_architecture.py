@@ -19,6 +19,7 @@ LAYERS = (
     ("programs",),
     ("jit",),
     ("content",),
+    ("access",),
     ("index",),
     ("matcher",),
     ("workload",),
@@ -48,13 +49,25 @@ OWNERS = {
     "pytest": {"testing"},
     "scipy": set(),
     "matplotlib": {"pipeline"},
+    "cryptography": {"access"},
     "pickle": set(),
     "marshal": set(),
     "shelve": set(),
 }
 
 #: Slow to import or not of the core: whoever only says `import sievenet` or `sievenet --help` should not wait for it.
-HEAVY = {"numba", "llvmlite", "scipy", "matplotlib", "hypothesis", "pytest", "pyspark", "pandas", "pyarrow"}
+HEAVY = {
+    "cryptography",
+    "numba",
+    "llvmlite",
+    "scipy",
+    "matplotlib",
+    "hypothesis",
+    "pytest",
+    "pyspark",
+    "pandas",
+    "pyarrow",
+}
 
 #: Modules of more than 400 lines, each with the reason why it is one noun all the same.
 LARGE: dict[str, str] = {}

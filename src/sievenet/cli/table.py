@@ -37,5 +37,6 @@ COMMANDS: Final[dict[str, Entry]] = {
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check, show, register and remove schemas."),
+    "keys": Entry("sievenet.cli.keys:keys", "Make certificates and tokens; say who may connect."),
     "journal": Entry("sievenet.cli.journal:journal", "Check and repair the journal of a fabric."),
 }

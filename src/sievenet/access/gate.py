@@ -1,0 +1,158 @@
+"""The gate of a part whose members are known: a certificate or a token proves a name, the members say the rest.
+
+    certificate (verified by TLS) ─┐
+                                   ├─▶ name ─▶ member ─▶ role enough? ─▶ `Identity`, with permissions and quota
+    token, on TLS ─────────────────┘
+
+What is known changes while connections last: `Keyring` is replaced as a whole, and whoever holds an identity asks
+whether it still stands (`stands`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sievenet.access.identity import Credentials, Identity, Role, certified_names
+from sievenet.access.members import Member, Members
+from sievenet.access.permissions import EVERYTHING, Permissions
+from sievenet.access.quota import NO_QUOTA, Quota
+from sievenet.access.token import StoredToken, check_name, shown
+from sievenet.errors import InvalidInput, Rejected
+
+__all__ = ["Keyring", "Known", "MemberGate", "Proof", "member_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What proved a name: a token's hash, or a certificate's serial number."""
+
+    name: str
+    token: bytes = b""
+    serial: int = 0
+    #: Seconds since 1970 until which the certificate counts; 0 if no certificate was shown.
+    until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Identity):
+    """A member, with what it may do."""
+
+    permissions: Permissions = EVERYTHING
+    quota: Quota = NO_QUOTA
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Everything by which members are known."""
+
+    members: Members
+    tokens: tuple[StoredToken, ...] = ()
+    #: Serial numbers of certificates that no longer count.
+    revoked: frozenset[int] = frozenset()
+    _by_name: dict[str, tuple[StoredToken, ...]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = {each.name for each in self.tokens}
+        found = {name: tuple(each for each in self.tokens if each.name == name) for name in names}
+        object.__setattr__(self, "_by_name", found)
+
+    def token(self, text: str, now: float) -> StoredToken | None:
+        """The token that this text is, if it counts."""
+        name = text.rpartition(".")[0]
+        found = None
+        # All are compared, so that the time tells nothing.
+        for each in self._by_name.get(name, ()):
+            if each.proves(text) and each.good(now):
+                found = each
+        return found
+
+    def stands(self, proof: Proof, now: float) -> bool:
+        """Whether what proved a name would prove it now."""
+        if proof.name not in self.members.by_name:
+            return False
+        if proof.token:
+            return any(each.hash == proof.token and each.good(now) for each in self._by_name.get(proof.name, ()))
+        return proof.serial not in self.revoked and now <= proof.until
+
+
+class MemberGate:
+    """Admits members and nobody else."""
+
+    def __init__(self, keyring: Keyring, clock: Callable[[], float] = time.time) -> None:
+        self.keyring = keyring
+        self._clock = clock
+
+    def admit(self, credentials: Credentials) -> Identity:
+        """Who this is; `Rejected` says what is missing, and nothing about who else there is."""
+        proof = self._proof(credentials)
+        member = self.keyring.members.get(proof.name)
+        if member is None:
+            raise Rejected(f"{proof.name} has proved its name, but is no member here")
+        if not member.role.includes(credentials.role):
+            raise Rejected(f"{member.name} is {_article(member.role)} and may not be {_article(credentials.role)}")
+        self._check_name(member, credentials)
+        return Known(member.role, member.name, member.permissions, member.quota, proof)
+
+    def _proof(self, credentials: Credentials) -> Proof:
+        now = self._clock()
+        proofs = []
+        if credentials.certificate:
+            proofs.append(self._certified(credentials, now))
+        if credentials.token:
+            if not credentials.encrypted:
+                raise Rejected("Expected TLS, got a token in the clear: it may have been read, revoke it")
+            token = self.keyring.token(credentials.token, now)
+            if token is None:
+                raise Rejected(f"The token {shown(credentials.token)} does not count here (wrong, expired or revoked)")
+            proofs.append(Proof(token.name, token.hash))
+        if not proofs:
+            raise Rejected("Expected a certificate or a token: connect with a login file (`sievenet keys`, --login)")
+        if len({proof.name for proof in proofs}) > 1:
+            raise Rejected("Expected one name, got a certificate and a token of two members")
+        return proofs[-1]
+
+    def _certified(self, credentials: Credentials, now: float) -> Proof:
+        import ssl
+
+        certificate = credentials.certificate or {}
+        serial = int(certificate.get("serialNumber", "0"), 16)
+        if serial in self.keyring.revoked:
+            raise Rejected("The certificate was revoked")
+        until = ssl.cert_time_to_seconds(certificate["notAfter"])
+        if now > until:
+            raise Rejected("The certificate has expired")
+        for name in sorted(certified_names(certificate)):
+            if name in self.keyring.members.by_name:
+                return Proof(name, serial=serial, until=until)
+        named = ", ".join(sorted(certified_names(certificate))) or "nobody"
+        raise Rejected(f"The certificate names {named}: no member here")
+
+    def _check_name(self, member: Member, credentials: Credentials) -> None:
+        """A client of alice is called alice or alice.anything; a component has exactly its name."""
+        name = credentials.name
+        if name is None or credentials.role is Role.OBSERVER:
+            return
+        own = name == member.name or (credentials.role is not Role.COMPONENT and name.startswith(f"{member.name}."))
+        if not own:
+            raise Rejected(f"{member.name} may be called {member.name} or {member.name}.anything, not {name}")
+
+
+def member_of(client: str) -> str:
+    """The member that a client belongs to, by the client's name.
+
+    >>> member_of("alice.terminal-2"), member_of("alice")
+    ('alice', 'alice')
+    """
+    name = client.partition(".")[0]
+    try:
+        check_name(name)
+    except InvalidInput:
+        return ""
+    return name
+
+
+def _article(role: Role) -> str:
+    return f"{'an' if role.value[0] in 'aeiou' else 'a'} {role.value}"

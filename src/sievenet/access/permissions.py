@@ -1,0 +1,111 @@
+"""Permissions: what the rules of a member allow, decided by the algebra of filters.
+
+All rules of an action and a category together allow the union of their filters. A wish (an advertisement or a
+subscription) that the union covers is allowed as it is. One that goes beyond is cut to the union if a rule that
+overlaps it says `narrow`; else it is refused, and the rule that comes nearest is named.
+
+Covering by a union is hard in the worst case, and the wish comes from a stranger: the search is bounded by pieces, and
+a wish that needs more is refused too. No mistake in that direction lets anything through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sievenet.access.rule import Action, Rule
+from sievenet.content.cost import cost
+from sievenet.content.filter import Filter, Subscription
+from sievenet.content.schema import Schema
+from sievenet.errors import Rejected
+
+__all__ = ["EVERYTHING", "NOTHING", "Decision", "Permissions"]
+
+#: Pieces of a wish that are looked at before it is refused as too involved.
+_PIECES: Final = 4096
+#: Steps (`content.cost`) that a narrowed wish may cost.
+_COST: Final = 500_000
+
+
+class Decision(NamedTuple):
+    """What a wish became."""
+
+    allowed: Subscription
+    #: Whether it was more.
+    narrowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """The rules of one member, its groups' included; None instead of rules allows everything."""
+
+    rules: tuple[Rule, ...] | None = ()
+    #: Who they are for, as errors say it.
+    name: str = ""
+
+    def within(self, action: Action, schema: Schema) -> Subscription | None:
+        """What is allowed in a version of a category; None if that is everything."""
+        if self.rules is None:
+            return None
+        mine = [rule.of(schema) for rule in self.rules if rule.concerns(action, schema.name)]
+        union = Subscription((each for found in mine for each in found), schema)
+        return None if any(not each.constraints for each in union) else union
+
+    def decide(self, action: Action, wanted: Subscription) -> Decision:
+        """What of a wish is allowed; `Rejected`, with the rule, if it is not."""
+        schema = wanted.schema
+        assert schema is not None
+        allowed = self.within(action, schema)
+        if allowed is None or _covers(allowed, wanted):
+            return Decision(wanted)
+        assert self.rules is not None
+        mine = [rule for rule in self.rules if rule.concerns(action, schema.name)]
+        near = [rule for rule in mine if rule.of(schema).overlaps(wanted)]
+        if any(rule.narrow for rule in near):
+            return Decision(_cut(allowed, wanted), narrowed=True)
+        raise Rejected(self._refusal(action, schema.name, wanted, (near or mine)[:1]))
+
+    def _refusal(self, action: Action, category: str, wanted: Subscription, near: list[Rule]) -> str:
+        who = self.name or "this client"
+        text = str(wanted)
+        asked = f"`{text if len(text) <= 200 else text[:199] + '…'}`"
+        if not near:
+            return f"No rule lets {who} {action} in {category}; asked for {asked}"
+        return f"The rule `{near[0]}` does not let {who} {action} {asked}: ask for less, or let the rule say `narrow`"
+
+
+#: Nothing is configured, or an operator's own part.
+EVERYTHING: Final = Permissions(None)
+NOTHING: Final = Permissions(())
+
+
+def _covers(union: Subscription, wanted: Subscription) -> bool:
+    """Whether a union covers a wish; False too if that takes more than `_PIECES` pieces to find out."""
+    left = _PIECES
+    for each in wanted.filters:
+        pieces: list[tuple[Filter, list[Filter]]] = [(each, list(union.filters))]
+        while pieces:
+            piece, candidates = pieces.pop()
+            left -= 1
+            near = [mine for mine in candidates if mine.overlaps(piece)]
+            if not near or left < 0:
+                return False
+            if not any(mine.covers(piece) for mine in near):
+                first, *rest = near
+                pieces += ((part, rest) for part in piece.minus(first))
+    return True
+
+
+def _cut(allowed: Subscription, wanted: Subscription) -> Subscription:
+    parts: list[Filter] = []
+    for mine in allowed.filters:
+        for each in wanted.filters:
+            part = mine.intersect(each)
+            if not part.empty:
+                parts.append(part)
+                if len(parts) > _PIECES:
+                    raise Rejected(f"Expected at most {_PIECES} filters when cut to what is allowed: ask for less")
+    steps = cost(parts)
+    if steps > _COST:
+        raise Rejected(f"Expected filters of at most {_COST} steps when cut to what is allowed, got {steps}")
+    return Subscription(parts, wanted.schema)

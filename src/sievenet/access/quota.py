@@ -1,0 +1,139 @@
+"""Quotas: how much one member may use, and all together.
+
+Rates are token buckets: a bucket holds a second's worth (at least one), fills evenly and never waits. Whoever takes
+more than is there is refused and told when to come again; nothing is put in a queue, so nobody else waits. The time is
+an argument. 0 stands for no bound.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from sievenet.errors import Rejected
+
+__all__ = ["NO_QUOTA", "Bucket", "Quota", "Usage"]
+
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of one member, or of all members together; 0 means none."""
+
+    #: Connections at the same time.
+    connections: Count = 0
+    #: Requests per second.
+    requests: Amount = 0
+    #: Subscriptions and advertisements at the same time.
+    subscriptions: Count = 0
+    #: Steps that one filter may cost (`sievenet.content.cost`).
+    filter_cost: Count = 0
+    #: Schemas that were registered and not removed.
+    schemas: Count = 0
+    #: Events and their bytes per second, published.
+    events: Amount = 0
+    bytes: Amount = 0
+    #: Bytes that may wait to be sent to it.
+    queue: Count = 0
+
+
+NO_QUOTA: Final = Quota()
+
+
+class Bucket:
+    """So many per second, and so many at once."""
+
+    __slots__ = ("_at", "_left", "burst", "rate")
+
+    def __init__(self, rate: float, burst: float | None = None) -> None:
+        self.rate = rate
+        self.burst = max(rate, 1.0) if burst is None else burst
+        self._left = self.burst
+        self._at = 0.0
+
+    def take(self, amount: float, now: float) -> bool:
+        """Take so many, if they are there; a bucket without a rate gives any number.
+
+        One large amount is granted from a full bucket, though it holds less: it is paid for afterwards.
+
+        >>> bucket = Bucket(2)
+        >>> bucket.take(2, now=0.0), bucket.take(1, now=0.1), bucket.take(1, now=0.6)
+        (True, False, True)
+        """
+        if not self.rate:
+            return True
+        if now > self._at:
+            self._left = min(self.burst, self._left + (now - self._at) * self.rate)
+            self._at = now
+        if self._left < min(amount, self.burst):
+            return False
+        self._left -= amount
+        return True
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds until so many are there."""
+        if not self.rate:
+            return 0.0
+        left = min(self.burst, self._left + max(0.0, now - self._at) * self.rate)
+        return max(0.0, (min(amount, self.burst) - left) / self.rate)
+
+
+class Usage:
+    """What one member uses now, or all together; ``who`` is named in errors."""
+
+    def __init__(self, quota: Quota, who: str) -> None:
+        self.quota = quota
+        self._who = who
+        self._requests = Bucket(quota.requests)
+        self.events = Bucket(quota.events)
+        self.bytes = Bucket(quota.bytes)
+        self.connections = 0
+        self.schemas = 0
+        #: Requests that were refused.
+        self.refused = 0
+
+    def change(self, quota: Quota) -> None:
+        """Another quota from now on; what is in use stays so."""
+        if quota != self.quota:
+            self.quota = quota
+            self._requests, self.events, self.bytes = (
+                Bucket(rate) for rate in (quota.requests, quota.events, quota.bytes)
+            )
+
+    def connect(self) -> None:
+        """One more connection; `Rejected` if there are too many."""
+        self._check("connections", self.connections)
+        self.connections += 1
+
+    def disconnect(self) -> None:
+        """One connection less."""
+        self.connections -= 1
+
+    def request(self, now: float) -> None:
+        """A request; `Rejected`, with the time to wait, if they come too fast."""
+        if not self._requests.take(1, now):
+            self.refused += 1
+            wait = self._requests.wait(1, now)
+            raise Rejected(
+                f"Expected at most {self.quota.requests:g} requests per second {self._who} (quota); wait {wait:.1g} s"
+            )
+
+    def subscription(self, number: int) -> None:
+        """One more registration beside so many; `Rejected` if that is too many."""
+        self._check("subscriptions", number)
+
+    def schema(self, number: int) -> None:
+        """One more schema beside so many; `Rejected` if that is too many."""
+        self._check("schemas", number)
+
+    def publish(self, events: int, size: int, now: float) -> bool:
+        """Whether so many events, of so many bytes together, may pass."""
+        return self.events.take(events, now) and self.bytes.take(size, now)
+
+    def _check(self, what: str, number: int) -> None:
+        limit = getattr(self.quota, what)
+        if limit and number >= limit:
+            self.refused += 1
+            raise Rejected(f"Expected at most {limit} {what} {self._who} (quota), this is one more")
