@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.access.seal import SEAL, WINDOW, Opener, Sealer, new_key
+from tests.seeds import seeds
 
 
 def pair(key=None):
@@ -49,7 +50,7 @@ def test_the_other_direction_and_other_sessions_do_not_verify():
     assert opened(Opener(new_key(), down=False), up.seal(b"x")) is None
 
 
-@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(2))
 def test_the_window_is_that_of_a_list(seed):
     """Against the plain definition: each number once, none that is a window or more behind."""
     rng = random.Random(seed)
