@@ -21,6 +21,7 @@ from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription
 from sievenet.content.codec import encode_schema
 from sievenet.routers import protocol as p
 from sievenet.routers.messages import Carried, category_of
+from sievenet.session.framing import frame
 
 SCHEMA = Schema("load", (Attribute("x", "int", lo=0, hi=999_999), Attribute("y", "int", lo=0, hi=999)))
 #: Bytes of a message for brokers that do not look inside: about as many as an event has.
@@ -45,8 +46,8 @@ class RouterClient:
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = _connected(host, port)
-        self._framer = p.client_framer()
-        self._send(p.Hello(p.PROTOCOL, "client"))
+        self._framer = p.ROUTING.dialling()
+        self._send(p.Hello(p.PROTOCOL))
         self._read(1)
         self._send(p.Register(1, encode_schema(SCHEMA)))
         self._read(1)
@@ -54,7 +55,7 @@ class RouterClient:
         self._next = 0
 
     def _send(self, *messages: msgspec.Struct) -> None:
-        self._socket.sendall(b"".join(map(p.frame, messages)))
+        self._socket.sendall(b"".join(map(frame, messages)))
 
     def _read(self, count: int) -> list[object]:
         found: list[object] = []
@@ -187,9 +188,9 @@ class ActiveMqClient:
                 raise ConnectionError("ActiveMQ closed the connection")
             *whole, self._buffer = (self._buffer + data).split(b"\0")
             found += [frame.lstrip(b"\n") for frame in whole]
-        for frame in found:
-            if frame.startswith(b"ERROR"):
-                raise ConnectionError(frame.decode(errors="replace")[:300])
+        for each in found:
+            if each.startswith(b"ERROR"):
+                raise ConnectionError(each.decode(errors="replace")[:300])
         return found
 
     def subscribe(self, filters: Iterable[Filter]) -> None:

@@ -38,6 +38,7 @@ from sievenet.content import Filter, Schema, Subscription
 from sievenet.content.codec import encode_schema, encode_subscription
 from sievenet.routers import protocol as p
 from sievenet.routers.offload.rto import RtoSettings
+from sievenet.session.framing import frame
 
 #: What it should come to.
 GOALS = {"router_work_2d": ">= 3", "layer_upkeep": "<= 10 %", "router_work_1d": "<= 1"}
@@ -94,13 +95,13 @@ class Subscriber:
     def __init__(self, host: str, port: int, schema: Schema) -> None:
         self._socket = socket.create_connection((host, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._framer = p.client_framer()
+        self._framer = p.ROUTING.dialling()
         self._numbers = count(1)
-        self._socket.sendall(p.frame(p.Hello(p.PROTOCOL, "client")))
+        self._socket.sendall(frame(p.Hello(p.PROTOCOL)))
         self._category = self._ask(p.Register(next(self._numbers), encode_schema(schema))).category
 
     def _ask(self, message: Any) -> Any:
-        self._socket.sendall(p.frame(message))
+        self._socket.sendall(frame(message))
         return self._answer(message.request)
 
     def _answer(self, request: int) -> Any:
@@ -117,7 +118,7 @@ class Subscriber:
         for i, each in enumerate(filters):
             last = next(self._numbers)
             content = encode_subscription(Subscription([each]))
-            self._socket.sendall(p.frame(p.Subscribe(last, last, self._category, content)))
+            self._socket.sendall(frame(p.Subscribe(last, last, self._category, content)))
             if i % 10 == 9:
                 self._answer(last)
         if len(filters) % 10:

@@ -20,6 +20,7 @@ LAYERS = (
     ("jit",),
     ("content",),
     ("access",),
+    ("session",),
     ("index",),
     ("matcher",),
     ("workload",),

@@ -5,18 +5,18 @@ import pytest
 from sievenet.client.conversation import Answered, Conversation, Ended, PlanNews, Welcomed
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
-from sievenet.control.framing import daemon_framer, frame
 from sievenet.errors import CodecError, Rejected, SchemaError, Unavailable
+from sievenet.session.framing import frame
 
 SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=9),))
 INFO = p.CategoryInfo(1, SCHEMA, b"{}", 1)
-WELCOME = p.Welcome(0, 1, "me", "h1", b"t", 30.0, 1.0, None, 100)
+WELCOME = p.Welcome(1, "me", b"t", 30.0, "h1", 1.0, None, 100)
 
 
 def talking():
     talk = Conversation()
-    [hello] = daemon_framer().feed(talk.hello("me", None, None))
-    assert hello == p.Hello(p.PROTOCOL, "me")
+    [hello] = p.CONTROL.listening(p.MAX_REQUEST).feed(talk.hello("me", None, b""))
+    assert hello == p.Hello(p.PROTOCOL, name="me")
     assert talk.receive(frame(WELCOME)) == [Welcomed(WELCOME)]
     return talk
 
@@ -24,7 +24,7 @@ def talking():
 def test_answers_find_their_requests_in_any_order():
     talk = talking()
     first, data = talk.request(lambda n: p.LookUp(n, "a"))
-    assert list(daemon_framer().feed(data)) == [p.LookUp(first, "a")]
+    assert list(p.CONTROL.listening(p.MAX_REQUEST).feed(data)) == [p.LookUp(first, "a")]
     second, _ = talk.request(lambda n: p.LookUp(n, "b"))
     replies = frame(p.CategoryReply(second, INFO)) + frame(p.Failure(first, "SchemaError", "unknown"))
     late, early = talk.receive(replies)
@@ -36,12 +36,12 @@ def test_answers_find_their_requests_in_any_order():
 def test_news_of_a_plan_and_its_acknowledgement():
     talk = talking()
     assert talk.receive(frame(p.PlanChanged(INFO))) == [PlanNews(INFO)]
-    assert list(daemon_framer().feed(talk.adopted(1, 1))) == [p.PlanAdopted(1, 1)]
+    assert list(p.CONTROL.listening(p.MAX_REQUEST).feed(talk.adopted(1, 1))) == [p.PlanAdopted(1, 1)]
 
 
 def test_a_refused_hello_ends_the_conversation_with_the_reason():
     talk = Conversation()
-    talk.hello("me", None, None)
+    talk.hello("me", None, b"")
     [ended] = talk.receive(frame(p.Failure(0, "Rejected", "name taken")))
     assert isinstance(ended, Ended)
     assert isinstance(ended.error, Rejected)

@@ -28,8 +28,6 @@ class FakePeer:
     def __init__(self, service):
         self.service = service
         self.client = self.host = None
-        self.observer = False
-        self.near = True
         self.sent = []
         self.reason = None
 
@@ -69,9 +67,9 @@ class Fabric:
         self.world.control._on_plan.clear()
         self.service = Service(self.world.control, self.world.plane, self.tickets, None, Reports(), ListenConfig())
 
-    async def join(self, name, ticket=None):
+    async def join(self, name, ticket=b""):
         peer = FakePeer(self.service)
-        peer.welcome = await self.service.hello(peer, p.Hello(p.PROTOCOL, name, ticket=ticket))
+        peer.welcome = await self.service.hello(peer, p.Hello(p.PROTOCOL, name=name, ticket=ticket))
         self.service.welcomed(peer)
         return peer
 

@@ -11,10 +11,10 @@ import sievenet
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
-from sievenet.control.framing import client_framer, frame
 from sievenet.daemon.server import Complaints
 from sievenet.errors import CodecError, Rejected
 from sievenet.index import Plan
+from sievenet.session.framing import frame
 from tests.fabric.harness import SCHEMA, eventually, fabric, run
 
 
@@ -23,7 +23,7 @@ class Wire:
 
     def __init__(self, reader, writer):
         self._reader, self.writer = reader, writer
-        self._framer = client_framer()
+        self._framer = p.CONTROL.dialling()
         self._heard = []
 
     @classmethod
@@ -136,7 +136,7 @@ def test_observers_change_nothing_and_operators_do():
 
 
 def test_an_operator_from_another_machine_is_refused(monkeypatch):
-    monkeypatch.setattr("sievenet.daemon.peer.Peer.near", False)
+    monkeypatch.setattr("sievenet.access.identity.Credentials.near", False)
 
     async def main():
         async with fabric() as daemon:
@@ -144,7 +144,7 @@ def test_an_operator_from_another_machine_is_refused(monkeypatch):
                 await sievenet.connect(daemon.url, operator=True, reconnect=False)
             async with sievenet.connect(daemon.url) as node:
                 await node.schema(SCHEMA)
-                with pytest.raises(Rejected, match="own machine"):
+                with pytest.raises(Rejected, match="Expected an operator"):
                     await node.remove_schema("reading")
 
     run(main())
@@ -170,7 +170,7 @@ def test_schemas_have_bounds():
 def test_silent_observers_keep_nobody_out():
     async def main():
         async with fabric(listen__max_observers=3) as daemon, contextlib.AsyncExitStack() as stack:
-            wires = [await stack.enter_async_context(Wire.open(daemon, observer=True)) for _ in range(3)]
+            wires = [await stack.enter_async_context(Wire.open(daemon, role="observer")) for _ in range(3)]
             for wire in wires:
                 assert isinstance(await wire.hear(), p.Welcome)
             assert isinstance(await wires[0].ask(p.Ask(1, "status")), p.Done)
@@ -215,7 +215,7 @@ def test_whoever_does_not_read_is_cut_off():
     async def main():
         async with fabric(listen__unread=0.2) as daemon:
             _, writer = await asyncio.open_connection("127.0.0.1", daemon.server.port, limit=1)
-            writer.write(frame(p.Hello(p.PROTOCOL, observer=True)))
+            writer.write(frame(p.Hello(p.PROTOCOL, role="observer")))
             await eventually(lambda: daemon.service._everyone)
             (peer,) = daemon.service._everyone
             for _ in range(200):

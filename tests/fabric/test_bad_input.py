@@ -12,7 +12,6 @@ import pytest
 import sievenet
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
-from sievenet.control.framing import client_framer, frame
 from sievenet.control.journal import FileJournal
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY, Kind, Packet, encode_datagram, encode_packet
@@ -29,6 +28,7 @@ from sievenet.errors import (
     Unavailable,
 )
 from sievenet.index import Plan
+from sievenet.session.framing import frame
 from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading, run, take
 from tests.seeds import seeds
 
@@ -154,7 +154,7 @@ def test_a_name_cannot_be_taken_over_with_a_forged_ticket():
         async with fabric() as daemon, healthy(daemon):
             for ticket in (b"", b"x" * 32, Tickets().issue("healthy-node"), daemon.service._tickets.issue("other")):
                 [failure] = told(
-                    await raw(daemon, frame(p.Hello(p.PROTOCOL, "healthy-node", None, ticket)), close=False)
+                    await raw(daemon, frame(p.Hello(p.PROTOCOL, name="healthy-node", ticket=ticket)), close=False)
                 )
                 assert failure.kind == "Rejected"
                 assert "taken" in failure.message
@@ -250,7 +250,7 @@ async def raw(daemon, data, close=True):
 
 
 def told(data):
-    return list(client_framer().feed(data))
+    return list(p.CONTROL.dialling().feed(data))
 
 
 def test_wrong_bytes_on_the_control_port_are_answered_and_closed():
@@ -277,7 +277,7 @@ def test_malformed_requests_after_hello_are_answered_until_patience_ends():
         async with fabric() as daemon, healthy(daemon):
             body = msgspec.msgpack.encode({"type": "LookUp", "request": 3, "name": 7})
             bad = struct.pack("!I", len(body)) + body
-            hello = frame(p.Hello(p.PROTOCOL, observer=True))
+            hello = frame(p.Hello(p.PROTOCOL, role="observer"))
             welcome, *failures = told(await raw(daemon, hello + bad * 5 + frame(p.LookUp(9, "reading"))))
             assert isinstance(welcome, p.Welcome)
             assert sorted(f.request for f in failures) == [3] * 5 + [9]
@@ -319,7 +319,7 @@ def test_garbage_on_both_ports_disturbs_nobody(seed):
     def noise():
         good = frame(p.Subscribe(5, 1, 1, b"\x20")) if rng.random() < 0.5 else frame(p.Hello(p.PROTOCOL, name="noise"))
         data = bytearray(
-            rng.choice([good, rng.randbytes(rng.randrange(1, 300)), frame(p.Hello(p.PROTOCOL, observer=True)) + good])
+            rng.choice([good, rng.randbytes(rng.randrange(1, 300)), frame(p.Hello(p.PROTOCOL, role="observer")) + good])
         )
         for _ in range(rng.randrange(4)):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

@@ -12,8 +12,8 @@ from sievenet.content import Filter, Subscription
 from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
 from sievenet.control.covering import Coverer
-from sievenet.control.framing import client_framer, frame
 from sievenet.index import Plan
+from sievenet.session.framing import frame
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.fabric.test_kill import Lives, free_port
 
@@ -104,14 +104,14 @@ def test_a_client_that_never_confirms_a_plan_is_cut_off_over_the_wire():
     async def main():
         async with fabric(control__adoption=0.5, control__forwarding_delay=0.05) as daemon:
             reader, writer = await asyncio.open_connection("127.0.0.1", daemon.server.port)
-            framer, heard = client_framer(), []
+            framer, heard = p.CONTROL.dialling(), []
 
             async def listen():
                 while data := await reader.read(65536):
                     heard.extend(framer.feed(data))
 
             listening = asyncio.create_task(listen())
-            writer.write(frame(p.Hello(p.PROTOCOL, "stubborn")))
+            writer.write(frame(p.Hello(p.PROTOCOL, name="stubborn")))
             async with sievenet.connect(daemon.url) as node:
                 await node.schema(SCHEMA)
                 everything = encode_subscription(Subscription([Filter(SCHEMA, {})]))

@@ -17,6 +17,7 @@ from sievenet.routers import messages as m
 from sievenet.routers import protocol as p
 from sievenet.routers.limits import Limits
 from sievenet.routers.routing import Settings
+from sievenet.session.framing import frame
 from tests.fabric.harness import eventually
 from tests.routers.wire import (
     BATCH,
@@ -103,8 +104,8 @@ def wrong(rng, role, name):
         # Whatever else it says, it may not speak for another router.
         return framed({**data, field: other})
     if kind == 2:
-        return p.frame(sample)  # whole, but perhaps not its turn
-    whole = p.frame(sample)
+        return frame(sample)  # whole, but perhaps not its turn
+    whole = frame(sample)
     if kind == 3:
         at = rng.randrange(4, len(whole))
         flipped = bytes([whole[at] ^ (1 << rng.randrange(8))])

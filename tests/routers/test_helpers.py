@@ -376,7 +376,7 @@ def test_worker_processes_place_the_filters_of_a_router():
             kinds = ([], [], [], [], ["--lying"], ["--silent"], ["--slow", "0.01"])
             processes = workers(router, kinds)
             try:
-                await eventually(lambda: len(router.router.helpers.clients) == len(kinds))
+                await eventually(lambda: len(router.router.helpers.clients) == len(kinds), timeout=60)
                 rng = random.Random(1)
                 async with sievenet.connect(router.url) as sub, sievenet.connect(router.url) as pub:
                     await sub.volunteer()

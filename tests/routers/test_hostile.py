@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from sievenet.content.codec import encode_schema
-from sievenet.control.framing import Malformed
 from sievenet.errors import CodecError, InvalidInput, Rejected
 from sievenet.routers import messages as m
 from sievenet.routers import overlay, routing
@@ -18,6 +17,7 @@ from sievenet.routers.outputs import Send
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
+from sievenet.session.framing import Malformed, frame
 from tests.fabric.harness import eventually
 from tests.routers.wire import (
     CATEGORY,
@@ -38,7 +38,7 @@ def names(messages):
 
 
 def test_there_is_a_sample_of_every_message():
-    assert {type(each) for each in SAMPLES} == set(p.FromPeer.__args__)
+    assert {type(each) for each in SAMPLES} == {p.Hello, *p.ROUTING.taken}
 
 
 # -- numbers -------------------------------------------------------------------------------
@@ -60,8 +60,7 @@ def test_no_number_of_a_neighbour_is_too_large_to_pass_on(sample, scheme):
     router.register(SCHEMA)
     for neighbour in ("x", "b"):
         router.connected(neighbour, 0.0)
-    framer = p.PeerFramer()
-    framer.widen("router")
+    framer = p.ROUTING.listening(p.MAX_PEER_FRAME)
     now = 0.0
     for path, data in extremes(sample):
         (message,) = framer.feed(data)
@@ -72,7 +71,7 @@ def test_no_number_of_a_neighbour_is_too_large_to_pass_on(sample, scheme):
             outputs += router.tick(now + 100.0 if now > 1 else now)
         for output in outputs:
             if isinstance(output, Send):
-                (said,) = framer.feed(p.frame(output.message))
+                (said,) = framer.feed(frame(output.message))
                 assert said == output.message, (path, said)
 
 
@@ -121,7 +120,7 @@ def test_extreme_numbers_disturb_nobody(role):
                 stranger = await Stranger.call(a.address, hello)
                 assert await stranger.hear("Welcome")
                 stranger.say(*(data for _, data in extremes(sample)))
-                stranger.say(p.frame(p.Ask(77, "status")) if role == "client" else b"")
+                stranger.say(frame(p.Ask(77, "status")) if role == "client" else b"")
                 if role == "client" and not isinstance(sample, p.Goodbye):
                     while (answer := await stranger.hear("Done")) is not None and answer["request"] != 77:
                         pass

@@ -18,6 +18,7 @@ from sievenet.routers.core import Router
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
+from sievenet.session.framing import frame
 from tests.fabric.harness import eventually
 
 STOCK = Schema(
@@ -125,7 +126,7 @@ def test_bad_requests_are_answered_and_disturb_nobody():
             with pytest.raises(SchemaError, match="category"):
                 await link.request(lambda number: p.Subscribe(number, 1, 12345, b""))
             with pytest.raises(CodecError, match="request of a client"):
-                await link.request(lambda number: p.Hello(1, "client", "b", number))
+                await link.request(lambda number: p.Hello(1, "client", "b", request=number))
             assert node.connected
 
     asyncio.run(main())
@@ -136,9 +137,9 @@ def test_bad_requests_are_answered_and_disturb_nobody():
     [
         b"\xff\xff\xff\xff",
         b"\0\0\0\2\xc1\xc1",
-        p.frame(p.Done(1)),
-        p.frame(p.Hello(99, "client")),
-        p.frame(p.Ask(1, "status")),
+        frame(p.Done(1)),
+        frame(p.Hello(99, "client")),
+        frame(p.Ask(1, "status")),
     ],
     ids=["length", "garbage", "not-hello", "version", "early"],
 )

@@ -19,6 +19,7 @@ from sievenet.routers.limits import Limits
 from sievenet.routers.peer import Peer, Pressure
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
+from sievenet.session.framing import frame
 from tests.fabric.harness import eventually
 from tests.routers.wire import (
     CATEGORY,
@@ -59,7 +60,7 @@ def test_a_neighbour_that_hangs_freezes_nobody():
             sock = reads_nothing(a.address, hello)
             with contextlib.closing(sock):
                 stated = m.LinkStated("x", int(time.time() * 1000) << 16, ("a",))
-                sock.sendall(p.frame(stated) + p.frame(m.Whole(1, 0, (EVERYTHING,), (DATA,))))
+                sock.sendall(frame(stated) + frame(m.Whole(1, 0, (EVERYTHING,), (DATA,))))
                 await eventually(lambda: a.router.routing.size() == 2)
                 longest = 0.0
                 for first in range(0, 400, 20):
@@ -143,7 +144,7 @@ def test_a_buffer_is_bounded_and_counts():
     assert peer.unsent() == 4
     peer.tell_missed()
     assert peer.untold == 0
-    assert peer.written == 90 + len(p.frame(m.Missed(4)))
+    assert peer.written == 90 + len(frame(m.Missed(4)))
 
 
 def test_what_a_slow_client_misses_is_told():
@@ -211,7 +212,7 @@ def test_a_silent_router_is_given_up():
 
         async def serve(reader, writer):
             await reader.read(1000)
-            writer.write(p.frame(p.Welcome(p.PROTOCOL, "r", "c", 1, 0, b"ticket", 0.2)))
+            writer.write(frame(p.Welcome(p.PROTOCOL, "c", b"ticket", 0.2, "r", 1)))
             await silent.wait()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -16,6 +16,7 @@ from sievenet.routers import protocol as p
 from sievenet.routers.offload.messages import Answer, Claim, Computed, Relations, encode_answer
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
+from sievenet.session.framing import Framer, frame
 from tests.fabric.harness import eventually
 
 SCHEMA = Schema("wire", (Attribute("n", "int", lo=0, hi=1 << 20), Attribute("who", "str")))
@@ -29,8 +30,8 @@ ONE = (1).to_bytes(8, "little")
 
 #: One of each message that a connection can bring, every field said.
 SAMPLES = (
-    p.Hello(p.PROTOCOL, "client", "x", 1),
-    p.Welcome(p.PROTOCOL, "x", "x", 1, 1, b"t", 1.0, 1),
+    p.Hello(p.PROTOCOL, "client", "x", b"t", "t", 1, 1),
+    p.Welcome(p.PROTOCOL, "x", b"t", 1.0, "x", 1, 1),
     p.Register(1, DATA),
     p.LookUp(1, "wire"),
     p.Subscribe(1, 1, CATEGORY, CONTENT, (Claim(1, (1,), (2,)),)),
@@ -119,7 +120,7 @@ class Stranger:
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
-        self._framer = p.Framer(msgspec.msgpack.Decoder(), p.MAX_PEER_FRAME)
+        self._framer = Framer(msgspec.msgpack.Decoder(), p.MAX_PEER_FRAME)
         self._messages = []
 
     @classmethod
@@ -131,7 +132,7 @@ class Stranger:
 
     def say(self, *messages):
         for message in messages:
-            self.writer.write(message if isinstance(message, bytes) else p.frame(message))
+            self.writer.write(message if isinstance(message, bytes) else frame(message))
 
     async def next(self, timeout=10.0):
         """The next message, or None at the end of the connection."""
@@ -165,7 +166,7 @@ class Stranger:
 
 
 def router_hello(name="x", **rest):
-    return p.Hello(p.PROTOCOL, "router", name, **rest)
+    return p.Hello(p.PROTOCOL, "component", name, **rest)
 
 
 def client_hello(name=None, **rest):
@@ -214,6 +215,6 @@ def reads_nothing(address, hello):
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.connect(address)
-    sock.sendall(p.frame(hello))
+    sock.sendall(frame(hello))
     sock.setblocking(False)
     return sock

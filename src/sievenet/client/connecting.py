@@ -7,6 +7,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
+from sievenet.access.identity import Role
 from sievenet.client.fabric_node import FabricNode
 from sievenet.client.node import Node
 from sievenet.client.transport.transport import publishing
@@ -73,8 +74,7 @@ def connect(
             host=host,
             timeout=timeout,
             reconnect=reconnect,
-            observer=observer or operator,
-            operator=operator,
+            role=Role.OPERATOR if operator else Role.OBSERVER if observer else Role.CLIENT,
             transport=options,
         )
     if tap is not None:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from sievenet.access.identity import Role
 from sievenet.control import protocol as p
-from sievenet.control.framing import Malformed, client_framer, frame, raised
 from sievenet.errors import CodecError, SievenetError, Unavailable
+from sievenet.session.framing import Malformed, frame
+from sievenet.session.message import Message, raised
 
 __all__ = ["Answered", "Conversation", "Dismissed", "Effect", "Ended", "PlanNews", "Removal", "Request", "Welcomed"]
 
 #: Makes the message once its number is known.
-Request = Callable[[int], p.FromClient]
+Request = Callable[[int], Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,15 @@ class Conversation:
     """Numbers requests, recognises answers, refuses what does not belong."""
 
     def __init__(self) -> None:
-        self._framer = client_framer()
+        self._framer = p.CONTROL.dialling()
         self._numbers = count(1)
         #: Requests without an answer yet; 0 is the hello.
         self._open: set[int] = set()
 
-    def hello(
-        self, name: str | None, host: str | None, ticket: bytes | None, observer: bool = False, operator: bool = False
-    ) -> bytes:
+    def hello(self, name: str | None, host: str | None, ticket: bytes, role: Role = Role.CLIENT) -> bytes:
         """The first bytes to send."""
         self._open.add(0)
-        return frame(p.Hello(p.PROTOCOL, name, host, ticket, observer=observer, operator=operator))
+        return frame(p.Hello(p.PROTOCOL, role, name, ticket, host=host))
 
     def request(self, make: Request) -> tuple[int, bytes]:
         """A new request: its number and its bytes. A request larger than the daemon takes is refused here."""
@@ -107,7 +107,7 @@ class Conversation:
             effects.append(Ended(error))
         return effects
 
-    def _effect(self, message: p.FromDaemon | Malformed) -> Effect:
+    def _effect(self, message: Message | Malformed) -> Effect:
         match message:
             case p.PlanChanged(category):
                 return PlanNews(category)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
+from sievenet.access.identity import Role
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
 from sievenet.client.feed import Feed
@@ -54,8 +55,7 @@ class FabricNode(Node):
         host: str | None,
         timeout: float,
         reconnect: bool,
-        observer: bool,
-        operator: bool = False,
+        role: Role,
         transport: Publishing | None = None,
     ) -> None:
         super().__init__(transport)
@@ -89,8 +89,7 @@ class FabricNode(Node):
             host=host,
             timeout=timeout,
             reconnect=reconnect,
-            observer=observer,
-            operator=operator,
+            role=role,
         )
 
     @property

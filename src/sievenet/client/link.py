@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sievenet.access.identity import Role
 from sievenet.client.conversation import Answered, Conversation, Ended, PlanNews, Removal, Request, Welcomed
 from sievenet.client.url import Address
 from sievenet.control.protocol import CategoryInfo, LookUp, Welcome
@@ -56,9 +57,8 @@ class Link:
         *,
         name: str | None = None,
         host: str | None = None,
-        ticket: bytes | None = None,
-        observer: bool = False,
-        operator: bool = False,
+        ticket: bytes = b"",
+        role: Role = Role.CLIENT,
         timeout: float = 5.0,
     ) -> tuple[Link, Welcome]:
         """Connect and say hello. Raises what the daemon says against it, or `Unavailable`."""
@@ -75,7 +75,7 @@ class Link:
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = cls(reader, writer, on_plan, on_removal)
-        writer.write(link._conversation.hello(name, host, ticket, observer, operator))
+        writer.write(link._conversation.hello(name, host, ticket, role))
         link._task = asyncio.create_task(link._read(), name=f"link {address}")
         try:
             async with asyncio.timeout(timeout):

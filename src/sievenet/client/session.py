@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from sievenet.access.identity import Role
 from sievenet.client.catalog import Catalog
 from sievenet.client.conversation import Dismissed, Request
 from sievenet.client.ledger import Ledger, Registration
@@ -78,8 +79,7 @@ class Session:
         host: str | None,
         timeout: float,
         reconnect: bool,
-        observer: bool = False,
-        operator: bool = False,
+        role: Role = Role.CLIENT,
     ) -> None:
         self.address = address
         self.name = name
@@ -88,11 +88,10 @@ class Session:
         self._catalog = catalog
         self._ledger = ledger
         self._hooks = hooks
-        self._observer = observer
-        self._operator = operator
+        self._role = role
         self._reconnect = reconnect
         self._machine = Reconnect()
-        self._ticket: bytes | None = None
+        self._ticket = b""
         self._lease = 30.0
         self._beat = 10.0
         #: When the daemon last answered, by the loop's clock.
@@ -184,7 +183,7 @@ class Session:
             await asyncio.wait((link.ended,), timeout=self._beat)
             if link.ended.done():
                 return link.ended.result()
-            if self._observer:
+            if self._role is not Role.CLIENT:
                 continue
             report = self._hooks.report()
             try:
@@ -205,7 +204,7 @@ class Session:
             await asyncio.gather(self._task, return_exceptions=True)
         link, self._link = self._link, None
         if link is not None:
-            if not self._observer and not link.ended.done():
+            if self._role is Role.CLIENT and not link.ended.done():
                 try:
                     if self.port is not None:
                         # What was published still needs the paths that leaving takes away.
@@ -255,8 +254,7 @@ class Session:
             name=self.name,
             host=self.host,
             ticket=self._ticket,
-            observer=self._observer,
-            operator=self._operator,
+            role=self._role,
             timeout=min(5.0, self.timeout),
         )
         try:

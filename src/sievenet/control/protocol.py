@@ -1,10 +1,10 @@
 """The control protocol: what a client and the daemon say to each other, as values and as bytes.
 
-One TCP connection carries *frames*: a length of four bytes (big endian), then one message in MessagePack. A message is
-a map whose ``type`` names its class here. Nothing in this module touches a socket.
+One connection carries *frames*: a length of four bytes (big endian), then one message in MessagePack. A message is a
+map whose ``type`` names its class here or in `session.message`. Nothing in this module touches a socket.
 
     client                                     daemon
-      │  Hello(protocol, name, host, ticket)      │
+      │  Hello(protocol, role, name, ticket, …)   │
       │ ────────────────────────────────────────▶ │   version and name are checked, the lease begins
       │  Welcome(name, ticket, data, lease, …)    │   or Failure, and the connection is closed
       │ ◀──────────────────────────────────────── │
@@ -20,22 +20,29 @@ a map whose ``type`` names its class here. Nothing in this module touches a sock
 Rules that keep either side safe from the other: a frame's length is checked before its bytes are awaited, decoding is
 typed and refuses unknown fields, and an error travels as `Failure` with the facts of the exception, so that what the
 caller of the client library catches is what the daemon raised. The whole format is versioned by `PROTOCOL`; a daemon
-that does not speak the client's version says so before it closes. `framing` turns these values to bytes and back.
+that does not speak the client's version says so before it closes. `CONTROL` is the table of messages: what either side
+takes, the least role that may send it, and bounds.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
+from sievenet.access.identity import Role
 from sievenet.content.schema import Schema
+from sievenet.session import message
+from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Number, Text
+from sievenet.session.protocol import Protocol
 
 __all__ = [
+    "CONTROL",
     "MAX_REPLY",
     "MAX_REQUEST",
     "PROTOCOL",
     "Advertise",
+    "Alive",
     "ApplyPlan",
     "Ask",
     "CategoryInfo",
@@ -44,8 +51,6 @@ __all__ = [
     "DataEndpoint",
     "Done",
     "Failure",
-    "FromClient",
-    "FromDaemon",
     "Goodbye",
     "Hello",
     "Leave",
@@ -63,25 +68,15 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 #: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
 MAX_REQUEST: Final = 1 << 20
 #: Largest frame that a client accepts, in bytes (a picture of the whole fabric is the largest reply).
 MAX_REPLY: Final = 1 << 26
 
-#: Names of clients: short, printable, safe in a path, a log line and a metric.
-NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z"
-
-Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-Text = Annotated[str, msgspec.Meta(max_length=256)]
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 #: Of a count since the last report: more than any client can do in a heartbeat.
 Word = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Content = Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST)]
-
-
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
-    """Base of all messages: a map with a ``type``."""
 
 
 class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -134,37 +129,28 @@ class Report(_Value, frozen=True):
 # -- from the client -----------------------------------------------------------------------
 
 
-class Hello(_Message, frozen=True):
-    """The first message: who speaks, and for a returning client the ticket it was given."""
+class Hello(message.Hello, frozen=True):
+    """The first message. An observer or operator takes no name, no lease and no port; it may not publish."""
 
-    protocol: int
-    #: ``None`` asks the daemon for a name.
-    name: Name | None = None
     #: Where to attach; ``None`` lets the daemon choose.
     host: Text | None = None
-    ticket: Annotated[bytes, msgspec.Meta(max_length=64)] | None = None
-    request: Number = 0
-    #: Only looks: takes no name, no lease and no port; may ask, not publish or subscribe.
-    observer: bool = False
-    #: With `observer`: may change plans and schemas too. For connections from the daemon's own machine.
-    operator: bool = False
 
 
-class Register(_Message, frozen=True):
+class Register(Message, frozen=True):
     """Make a schema known, or confirm that it is known."""
 
     request: Number
     schema: Schema
 
 
-class LookUp(_Message, frozen=True):
+class LookUp(Message, frozen=True):
     """Ask for a category by its name."""
 
     request: Number
     name: Text
 
 
-class RemoveSchema(_Message, frozen=True):
+class RemoveSchema(Message, frozen=True):
     """End a category; with `force` even if something is registered in it."""
 
     request: Number
@@ -174,7 +160,7 @@ class RemoveSchema(_Message, frozen=True):
     force: bool = False
 
 
-class Advertise(_Message, frozen=True):
+class Advertise(Message, frozen=True):
     """Say what will be published: the codec's bytes of a subscription."""
 
     request: Number
@@ -183,14 +169,14 @@ class Advertise(_Message, frozen=True):
     content: Content
 
 
-class Unadvertise(_Message, frozen=True):
+class Unadvertise(Message, frozen=True):
     """Take an advertisement back."""
 
     request: Number
     id: Number
 
 
-class Subscribe(_Message, frozen=True):
+class Subscribe(Message, frozen=True):
     """Say what is wanted: the codec's bytes of a subscription."""
 
     request: Number
@@ -199,28 +185,28 @@ class Subscribe(_Message, frozen=True):
     content: Content
 
 
-class Unsubscribe(_Message, frozen=True):
+class Unsubscribe(Message, frozen=True):
     """Take a subscription back."""
 
     request: Number
     id: Number
 
 
-class Renew(_Message, frozen=True):
+class Renew(Message, frozen=True):
     """A heartbeat: the lease begins anew."""
 
     request: Number
     report: Report = Report()
 
 
-class PlanAdopted(_Message, frozen=True):
+class PlanAdopted(Message, frozen=True):
     """The publisher encodes with the plan of that epoch from now on. Not answered."""
 
     category: Number
     epoch: Number
 
 
-class ApplyPlan(_Message, frozen=True):
+class ApplyPlan(Message, frozen=True):
     """Change a category's index plan under traffic."""
 
     request: Number
@@ -228,7 +214,7 @@ class ApplyPlan(_Message, frozen=True):
     plan: Content
 
 
-class Ask(_Message, frozen=True):
+class Ask(Message, frozen=True):
     """A question of an operator: status, topology, flows of a switch, trace of an event. Answered in `Done.answer`."""
 
     request: Number
@@ -236,7 +222,7 @@ class Ask(_Message, frozen=True):
     of: Annotated[str, msgspec.Meta(max_length=65536)] = ""
 
 
-class Leave(_Message, frozen=True):
+class Leave(Message, frozen=True):
     """Take everything back and go."""
 
     request: Number
@@ -245,83 +231,65 @@ class Leave(_Message, frozen=True):
 # -- from the daemon -----------------------------------------------------------------------
 
 
-class Welcome(_Message, frozen=True):
-    """The answer to `Hello`. Categories are not in it: a client looks up those that it works with."""
+class Welcome(message.Welcome, frozen=True):
+    """The answer to `Hello`. Categories are not in it: a client looks up those that it works with.
 
-    request: Number
-    protocol: int
-    name: Text
-    host: Text
-    #: Shown at the next `Hello` it takes the name over again, from any daemon with the same state.
-    ticket: bytes
-    #: Seconds without a word after which the daemon takes back everything of this client.
-    lease: float
+    When the lease is over the daemon takes back everything of a client that was silent. The ticket is good at any
+    daemon with the same state.
+    """
+
+    host: Text = ""
     #: Seconds between heartbeats that the daemon wishes for, for the sake of the reports in them.
-    heartbeat: float
-    data: DataEndpoint | None
+    heartbeat: float = 1.0
+    data: DataEndpoint | None = None
     #: Largest event that the data plane carries, in bytes as encoded.
-    max_event: int
+    max_event: int = 0
     #: What the daemon holds of this client already.
     advertisements: tuple[Number, ...] = ()
     subscriptions: tuple[Number, ...] = ()
 
 
-class Done(_Message, frozen=True):
-    """The request is done: accepted, on disk, and in the switches. ``answer`` is plain data, if any."""
-
-    request: Number
-    answer: Any = None
-
-
-class CategoryReply(_Message, frozen=True):
+class CategoryReply(Message, frozen=True):
     """The answer to `Register` and `LookUp`."""
 
     request: Number
     category: CategoryInfo
 
 
-class Failure(_Message, frozen=True):
-    """The request is refused; the same facts as the exception's."""
-
-    request: Number
-    kind: str
-    message: str
-    expected: str = ""
-    got: str = ""
-    where: str = ""
-
-
-class PlanChanged(_Message, frozen=True):
+class PlanChanged(Message, frozen=True):
     """A category has a new plan, or is new: clients answer with `PlanAdopted` once they are ready for it."""
 
     category: CategoryInfo
 
 
-class CategoryRemoved(_Message, frozen=True):
+class CategoryRemoved(Message, frozen=True):
     """A category is no more; whatever was registered in it is gone."""
 
     number: Number
 
 
-class Goodbye(_Message, frozen=True):
-    """The daemon closes the connection, and why."""
-
-    reason: str
-
-
-FromClient = (
-    Hello
-    | Register
-    | LookUp
-    | RemoveSchema
-    | Advertise
-    | Unadvertise
-    | Subscribe
-    | Unsubscribe
-    | Renew
-    | PlanAdopted
-    | ApplyPlan
-    | Ask
-    | Leave
+CONTROL: Final = Protocol(
+    "control",
+    PROTOCOL,
+    Hello,
+    Welcome,
+    taken={
+        LookUp: Role.OBSERVER,
+        Ask: Role.OBSERVER,
+        Register: Role.CLIENT,
+        Advertise: Role.CLIENT,
+        Unadvertise: Role.CLIENT,
+        Subscribe: Role.CLIENT,
+        Unsubscribe: Role.CLIENT,
+        Renew: Role.CLIENT,
+        PlanAdopted: Role.CLIENT,
+        Leave: Role.CLIENT,
+        ApplyPlan: Role.OPERATOR,
+        RemoveSchema: Role.OPERATOR,
+        Alive: None,
+        Goodbye: None,
+    },
+    given=(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Alive, Goodbye),
+    largest={Role.OBSERVER: MAX_REQUEST, Role.CLIENT: MAX_REQUEST, Role.OPERATOR: MAX_REQUEST},
+    max_given=MAX_REPLY,
 )
-FromDaemon = Welcome | Done | CategoryReply | Failure | PlanChanged | CategoryRemoved | Goodbye

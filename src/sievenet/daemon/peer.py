@@ -15,10 +15,12 @@ import socket
 from collections import deque
 from typing import Final, Protocol
 
+from sievenet.access.identity import Credentials, Gate, Identity, OpenGate
 from sievenet.config import ListenConfig
 from sievenet.control import protocol as p
-from sievenet.control.framing import Malformed, daemon_framer, failure, frame
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
+from sievenet.session.framing import Malformed, frame
+from sievenet.session.message import Message, failure
 
 __all__ = ["Handler", "Peer"]
 
@@ -42,7 +44,7 @@ class Handler(Protocol):
     def welcomed(self, peer: Peer) -> None:
         """The welcome is sent; what else there is to tell may follow."""
 
-    async def handle(self, peer: Peer, message: p.FromClient) -> p.FromDaemon | None:
+    async def handle(self, peer: Peer, message: Message) -> Message | None:
         """Carry out a request and answer it, or raise."""
 
     def lost(self, peer: Peer) -> None:
@@ -59,24 +61,23 @@ class Peer:
         self._writer = writer
         self._handler = handler
         self._config = config
-        self._framer = daemon_framer(config.max_request)
+        self._gate: Gate = OpenGate()
+        self._framer = p.CONTROL.listening()
         self._working = 0
-        self._backlog: deque[tuple[p.FromClient, int]] = deque()
+        self._backlog: deque[tuple[Message, int]] = deque()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._malformed = 0
         self._closing = False
         #: The client's name once it is welcome; observers keep none.
         self.client: str | None = None
-        self.observer = False
-        #: May change plans and schemas.
-        self.operator = False
+        #: Who it is, once it is welcome.
+        self.identity: Identity | None = None
         #: When it said something last.
         self.heard = 0.0
         #: Bytes of requests that are being worked on or wait.
         self._held = 0
         self._watching: asyncio.TimerHandle | None = None
-        self.welcome = False
         #: The host that this connection comes from, if its door tells.
         self.host: str | None = None
 
@@ -93,7 +94,7 @@ class Peer:
                         await self._take(message, self._framer.size)
                         if self._closing:
                             return
-                    if self.welcome and until_hello.when() is not None:
+                    if self.identity is not None and until_hello.when() is not None:
                         until_hello.reschedule(None)
         except TimeoutError:
             self.send(failure(0, Unavailable(f"Expected a hello within {self._config.hello:g} s")))
@@ -105,20 +106,14 @@ class Peer:
         finally:
             await self._end()
 
-    @property
-    def near(self) -> bool:
-        """Whether the other side is on this machine."""
-        name = self._writer.get_extra_info("peername")
-        return isinstance(name, tuple) and (name[0] == "::1" or str(name[0]).startswith("127."))
-
-    async def _take(self, message: p.FromClient | Malformed, size: int) -> None:
+    async def _take(self, message: Message | Malformed, size: int) -> None:
         if isinstance(message, Malformed):
             self._malformed += 1
             self.send(failure(message.request, message.error))
-            if self._malformed > _PATIENCE or not self.welcome:
-                self.goodbye("too many malformed messages" if self.welcome else "expected a hello")
+            if self._malformed > _PATIENCE or self.identity is None:
+                self.goodbye("too many malformed messages" if self.identity is not None else "expected a hello")
             return
-        if not self.welcome:
+        if self.identity is None:
             await self._hello(message)
             return
         if isinstance(message, p.Renew | p.PlanAdopted) or self._working < self._config.max_open:
@@ -130,30 +125,39 @@ class Peer:
             self._room.clear()
             await self._room.wait()
 
-    def _begin(self, message: p.FromClient, size: int) -> None:
+    def _begin(self, message: Message, size: int) -> None:
         self._working += 1
         task = asyncio.create_task(self._work(message, size))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _hello(self, message: p.FromClient) -> None:
+    async def _hello(self, message: Message) -> None:
         try:
             if not isinstance(message, p.Hello):
                 raise CodecError(expected="a hello", got=f"`{type(message).__name__}`", where="connection")
             if message.protocol != p.PROTOCOL:
                 raise Rejected(f"Expected protocol version {p.PROTOCOL}, got {message.protocol}")
+            identity = self._gate.admit(self._credentials(message))
             welcome = await self._handler.hello(self, message)
         except SievenetError as error:
             self.send(failure(0, error))
             self._closing = True
             return
-        self.welcome = True
+        self.identity = identity
+        self._framer.limit = self._config.max_request
         self.send(welcome)
         self._handler.welcomed(self)
 
-    async def _work(self, message: p.FromClient, size: int) -> None:
+    def _credentials(self, hello: p.Hello) -> Credentials:
+        address = self._writer.get_extra_info("peername")
+        where = str(address[0]) if isinstance(address, tuple) else ""
+        return Credentials(hello.role, hello.name, hello.token, self._writer.get_extra_info("peercert"), where)
+
+    async def _work(self, message: Message, size: int) -> None:
         number = getattr(message, "request", 0)
+        assert self.identity is not None
         try:
+            p.CONTROL.check(self.identity.role, message)
             reply = await self._handler.handle(self, message)
             if reply is not None:
                 self.send(reply)
@@ -169,7 +173,7 @@ class Peer:
                 self._begin(*self._backlog.popleft())
             self._room.set()
 
-    def send(self, message: p.FromDaemon) -> None:
+    def send(self, message: Message) -> None:
         """Send a message, unless the client has stopped reading."""
         if self._writer.is_closing():
             return

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sievenet.config import ListenConfig
-from sievenet.control.framing import failure, frame
 from sievenet.daemon.peer import Handler, Peer
 from sievenet.errors import Rejected, Unavailable
+from sievenet.session.framing import frame
+from sievenet.session.message import failure
 
 __all__ = ["Server"]
 

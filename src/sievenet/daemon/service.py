@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sievenet.access.identity import Role
 from sievenet.config import ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
@@ -28,8 +29,9 @@ from sievenet.daemon.reports import Reports
 from sievenet.daemon.room import Room
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
-from sievenet.errors import InvalidInput, PlanError, Rejected, SchemaError, SievenetError
+from sievenet.errors import PlanError, Rejected, SchemaError, SievenetError
 from sievenet.index.plan import Plan
+from sievenet.session.message import Message
 
 __all__ = ["Service"]
 
@@ -81,11 +83,7 @@ class Service:
 
     async def hello(self, peer: Peer, message: p.Hello) -> p.Welcome:
         """Accept a client, new or returning."""
-        peer.operator = peer.near and (message.operator or not message.observer)
-        if message.operator and not peer.operator:
-            raise Rejected("Expected a connection from the daemon's own machine for an operator")
-        if message.observer:
-            peer.observer = True
+        if message.role is not Role.CLIENT:
             self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
@@ -105,12 +103,11 @@ class Service:
             address, port = attached.endpoint
             endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace)
         return p.Welcome(
-            message.request,
             p.PROTOCOL,
             name,
-            session.host,
             self._tickets.issue(name, self._control.life(name) or 0),
             session.lease,
+            session.host,
             self._heartbeat,
             endpoint,
             self._plane.max_body,
@@ -124,21 +121,19 @@ class Service:
             for number in self._adoption.awaited(peer.client):
                 peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
 
-    def _proven(self, name: str, ticket: bytes | None) -> bool:
+    def _proven(self, name: str, ticket: bytes) -> bool:
         """Whether a ticket was given to whoever has the name now, not to somebody before."""
         life = self._control.life(name)
-        return ticket is not None and life is not None and self._tickets.valid(name, ticket, life)
+        return life is not None and self._tickets.valid(name, ticket, life)
 
     def _make_room(self) -> None:
         """Observers hold nothing: of too many, the one that has been silent longest goes."""
-        observers = [each for each in self._everyone if each.observer]
+        observers = [each for each in self._everyone if each.client is None]
         if len(observers) >= self._max_observers:
             min(observers, key=lambda each: each.heard).goodbye("there are too many observers, and this one was silent")
 
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
-        return p.Welcome(
-            message.request, p.PROTOCOL, message.name or "observer", "", b"", 3600.0, 3600.0, None, MAX_BODY
-        )
+        return p.Welcome(p.PROTOCOL, message.name or message.role, lease=3600.0, heartbeat=3600.0, max_event=MAX_BODY)
 
     async def _join(self, name: str | None, host: str, resume: bool) -> Session:
         if name is not None:
@@ -185,7 +180,7 @@ class Service:
 
     # -- requests -------------------------------------------------------------------------
 
-    async def handle(self, peer: Peer, message: p.FromClient) -> p.FromDaemon | None:
+    async def handle(self, peer: Peer, message: Message) -> Message | None:
         """Carry out one request."""
         control = self._control
         match message:
@@ -193,10 +188,6 @@ class Service:
                 return p.CategoryReply(request, self._described(control.category(name)))
             case p.Ask(request, about, of):
                 return p.Done(request, await self._answers.answer(about, of))
-            case p.ApplyPlan() | p.RemoveSchema() if not peer.operator:
-                raise Rejected("Expected an operator on the daemon's own machine: others change no plans and schemas")
-            case p.Register() if peer.observer and not peer.operator:
-                raise Rejected("Expected a question, got a schema: an observer only looks")
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.Register(request, schema):
@@ -204,8 +195,6 @@ class Service:
             case p.RemoveSchema(request, name, version, force):
                 await self._remove(name, version, force)
                 return p.Done(request)
-            case p.Hello():
-                raise InvalidInput("Expected one hello, got a second", where="connection")
         client = self._client(peer)
         match message:
             case p.Advertise(request, id, number, content):
@@ -231,7 +220,7 @@ class Service:
 
     def _client(self, peer: Peer) -> str:
         if peer.client is None:
-            raise Rejected("Expected a question, got a registration: an observer only looks")
+            raise Rejected("Expected a client that has joined, got a registration of one that only looks")
         if self._peers.get(peer.client) is not peer:
             raise Rejected(f"{peer.client} has left, or has connected again elsewhere")
         return peer.client

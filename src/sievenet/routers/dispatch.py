@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sievenet.control.framing import Malformed, failure
 from sievenet.errors import CodecError
-from sievenet.routers import protocol as p
 from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
 from sievenet.routers.messages import Carried, Missed
@@ -23,6 +21,8 @@ from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.peer import Peer, Pressure
 from sievenet.routers.registry import Registry
 from sievenet.routers.shipment import Shipment
+from sievenet.session.framing import Malformed, frame
+from sievenet.session.message import failure
 
 __all__ = ["Dispatch"]
 
@@ -49,7 +49,7 @@ class Dispatch:
 
     def write(self, peer: Peer, message: msgspec.Struct) -> None:
         """Send what has to arrive."""
-        peer.send(p.frame(message))
+        peer.send(frame(message))
 
     def wrong(self, where: str) -> None:
         """Count the error that is being handled, and log it."""
@@ -78,12 +78,12 @@ class Dispatch:
             case Deliver(client, shipment):
                 data = encoded.get(id(shipment))
                 if data is None:
-                    data = encoded[id(shipment)] = p.frame(shipment.message())
+                    data = encoded[id(shipment)] = frame(shipment.message())
                 self._events(self._registry.clients.get(client), data, len(shipment))
             case Send(neighbour, message):
                 near = self._registry.routers.get(neighbour)
                 if near is not None and isinstance(message, Carried):
-                    self._events(near, p.frame(message), len(message.sequences) // 8)
+                    self._events(near, frame(message), len(message.sequences) // 8)
                     if self.pressure.holds(near):
                         held.add(near)
                 elif near is not None:
@@ -114,7 +114,7 @@ class Dispatch:
         """A neighbour dropped events on the way here: whoever is behind may miss some."""
         self.missed += message.events
         if message.hops < self._router.settings.max_hops:
-            onward = p.frame(Missed(message.events, message.hops + 1))
+            onward = frame(Missed(message.events, message.hops + 1))
             near = self._router.states.overlay.tree_neighbours(self._router.name)
             for each in (*(self._registry.routers.get(n) for n in near), *self._registry.clients.values()):
                 if each is not None and each.absent:
@@ -127,6 +127,6 @@ class Dispatch:
         peer = self._registry.clients.get(client)
         if peer is not None:
             begin = time.process_time()
-            peer.offer(p.frame(request))
+            peer.offer(frame(request))
             if isinstance(request, Compute):
                 self._router.helpers.charge(request.job, time.process_time() - begin)

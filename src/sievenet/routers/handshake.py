@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from sievenet.control.framing import Malformed
+from sievenet.access.identity import Role
 from sievenet.errors import CodecError, Rejected
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
@@ -18,6 +18,7 @@ from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.peer import Peer
 from sievenet.routers.registry import ALREADY, Registry, shown
 from sievenet.routers.session import Sessions
+from sievenet.session.framing import Malformed
 
 __all__ = ["Handshake"]
 
@@ -55,7 +56,7 @@ class Handshake:
     def call(self, peer: Peer, address: Address) -> None:
         """Say hello on a connection that was dialled."""
         ticket = self._tickets.get(address, b"")
-        self._dispatch.write(peer, p.Hello(p.PROTOCOL, "router", self._router.name, ticket=ticket))
+        self._dispatch.write(peer, p.Hello(p.PROTOCOL, Role.COMPONENT, self._router.name, ticket))
 
     def failed(self, address: Address, reason: str) -> None:
         """A neighbour answers, but there is no link: said once, for it is tried again and again."""
@@ -68,9 +69,9 @@ class Handshake:
         match message:
             case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
                 raise Rejected(f"Expected version {p.PROTOCOL} of the router protocol, got {protocol}")
-            case p.Hello(role="client", name=name, ticket=ticket, taken=taken) if not peer.dialled:
+            case p.Hello(role=Role.CLIENT, name=name, ticket=ticket, taken=taken) if not peer.dialled:
                 self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket, taken)
-            case p.Hello(role="router", name=str(name), ticket=ticket) if not peer.dialled:
+            case p.Hello(role=Role.COMPONENT, name=str(name), ticket=ticket) if not peer.dialled:
                 self._check_name(peer, name, self._tls)
                 self._replace(self._registry.called(peer, name, ticket))
                 self._welcome(peer, self._router.name)
@@ -126,7 +127,7 @@ class Handshake:
 
     def _welcome(self, peer: Peer, name: str, missed: int = 0, *, resumed: bool = False) -> None:
         mine, lease = self._router.name, self._router.settings.lease
-        welcome = p.Welcome(p.PROTOCOL, mine, name, peer.publisher, 0, peer.ticket, lease, missed, resumed)
+        welcome = p.Welcome(p.PROTOCOL, name, peer.ticket, lease, mine, peer.publisher, missed, resumed)
         self._dispatch.write(peer, welcome)
 
     def _link(self, peer: Peer) -> None:

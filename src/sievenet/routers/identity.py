@@ -8,11 +8,10 @@ nobody is a neighbour under another's name. Clients may connect without a certif
 from __future__ import annotations
 
 import ssl
-from typing import Any
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["certified_names", "contexts"]
+__all__ = ["contexts"]
 
 
 def contexts(
@@ -41,15 +40,3 @@ def contexts(
             expected="a certificate and its private key (PEM)", got=f"`{certificate}, {key}: {error}`"
         ) from None
     return called, calling
-
-
-def certified_names(certificate: dict[str, Any] | None) -> frozenset[str]:
-    """The names in a verified certificate, as `ssl.SSLSocket.getpeercert` gives it.
-
-    >>> sorted(certified_names({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "a.example"),)}))
-    ['a', 'a.example']
-    """
-    if not certificate:
-        return frozenset()
-    common = {value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"}
-    return frozenset(common | {value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"})

@@ -26,6 +26,7 @@ import msgspec
 from sievenet.content.codec import encode_schema
 from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
+from sievenet.session.message import Message, Name
 
 __all__ = [
     "ADVERTISEMENT",
@@ -51,8 +52,6 @@ __all__ = [
     "check_number",
 ]
 
-#: Short, printable, safe in a log line; `\\Z` because `$` would let a newline follow.
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z")]
 #: Compared, never counted with: any 64 bits (`msgspec` takes no more).
 Digest = Annotated[int, msgspec.Meta(ge=0)]
 #: Counted with: two of them add up without leaving 64 signed bits.
@@ -84,11 +83,7 @@ class Item(NamedTuple):
 Items = Annotated[tuple[Item, ...], msgspec.Meta(max_length=1 << 21)]
 
 
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
-    """Base of all messages."""
-
-
-class Greeting(_Message, frozen=True):
+class Greeting(Message, frozen=True):
     """A heartbeat: what graph the sender knows, and number and digest of what it has told on this channel."""
 
     graph: Digest
@@ -99,14 +94,14 @@ class Greeting(_Message, frozen=True):
     level: Level = 0
 
 
-class Ready(_Message, frozen=True):
+class Ready(Message, frozen=True):
     """How complete the sender's tables are on the tree of a graph, besides what the receiver tells it."""
 
     graph: Digest
     level: Level
 
 
-class LinkStated(_Message, frozen=True):
+class LinkStated(Message, frozen=True):
     """Whom a router hears."""
 
     origin: Name
@@ -114,7 +109,7 @@ class LinkStated(_Message, frozen=True):
     neighbours: Annotated[tuple[Name, ...], msgspec.Meta(max_length=4096)]
 
 
-class Delta(_Message, frozen=True):
+class Delta(Message, frozen=True):
     """A change of what the sender tells on this channel."""
 
     epoch: Count
@@ -124,7 +119,7 @@ class Delta(_Message, frozen=True):
     schemas: Schemas = ()
 
 
-class Whole(_Message, frozen=True):
+class Whole(Message, frozen=True):
     """All that the sender tells on this channel."""
 
     epoch: Count
@@ -133,11 +128,11 @@ class Whole(_Message, frozen=True):
     schemas: Schemas = ()
 
 
-class AskWhole(_Message, frozen=True):
+class AskWhole(Message, frozen=True):
     """Something was lost: tell all."""
 
 
-class Receivers(_Message, frozen=True):
+class Receivers(Message, frozen=True):
     """What is wanted at a router: all of it, or (``complete`` false) what is new."""
 
     origin: Name
@@ -149,7 +144,7 @@ class Receivers(_Message, frozen=True):
     graph: Digest = 0
 
 
-class SenderAsks(_Message, frozen=True):
+class SenderAsks(Message, frozen=True):
     """What is wanted behind you, on the tree of the issuer?"""
 
     issuer: Name
@@ -159,7 +154,7 @@ class SenderAsks(_Message, frozen=True):
     graph: Digest = 0
 
 
-class UpdateReply(_Message, frozen=True):
+class UpdateReply(Message, frozen=True):
     """All that is wanted at and behind the sender; not ``complete`` if somebody did not answer in time."""
 
     issuer: Name
@@ -169,7 +164,7 @@ class UpdateReply(_Message, frozen=True):
     schemas: Schemas = ()
 
 
-class Settle(_Message, frozen=True):
+class Settle(Message, frozen=True):
     """Has everything that came before this arrived, here and behind you, on the tree of this graph?"""
 
     issuer: Name
@@ -177,7 +172,7 @@ class Settle(_Message, frozen=True):
     graph: Digest
 
 
-class Settled(_Message, frozen=True):
+class Settled(Message, frozen=True):
     """It has, or (``done`` false) somebody knows another graph."""
 
     issuer: Name
@@ -185,7 +180,7 @@ class Settled(_Message, frozen=True):
     done: bool = True
 
 
-class Carried(_Message, frozen=True):
+class Carried(Message, frozen=True):
     """Events on their way: of one publisher, in one category."""
 
     source: Name
@@ -206,13 +201,13 @@ class Carried(_Message, frozen=True):
     graph: Digest = 0
 
 
-class Received(_Message, frozen=True):
+class Received(Message, frozen=True):
     """How many messages with events came on this connection; from a client, how many events it has taken."""
 
     number: Count
 
 
-class Missed(_Message, frozen=True):
+class Missed(Message, frozen=True):
     """Events were dropped on the way here: at most so many that were wanted may be missing."""
 
     events: Count

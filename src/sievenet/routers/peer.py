@@ -20,8 +20,8 @@ from typing import Final
 
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import Missed
-from sievenet.routers.protocol import frame
 from sievenet.routers.session import Session
+from sievenet.session.framing import frame
 
 __all__ = ["HOLD", "Peer", "Pressure"]
 

@@ -1,10 +1,10 @@
 """The router protocol: frames over TCP (or TLS) between a router and its clients, and between routers.
 
-A frame is a length of four bytes and one message in MessagePack (`control.framing`); everything is bounded and typed.
+A frame is a length of four bytes and one message in MessagePack (`session.framing`); everything is bounded and typed.
 The first message of either side is `Hello` and `Welcome`; they name the version and who speaks:
 
     client                                router                              router
-      │ Hello(role="client")                │  ◀──────── Hello(role="router") ── │
+      │ Hello(role="client")                │  ◀───── Hello(role="component") ─── │
       │ ──────────────────────────────────▶ │  ── Welcome ──────────────────▶    │
       │ ◀── Welcome(publisher number) ───── │      then `messages`, both ways
       │ Register, Subscribe, … ───────────▶ │   answered by number: Done, CategoryIs, Failure
@@ -21,12 +21,11 @@ The first message of either side is `Hello` and `Welcome`; they name the version
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
-from sievenet.control.framing import Framer
-from sievenet.control.protocol import Failure
+from sievenet.access.identity import Role
 from sievenet.routers.messages import (
     AskWhole,
     Carried,
@@ -36,7 +35,6 @@ from sievenet.routers.messages import (
     Greeting,
     LinkStated,
     Missed,
-    Name,
     Publisher,
     Ready,
     Received,
@@ -48,12 +46,15 @@ from sievenet.routers.messages import (
     Whole,
 )
 from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute, Computed
+from sievenet.session import message
+from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Name, Number
+from sievenet.session.protocol import Protocol
 
 __all__ = [
     "MAX_FRAME",
-    "MAX_HELLO",
     "MAX_PEER_FRAME",
     "PROTOCOL",
+    "ROUTING",
     "Advertise",
     "Alive",
     "Ask",
@@ -63,7 +64,6 @@ __all__ = [
     "Goodbye",
     "Hello",
     "LookUp",
-    "PeerFramer",
     "Publish",
     "Register",
     "Subscribe",
@@ -71,76 +71,52 @@ __all__ = [
     "Unsubscribe",
     "Volunteer",
     "Welcome",
-    "client_framer",
-    "frame",
 ]
 
 #: Version of this module and of `messages`.
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 #: Largest frame of a client, and of a neighbour (all entries of a channel at once), in bytes.
 MAX_FRAME: Final = 1 << 23
 MAX_PEER_FRAME: Final = 1 << 27
-#: Largest frame before the other side has said who it is.
-MAX_HELLO: Final = 1 << 12
 
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Content = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
-Ticket = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
-    """Base of all messages."""
+class Hello(message.Hello, frozen=True):
+    """Who speaks: a client, or a component: that is a router."""
 
-
-class Hello(_Message, frozen=True):
-    """Who speaks."""
-
-    protocol: Number
-    role: Literal["client", "router"]
-    #: A client may leave its name to the router.
-    name: Name | None = None
-    request: Number = 0
-    #: The ticket of an earlier connection under this name, which this one replaces.
-    ticket: Ticket = b""
     #: Events that a client has taken since it was new to the router.
     taken: Count = 0
 
 
-class Welcome(_Message, frozen=True):
-    """The answer to `Hello`."""
+class Welcome(message.Welcome, frozen=True):
+    """The answer to `Hello`; the name is the client's."""
 
-    protocol: Number
-    #: The router's name, and the client's.
-    router: Name
-    name: Name
+    #: The router's name.
+    router: Name = "router"
     #: The number under which this client's events travel.
     publisher: Publisher = 0
-    request: Number = 0
-    #: Shown in the next `Hello`, it proves that the name is still ours.
-    ticket: Ticket = b""
-    #: Seconds of silence after which either side gives the other up.
-    lease: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     #: Events for earlier connections of this ticket that will not come.
     missed: Count = 0
     #: Whether everything is as it was on the connection of this ticket; events that were not taken follow.
     resumed: bool = False
 
 
-class Register(_Message, frozen=True):
+class Register(Message, frozen=True):
     """Make a schema known (the codec's bytes)."""
 
     request: Number
     schema: Content
 
 
-class LookUp(_Message, frozen=True):
+class LookUp(Message, frozen=True):
     """Ask for a schema by its name."""
 
     request: Number
     name: Annotated[str, msgspec.Meta(max_length=256)]
 
 
-class CategoryIs(_Message, frozen=True):
+class CategoryIs(Message, frozen=True):
     """The answer to both: the category and its schema."""
 
     request: Number
@@ -148,7 +124,7 @@ class CategoryIs(_Message, frozen=True):
     schema: bytes
 
 
-class Subscribe(_Message, frozen=True):
+class Subscribe(Message, frozen=True):
     """Say what is wanted."""
 
     request: Number
@@ -159,14 +135,14 @@ class Subscribe(_Message, frozen=True):
     claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()
 
 
-class Unsubscribe(_Message, frozen=True):
+class Unsubscribe(Message, frozen=True):
     """Take a subscription back."""
 
     request: Number
     id: Number
 
 
-class Advertise(_Message, frozen=True):
+class Advertise(Message, frozen=True):
     """Say what will be published."""
 
     request: Number
@@ -175,14 +151,14 @@ class Advertise(_Message, frozen=True):
     content: Content
 
 
-class Unadvertise(_Message, frozen=True):
+class Unadvertise(Message, frozen=True):
     """Take an advertisement back."""
 
     request: Number
     id: Number
 
 
-class Publish(_Message, frozen=True):
+class Publish(Message, frozen=True):
     """Events, numbered from ``first``: a batch, or schemaless records."""
 
     category: Digest
@@ -194,14 +170,14 @@ class Publish(_Message, frozen=True):
     request: Number = 0
 
 
-class Volunteer(_Message, frozen=True):
+class Volunteer(Message, frozen=True):
     """A client is willing to compute for its router, or no longer."""
 
     request: Number
     willing: bool = True
 
 
-class Ask(_Message, frozen=True):
+class Ask(Message, frozen=True):
     """A question: ``status``, or ``explain`` of a filter."""
 
     request: Number
@@ -209,78 +185,47 @@ class Ask(_Message, frozen=True):
     of: Annotated[str, msgspec.Meta(max_length=65536)] = ""
 
 
-class Done(_Message, frozen=True):
-    """The request is done; ``answer`` is plain data, if any."""
-
-    request: Number
-    answer: Any = None
-
-
-class Alive(_Message, frozen=True):
-    """Nothing else to say, but still here: said by either side a few times per lease."""
-
-
-class Goodbye(_Message, frozen=True):
-    """The other side closes the connection, and why."""
-
-    reason: Annotated[str, msgspec.Meta(max_length=1024)]
-
-
-FromPeer = (
-    Hello
-    | Welcome
-    | Register
-    | LookUp
-    | Subscribe
-    | Unsubscribe
-    | Advertise
-    | Unadvertise
-    | Publish
-    | Volunteer
-    | Computed
-    | Ask
-    | Alive
-    | Goodbye
-    | Failure
-    | Missed
-    | Greeting
-    | Ready
-    | LinkStated
-    | Delta
-    | Whole
-    | AskWhole
-    | Receivers
-    | SenderAsks
-    | UpdateReply
-    | Settle
-    | Settled
-    | Carried
-    | Received
+ROUTING: Final = Protocol(
+    "router",
+    PROTOCOL,
+    Hello,
+    Welcome,
+    taken={
+        Ask: Role.OBSERVER,
+        LookUp: Role.OBSERVER,
+        Register: Role.CLIENT,
+        Subscribe: Role.CLIENT,
+        Unsubscribe: Role.CLIENT,
+        Advertise: Role.CLIENT,
+        Unadvertise: Role.CLIENT,
+        Publish: Role.CLIENT,
+        Volunteer: Role.CLIENT,
+        Computed: Role.CLIENT,
+        Welcome: Role.COMPONENT,
+        Failure: Role.COMPONENT,
+        Missed: Role.COMPONENT,
+        Greeting: Role.COMPONENT,
+        Ready: Role.COMPONENT,
+        LinkStated: Role.COMPONENT,
+        Delta: Role.COMPONENT,
+        Whole: Role.COMPONENT,
+        AskWhole: Role.COMPONENT,
+        Receivers: Role.COMPONENT,
+        SenderAsks: Role.COMPONENT,
+        UpdateReply: Role.COMPONENT,
+        Settle: Role.COMPONENT,
+        Settled: Role.COMPONENT,
+        Carried: Role.COMPONENT,
+        Received: None,
+        Alive: None,
+        Goodbye: None,
+    },
+    given=(Welcome, CategoryIs, Done, Failure, Goodbye, Alive, Missed, Carried, Compute, Assign),
+    largest={
+        Role.OBSERVER: MAX_FRAME,
+        Role.CLIENT: MAX_FRAME,
+        Role.OPERATOR: MAX_FRAME,
+        Role.COMPONENT: MAX_PEER_FRAME,
+    },
+    max_given=MAX_PEER_FRAME,
 )
-ToClient = Welcome | CategoryIs | Done | Failure | Goodbye | Alive | Missed | Carried | Compute | Assign
-
-_encoder = msgspec.msgpack.Encoder()
-_from_peer = msgspec.msgpack.Decoder(FromPeer)
-_to_client = msgspec.msgpack.Decoder(ToClient)
-
-
-def frame(message: msgspec.Struct) -> bytes:
-    """A message as the bytes that travel."""
-    body = _encoder.encode(message)
-    return len(body).to_bytes(4, "big") + body
-
-
-class PeerFramer(Framer):
-    """A framer for what a router receives: one small frame, until the other side has said who it is."""
-
-    def __init__(self) -> None:
-        super().__init__(_from_peer, MAX_HELLO)
-
-    def widen(self, role: str) -> None:
-        """Take frames of a client or of a neighbour from now on."""
-        self._limit = MAX_PEER_FRAME if role == "router" else MAX_FRAME
-
-
-def client_framer() -> Framer:
-    """A framer for what a client receives."""
-    return Framer(_to_client, MAX_PEER_FRAME)

@@ -25,13 +25,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from sievenet.control.framing import Malformed, failure
+from sievenet.access.identity import Role, certified_names
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
 from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.handshake import Handshake
-from sievenet.routers.identity import certified_names
 from sievenet.routers.limits import Admission, Limits, Unfinished
 from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.jobs import Offloading
@@ -43,12 +42,15 @@ from sievenet.routers.routing import Settings
 from sievenet.routers.service import Service
 from sievenet.routers.session import Absence, Sessions
 from sievenet.routers.shipment import Shipment
+from sievenet.session.framing import Framer, Malformed, frame
+from sievenet.session.message import failure
 
 __all__ = ["RouterServer"]
 
 log = logging.getLogger("sievenet.routers")
 
 _CHUNK = 1 << 18
+_ROLES = {"router": Role.COMPONENT, "client": Role.CLIENT}
 
 
 class RouterServer:
@@ -119,7 +121,7 @@ class RouterServer:
             self._server.close()
         self._dispatch.alarm.cancel()
         for peer in list(self._peers):
-            peer.send(p.frame(p.Goodbye("the router stops")))
+            peer.send(frame(p.Goodbye("the router stops")))
             peer.writer.close()
         for task in list(self._tasks):
             task.cancel()
@@ -200,7 +202,7 @@ class RouterServer:
                 self._drop(peer, f"Expected a {what} within {wait:g} s")
                 continue
             if peer.role == "client" and peer.spoken == peer.written:
-                peer.send(p.frame(p.Alive()))
+                peer.send(frame(p.Alive()))
             peer.tell_missed()
             peer.spoken = peer.written
         for peer in self._unfinished.late(now):
@@ -210,7 +212,7 @@ class RouterServer:
     def _drop(self, peer: Peer, reason: str) -> None:
         """End a connection whose other side may not read: what waits for it is lost, and counted."""
         log.warning("%s: connection of %s ended: %s", self.router.name, peer.name or peer.address, reason)
-        peer.writer.write(p.frame(failure(0, Unavailable(reason))))
+        peer.writer.write(frame(failure(0, Unavailable(reason))))
         stuck, peer.ended = peer.waiting, True
         self._leave(peer)
         if stuck:
@@ -243,7 +245,7 @@ class RouterServer:
         try:
             self._admission.enter(address)
         except Rejected as error:
-            writer.write(p.frame(failure(0, error)))
+            writer.write(frame(failure(0, error)))
             writer.close()
             return
         task = asyncio.current_task()
@@ -266,7 +268,7 @@ class RouterServer:
         return peer
 
     async def _serve(self, reader: asyncio.StreamReader, peer: Peer, address: tuple[str, int] | None) -> None:
-        framer = p.PeerFramer()
+        framer = p.ROUTING.listening()
         try:
             while data := await reader.read(_CHUNK):
                 if peer.role:
@@ -279,18 +281,18 @@ class RouterServer:
         except (CodecError, Rejected) as error:
             if address is not None:
                 self._handshake.failed(address, str(error))
-            peer.send(p.frame(failure(0, error)))
+            peer.send(frame(failure(0, error)))
             peer.ended = True
         except OSError as error:
             log.debug("%s: connection of %s: %s", self.router.name, peer.name, error)
         except Exception as error:
             self._dispatch.wrong(f"while serving {peer.name or peer.address}, whose connection ends")
-            peer.send(p.frame(failure(0, error)))
+            peer.send(frame(failure(0, error)))
             peer.ended = True
         finally:
             self._leave(peer)
 
-    def _read(self, peer: Peer, framer: p.PeerFramer, data: bytes, address: tuple[str, int] | None) -> set[Peer]:
+    def _read(self, peer: Peer, framer: Framer, data: bytes, address: tuple[str, int] | None) -> set[Peer]:
         """Take what a connection gave; the links that this client has to wait for."""
         published: list[p.Publish] = []
         whole, held = False, set[Peer]()
@@ -307,7 +309,7 @@ class RouterServer:
                 self._message(peer, message)
             else:
                 self._handshake.greeted(peer, message, address)
-                framer.widen(peer.role)
+                framer.limit = p.ROUTING.largest[_ROLES.get(peer.role, Role.CLIENT)]
             if peer.writer.is_closing():
                 break
             begin = time.process_time() if peer.helps else 0.0

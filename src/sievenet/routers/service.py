@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
-from sievenet.control.framing import failure
 from sievenet.errors import CodecError, Rejected, SievenetError
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
@@ -20,6 +19,7 @@ from sievenet.routers.peer import Peer
 from sievenet.routers.requests import answer, schema_of, shipment_of
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.waiting import Waiting
+from sievenet.session.message import failure
 
 __all__ = ["Service"]
 

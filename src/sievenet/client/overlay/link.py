@@ -19,11 +19,12 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_record
 from sievenet.content.event import Record
-from sievenet.control.framing import Malformed, raised
 from sievenet.errors import SievenetError, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.messages import Assign, Compute
+from sievenet.session.framing import Malformed, frame
+from sievenet.session.message import raised
 
 __all__ = ["Making", "OverlayLink"]
 
@@ -117,7 +118,7 @@ class OverlayLink:
         self._error = Unavailable("The node is closed")
         unsent = 0
         if self.writer is not None and not self.writer.is_closing():
-            goodbye = p.frame(p.Goodbye("done"))
+            goodbye = frame(p.Goodbye("done"))
             self.writer.write(goodbye)
             unsent = await self._emptied(self.writer) - len(goodbye)
             self.writer.close()
@@ -187,7 +188,7 @@ class OverlayLink:
                 raw = writer.get_extra_info("socket")
                 if raw is not None:
                     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                writer.write(p.frame(p.Hello(p.PROTOCOL, "client", self.name, 0, self._ticket, self._taken)))
+                writer.write(frame(p.Hello(p.PROTOCOL, name=self.name, ticket=self._ticket, taken=self._taken)))
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 if not 0 < size <= p.MAX_FRAME:
                     raise Unavailable(f"No router at {where}: it speaks something else")
@@ -241,7 +242,7 @@ class OverlayLink:
     def send(self, message: msgspec.Struct) -> None:
         """Send what is not answered, if there is a connection now."""
         if self.writer is not None and not self.writer.is_closing():
-            self.writer.write(p.frame(message))
+            self.writer.write(frame(message))
 
     async def request(self, make: Making) -> Any:
         """Ask on the connection of now."""
@@ -251,7 +252,7 @@ class OverlayLink:
         try:
             if self.writer is None or self.writer.is_closing():
                 raise Unavailable(f"No connection to the router: {self._error}")
-            self.writer.write(p.frame(make(number)))
+            self.writer.write(frame(make(number)))
             async with asyncio.timeout(self.timeout):
                 return await future
         except TimeoutError:
@@ -298,7 +299,7 @@ class OverlayLink:
         first, self.sequence = self.sequence, self.sequence + len(rows)
         batch = encode_batch(rows) if isinstance(rows, EventBatch) else b""
         records = () if isinstance(rows, EventBatch) else tuple(map(encode_record, rows))
-        self.writer.write(p.frame(p.Publish(category, first, time.time_ns(), batch, records)))
+        self.writer.write(frame(p.Publish(category, first, time.time_ns(), batch, records)))
 
     async def drained(self) -> None:
         """Wait until the router has taken most of what was sent."""
@@ -313,7 +314,7 @@ class OverlayLink:
     async def _read(self) -> SievenetError:
         """Take messages until the connection ends; why it did."""
         assert self._reader is not None
-        framer = p.client_framer()
+        framer = p.ROUTING.dialling()
         try:
             while data := await self._bytes():
                 for message in framer.feed(data):

@@ -16,6 +16,8 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from sievenet.session.message import Message
+
 __all__ = [
     "MAX_CLAIMS",
     "Answer",
@@ -51,11 +53,7 @@ class VectorUpdate(NamedTuple):
     removed: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 16)] = ()
 
 
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True):
-    """Base of all messages."""
-
-
-class Compute(_Message, frozen=True):
+class Compute(Message, frozen=True):
     """Say how these filters relate to those of each vector, and to each other."""
 
     job: Number
@@ -74,7 +72,7 @@ class Answer(NamedTuple):
     relations: bytes
 
 
-class Computed(_Message, frozen=True):
+class Computed(Message, frozen=True):
     """The answers of a client."""
 
     job: Number
@@ -85,7 +83,7 @@ class Computed(_Message, frozen=True):
     missing: tuple[Number, ...] = ()
 
 
-class Assign(_Message, frozen=True):
+class Assign(Message, frozen=True):
     """The fixed set of a category, which replaces any before."""
 
     version: Number

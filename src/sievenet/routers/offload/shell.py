@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import msgspec
 
-from sievenet.control.framing import Framer, Malformed
 from sievenet.errors import CodecError
 from sievenet.routers import protocol as p
 from sievenet.routers.offload.messages import Answer, Assign, Compute, Computed, Relations, encode_answer
 from sievenet.routers.offload.rto import Ask
 from sievenet.routers.offload.volunteer import Volunteer
+from sievenet.session.framing import Framer, Malformed, frame
 
 __all__ = ["Joined", "Left", "Workers", "main"]
 
@@ -71,7 +71,7 @@ class Workers:
             connection = self._sockets.get(ask.client)
             if connection is None:
                 continue
-            data = p.frame(ask.request)
+            data = frame(ask.request)
             self.sent_bytes += len(data)
             self.sent_messages += 1
             try:
@@ -113,9 +113,9 @@ class Workers:
                     case p.Hello(name=str(given)):
                         name = self._names[connection] = given
                         self._sockets[name] = connection
-                        connection.sendall(p.frame(p.Welcome(p.PROTOCOL, "workers", name)))
+                        connection.sendall(frame(p.Welcome(p.PROTOCOL, name, router="workers")))
                     case p.Volunteer(request):
-                        connection.sendall(p.frame(p.Done(request)))
+                        connection.sendall(frame(p.Done(request)))
                         found.append((name, Joined(name)))
                     case Computed():
                         self.received_messages += 1
@@ -170,9 +170,9 @@ def main(arguments: list[str]) -> None:
 
 def _serve(connection: socket.socket, name: str, options: list[str]) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(p.frame(p.Hello(p.PROTOCOL, "client", name)) + p.frame(p.Volunteer(1)))
+    connection.sendall(frame(p.Hello(p.PROTOCOL, name=name)) + frame(p.Volunteer(1)))
     volunteer = Volunteer()
-    framer = p.client_framer()
+    framer = p.ROUTING.dialling()
     while data := connection.recv(1 << 20):
         for message in framer.feed(data):
             match message:
@@ -182,7 +182,7 @@ def _serve(connection: socket.socket, name: str, options: list[str]) -> None:
                     answer: Any = _lie(message) if "--lying" in options else volunteer.compute(message)
                     if "--slow" in options:
                         time.sleep(float(options[options.index("--slow") + 1]))
-                    connection.sendall(p.frame(answer))
+                    connection.sendall(frame(answer))
 
 
 if __name__ == "__main__":

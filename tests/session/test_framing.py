@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from sievenet import errors
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
-from sievenet.control.framing import Malformed, client_framer, daemon_framer, failure, frame, raised
+from sievenet.session.framing import Malformed, frame
+from sievenet.session.message import failure, raised
 
 SCHEMA = Schema("stock", (Attribute("price", "float", lo=0, hi=10), Attribute("s", "str", values=("a", "b"))))
 INFO = p.CategoryInfo(3, SCHEMA, b"{}", 7, 16)
 
 REQUESTS = [
-    p.Hello(p.PROTOCOL, "me", "h1", b"ticket"),
-    p.Hello(p.PROTOCOL, observer=True),
+    p.Hello(p.PROTOCOL, "client", "me", b"ticket", host="h1"),
+    p.Hello(p.PROTOCOL, role="observer"),
     p.Register(1, SCHEMA),
     p.LookUp(2, "stock"),
     p.Advertise(3, 1, 3, b"\x00"),
@@ -31,7 +32,7 @@ REQUESTS = [
     p.Leave(10),
 ]
 REPLIES = [
-    p.Welcome(0, 1, "me", "h1", b"t", 30.0, 1.0, p.DataEndpoint("udp", "127.0.0.1", 7401, 2**64 - 1), 9, (1,), (2,)),
+    p.Welcome(1, "me", b"t", 30.0, "h1", 1.0, p.DataEndpoint("udp", "127.0.0.1", 7401, 2**64 - 1), 9, (1,), (2,)),
     p.Done(1, {"a": [1, 2.5, None]}),
     p.CategoryReply(2, INFO),
     p.Failure(3, "EventError", "m", "e", "g", "w"),
@@ -47,7 +48,7 @@ def packed(value):
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
 def test_messages_survive_any_cut_of_the_stream(cut):
-    for messages, framer in ((REQUESTS, daemon_framer()), (REPLIES, client_framer())):
+    for messages, framer in ((REQUESTS, p.CONTROL.listening(p.MAX_REQUEST)), (REPLIES, p.CONTROL.dialling())):
         data = b"".join(map(frame, messages))
         found = [m for i in range(0, len(data), cut) for m in framer.feed(data[i : i + cut])]
         assert found == messages
@@ -57,11 +58,11 @@ def test_messages_survive_any_cut_of_the_stream(cut):
 def test_a_length_out_of_bounds_is_refused_before_its_bytes_come():
     for length in (0, 101, 0xFFFFFFFF):
         with pytest.raises(errors.CodecError, match="1 to 100 bytes"):
-            list(daemon_framer(100).feed(struct.pack("!I", length)))
+            list(p.CONTROL.listening(100).feed(struct.pack("!I", length)))
 
 
 def test_a_wrong_inside_is_told_to_its_sender_and_the_stream_goes_on():
-    framer = daemon_framer()
+    framer = p.CONTROL.listening(p.MAX_REQUEST)
     data = packed({"type": "LookUp", "request": 4, "name": 5}) + frame(REQUESTS[3])
     bad, good = framer.feed(data)
     assert isinstance(bad, Malformed)
@@ -83,7 +84,7 @@ def test_a_wrong_inside_is_told_to_its_sender_and_the_stream_goes_on():
     ],
 )
 def test_wrong_messages_say_what_was_expected(wrong, told):
-    [found] = daemon_framer().feed(packed(wrong))
+    [found] = p.CONTROL.listening(p.MAX_REQUEST).feed(packed(wrong))
     assert isinstance(found, Malformed)
     assert isinstance(found.error, errors.SievenetError)
     assert told in str(found.error)
@@ -91,7 +92,7 @@ def test_wrong_messages_say_what_was_expected(wrong, told):
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_any_bytes_give_messages_or_the_one_error(chunks):
-    framer = daemon_framer(4096)
+    framer = p.CONTROL.listening(4096)
     try:
         for chunk in chunks:
             for message in framer.feed(chunk):
@@ -108,7 +109,7 @@ def test_any_bytes_give_messages_or_the_one_error(chunks):
     )
 )
 def test_any_message_shaped_value_is_refused_without_harm(value):
-    [found] = daemon_framer().feed(packed(value))
+    [found] = p.CONTROL.listening(p.MAX_REQUEST).feed(packed(value))
     assert isinstance(found, Malformed)
 
 
@@ -125,7 +126,7 @@ def test_any_message_shaped_value_is_refused_without_harm(value):
     ids=lambda e: type(e).__name__,
 )
 def test_errors_cross_the_wire_with_their_facts(error):
-    [told] = client_framer().feed(frame(failure(5, error)))
+    [told] = p.CONTROL.dialling().feed(frame(failure(5, error)))
     assert told.request == 5
     back = raised(told)
     assert type(back) is type(error)
