@@ -20,7 +20,7 @@ import numpy as np
 
 from sievenet.client.ports import mmsg
 from sievenet.dataplane import namespaces
-from sievenet.dataplane.openflow.pipeline import CONTENT_PORT
+from sievenet.index.address import CONTENT_PORT
 
 HEAD = struct.Struct("=QQ")
 #: Bytes of a datagram: those of a small event.

@@ -12,8 +12,7 @@ from sievenet.client.columns import matching
 from sievenet.content import Attribute, EventBatch, Filter, Record, Schema, Subscription, ValueSet
 from sievenet.content.number import EXACT
 from sievenet.control.covering import Coverer
-from sievenet.control.keys import dz_of
-from sievenet.index import Plan
+from sievenet.index import Dz, Plan
 from sievenet.index.evaluate import Matching
 from sievenet.matcher import Matcher
 from sievenet.pipeline.counting import Wants
@@ -127,7 +126,7 @@ def test_nobody_who_prunes_misses_anything(world):
         for plan in CODERS[schema]:
             cover = plan.cover(each, 8)
             keys = (
-                {dz_of(k) for k in Coverer(plan, 8).search(Subscription([each], schema), True)}
+                {Dz.of_key(k) for k in Coverer(plan, 8).search(Subscription([each], schema), True)}
                 if plan.kind == "dz"
                 else None
             )

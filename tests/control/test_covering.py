@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, parse_subscription
 from sievenet.control.commands import decode_content, encode_content
 from sievenet.control.covering import Coverer
-from sievenet.control.keys import dz_of
-from sievenet.index import DzSet, Plan
+from sievenet.index import Dz, DzSet, Plan
 
 SCHEMA = Schema(
     "mixed",
@@ -55,7 +54,7 @@ def contents(draw):
 def test_same_as_the_plan(content, plan, budget):
     coverer = Coverer(plan, budget)
     for _ in range(2):  # the second time from what it remembers
-        found = DzSet(map(dz_of, coverer.keys(content, wants=True)))
+        found = DzSet(map(Dz.of_key, coverer.keys(content, wants=True)))
         assert found == plan.cover_dz(content, budget)
 
 
@@ -73,7 +72,7 @@ def test_many_at_once_are_the_same_as_one_by_one(many, plan, budget, wants):
 def test_an_advertisement_announces_every_code_of_its_events(content, n, f, s, b):
     event = SCHEMA.event(n=n, f=f, s=s, b=b)
     for plan in PLANS:
-        offered = DzSet(map(dz_of, Coverer(plan, 4).keys(content, wants=False)))
+        offered = DzSet(map(Dz.of_key, Coverer(plan, 4).keys(content, wants=False)))
         if content.matches(event):
             assert all(code in offered for code in plan.encode(event))
 

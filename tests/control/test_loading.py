@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sievenet.control import loading
-from sievenet.control.keys import key_of
 from sievenet.control.registrations import Registrations
 from sievenet.control.wires import Routes, Wires
 from sievenet.index import Dz
@@ -25,7 +24,7 @@ def test_nothing_is_left_to_compile():
     for i, switch in enumerate(topology.switches):
         wire = wires.attach(switch, 1000)
         registrations.offer(wire, [1])
-        registrations.want(wire, [key_of(Dz(i, 7)), key_of(Dz(i, 100))])
+        registrations.want(wire, [Dz(i, 7).key, Dz(i, 100).key])
     assert registrations.changes()
     assert registrations.table(topology.switches[0])
     assert [kernel.signatures for kernel in kernels] == before

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.control.keys import dz_of, key_of
 from sievenet.control.registrations import Registrations
 from sievenet.control.wires import Routes, Wires, bits
 from sievenet.index import ROOT, Dz
@@ -40,14 +39,14 @@ class Network:
         dz = Dz(self.random.getrandbits(length) if length else 0, length)
         wants = self.random.random() < 0.6
         add = self.registrations.want if wants else self.registrations.offer
-        add(self.leaves[client], [key_of(dz)])
+        add(self.leaves[client], [dz.key])
         self.held.append((wants, client, dz))
 
     def drop(self) -> None:
         if self.held:
             wants, client, dz = self.held.pop(self.random.randrange(len(self.held)))
             remove = self.registrations.unwant if wants else self.registrations.withdraw
-            remove(self.leaves[client], [key_of(dz)])
+            remove(self.leaves[client], [dz.key])
 
     def expected(self) -> dict[str, FlowTable]:
         placed = [(wants, (*self.places[client], dz)) for wants, client, dz in self.held]
@@ -163,12 +162,12 @@ def test_a_split_network_serves_each_part():
 def test_a_dz_that_is_wanted_already_changes_nothing():
     net = Network(Random.build(switches=5, hosts=0, seed=1), 2, 0)
     r, (a, b) = net.registrations, net.leaves
-    r.offer(a, [key_of(ROOT)])
-    r.want(b, [key_of(Dz.parse("10"))])
+    r.offer(a, [ROOT.key])
+    r.want(b, [Dz.parse("10").key])
     assert r.changes()
-    r.want(b, [key_of(Dz.parse("101"))])
+    r.want(b, [Dz.parse("101").key])
     assert not r.changes()
-    r.unwant(b, [key_of(Dz.parse("101"))])
+    r.unwant(b, [Dz.parse("101").key])
     assert not r.changes()
 
 
@@ -177,14 +176,14 @@ def test_dz_of_every_length_have_their_own_flows(length):
     net = Network(Random.build(switches=3, hosts=0, seed=1), 2, 0)
     r, (a, b) = net.registrations, net.leaves
     dz = Dz((1 << length) // 3, length)
-    r.offer(a, [key_of(ROOT)])
-    r.want(b, [key_of(dz)])
+    r.offer(a, [ROOT.key])
+    r.want(b, [dz.key])
     found = {str(change.flow.match.cell) for changes in r.changes().first.values() for change in changes}
     assert found == {str(dz)}
     if length:
         other = Dz(dz.bits ^ 1, length)  # parts from it at the last bit
-        r.want(b, [key_of(other)])
-        r.unwant(b, [key_of(dz)])
+        r.want(b, [other.key])
+        r.unwant(b, [dz.key])
         net.held = [(False, 0, ROOT), (True, 1, other)]
         r.changes()
         assert all(FlowTable(r.table(s)) == t for s, t in net.expected().items())
@@ -230,8 +229,8 @@ def test_clients_that_come_between_a_registration_and_its_changes():
 
 def test_what_is_not_registered_cannot_be_taken_back():
     net = Network(Random.build(switches=3, hosts=0, seed=1), 2, 0)
-    net.registrations.want(net.leaves[0], [key_of(Dz.parse("10"))])
-    net.registrations.unwant(net.leaves[0], [key_of(Dz.parse("11"))])
+    net.registrations.want(net.leaves[0], [Dz.parse("10").key])
+    net.registrations.unwant(net.leaves[0], [Dz.parse("11").key])
     with pytest.raises(KeyError, match="registered"):
         net.registrations.changes()
 
@@ -251,8 +250,8 @@ def test_wires_are_shared_and_their_numbers_used_again():
 
 
 def test_keys_and_masks():
-    assert dz_of(key_of(Dz.parse("0101"))) == Dz.parse("0101")
-    assert dz_of(key_of(ROOT)) == ROOT
+    assert Dz.of_key(Dz.parse("0101").key) == Dz.parse("0101")
+    assert Dz.of_key(ROOT.key) == ROOT
     assert list(bits(0b10110)) == [1, 2, 4]
 
 

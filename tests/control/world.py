@@ -9,7 +9,6 @@ from sievenet.content import Attribute, Event, Filter, Schema, Subscription, Val
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.journal import MemoryJournal
-from sievenet.control.keys import dz_of
 from sievenet.control.plane import ControlPlane
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.simulator import Simulator
@@ -156,7 +155,7 @@ class World:
 
     def covers(self, content: Subscription, wants: bool = True) -> DzSet:
         category = self.control.category(content.schema.name)
-        return DzSet(map(dz_of, Coverer(category.plan, category.budget).keys(content, wants)))
+        return DzSet(map(Dz.of_key, Coverer(category.plan, category.budget).keys(content, wants)))
 
     def tree(self, number: int, dz: Dz) -> SpanningTree:
         """The tree of a dz that is no larger than a partition."""

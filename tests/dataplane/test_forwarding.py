@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sievenet.dataplane import Packet, Simulator, classes, forwarding, trace
-from sievenet.dataplane.compiled import words
 from sievenet.errors import InvalidInput
-from sievenet.index import Cell, Dz
+from sievenet.index import CODE_BITS, Cell, Dz
+from sievenet.index.code import word_arrays as words
 from sievenet.network import (
-    CODE_BITS,
     Add,
     Attachment,
     Delete,

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.dataplane.compiled import Intervals, Masks, words
+from sievenet.dataplane.compiled import Intervals, Masks
 from sievenet.dataplane.switch import Switch
 from sievenet.errors import InvalidInput, Rejected
-from sievenet.index import Cell, Dz
-from sievenet.network import CODE_BITS, TOP_PRIORITY, Add, Delete, Flow, FlowTable, Match, Modify
+from sievenet.index import CODE_BITS, Cell, Dz
+from sievenet.index.code import word_arrays as words
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowTable, Match, Modify
 
 BITS = 5
 # Positions 62..66 straddle the two words of a code, so both are searched.

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.dataplane.openflow.numbers import Oxm
-from sievenet.dataplane.openflow.pipeline import Translator, address_of
+from sievenet.dataplane.openflow.pipeline import Translator
 from sievenet.errors import CodecError, PlanError
 from sievenet.index import Cell, Dz
-from sievenet.index.address import IPV4, IPV6, IPV6_MULTICAST, Addressing, ipv4
+from sievenet.index.address import IPV4, IPV6, IPV6_MULTICAST, Addressing, Head, ipv4
 from sievenet.network.flow import Flow, Match
 
 SCHEMES = [IPV6, IPV6_MULTICAST, IPV4, ipv4(4)]
@@ -91,7 +91,7 @@ def test_addresses_are_those_that_switches_match(entry):
     shown = IPV6.match(7, entry)
     assert (value, mask) == (int(shown.value), int(shown.mask))
     if isinstance(entry, Dz):
-        assert address_of(7, entry.code)[0] == int(IPV6.address(7, entry))
+        assert Head.of(7, entry.code)[0] == int(IPV6.address(7, entry))
 
 
 @given(st.text("01", max_size=112), st.integers(0, (1 << 128) - 1))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.errors import InvalidInput
-from sievenet.index import FIELD, ROOT, Cell, CellSet, Codes, Dz, DzSet
+from sievenet.index import CODE_BITS, ROOT, Cell, CellSet, Codes, Dz, DzSet
 from sievenet.index.dzset import blocks
 
 WIDTH = 6
@@ -71,7 +71,7 @@ def test_dz_family(dz):
     assert cell_points(cell) == dz_points(dz)
     assert dz.volume() == len(dz_points(dz)) / (1 << WIDTH)
     high, low = dz.words()
-    assert (high << 64 | low, (high << 64 | low) + (1 << (FIELD - dz.length))) == dz.interval(FIELD)
+    assert (high << 64 | low, (high << 64 | low) + (1 << (CODE_BITS - dz.length))) == dz.interval(CODE_BITS)
 
 
 def test_the_root_is_everything_and_true():
@@ -199,11 +199,11 @@ def test_cell_set_algebra(a, b):
 
 @given(st.lists(cells(), max_size=6), st.lists(dzs(), max_size=6), st.lists(st.integers(0, 63), max_size=20))
 def test_sets_match_codes(cell_list, dz_list, numbers):
-    codes = Codes.of([n << (FIELD - WIDTH) for n in numbers])
+    codes = Codes.of([n << (CODE_BITS - WIDTH) for n in numbers])
     for members in (CellSet(cell_list, WIDTH), DzSet(dz_list)):
         assert members.matches(codes).tolist() == [n in set_points(members) for n in numbers]
     ordered = codes.sorted()
-    assert [ordered[i] for i in range(len(ordered))] == sorted(n << (FIELD - WIDTH) for n in numbers)
+    assert [ordered[i] for i in range(len(ordered))] == sorted(n << (CODE_BITS - WIDTH) for n in numbers)
     assert len(Codes.concat([codes, codes])) == 2 * len(codes)
     if numbers:
         assert codes.dz(0, WIDTH).bits == numbers[0]

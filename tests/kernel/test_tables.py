@@ -11,8 +11,8 @@ from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.ranges import MOST
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import Rejected
-from sievenet.index import ROOT, Cell, Dz
-from sievenet.network import CODE_BITS, TOP_PRIORITY, Add, Delete, Flow, FlowTable, Match, Modify, parse_topology
+from sievenet.index import CODE_BITS, ROOT, Cell, Dz
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowTable, Match, Modify, parse_topology
 from sievenet.network.table import difference
 from tests.kernel.harness import make_network, on_kernel, remove_network
 from tests.seeds import seeds

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.errors import InvalidInput
-from sievenet.index import Cell, Dz
+from sievenet.index import CODE_BITS, Cell, Dz
 from sievenet.network import (
-    CODE_BITS,
     EMPTY_TABLE,
     TOP_PRIORITY,
     Add,

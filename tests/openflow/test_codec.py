@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm, pipeline, statistics
 from sievenet.dataplane.openflow.numbers import ANY, CONTROLLER, V13, V14, Bundle, Multipart, Oxm, Type
+from sievenet.dataplane.openflow.tables import RULES, Table
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.index import ROOT, Cell, Dz
+from sievenet.index.address import Head
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, Match, Modify
 
 ofproto_protocol = pytest.importorskip("os_ken.ofproto.ofproto_protocol")
@@ -84,7 +86,7 @@ def test_a_flow_is_what_os_ken_reads(flow, version):
     data = translator(version).encode(Add(flow), 99)
     found = read(data)
     assert type(found).__name__ == "OFPFlowMod"
-    assert (found.xid, found.table_id, found.priority) == (99, pipeline.CONTENT, flow.priority + 1)
+    assert (found.xid, found.table_id, found.priority) == (99, Table.CONTENT, flow.priority + 1)
     assert found.command == 0
     fields = dict(found.match.items())
     assert fields["eth_type"] == 0x86DD
@@ -150,7 +152,7 @@ def test_foreign_entries_are_not_ours():
 @given(st.integers(0, 0xFFFF), dzs)
 def test_addresses_lie_in_their_flows(category, dz):
     code = dz.bits << (128 - dz.length)
-    address, port, dscp = pipeline.address_of(category, code)
+    address, port, dscp = Head.of(category, code)
     fields = dict(read(translator(V14).encode(Add(Flow.of(category, dz, 1)), 1)).match.items())
     value, mask = fields["ipv6_dst"] if isinstance(fields["ipv6_dst"], tuple) else (fields["ipv6_dst"], None)
     covered = (1 << 128) - 1 if mask is None else int(ip_address(mask))
@@ -164,7 +166,7 @@ def test_addresses_lie_in_their_flows(category, dz):
 
 def test_codes_too_long_for_an_address():
     with pytest.raises(InvalidInput):
-        pipeline.address_of(1, 1)
+        Head.of(1, 1)
 
 
 # -- the entries around them -----------------------------------------------------------------------
@@ -174,14 +176,14 @@ def test_codes_too_long_for_an_address():
 def test_admission(version):
     link = read(pipeline.admit_link(version, 1, 3))
     assert dict(link.match.items())["in_port"] == 3
-    assert link.instructions[0].table_id == pipeline.CONTENT
+    assert link.instructions[0].table_id == Table.CONTENT
     client = read(pipeline.admit_client(version, 2, 4, 1024))
     assert dict(client.match.items())["udp_src"] == 1024
     assert read(pipeline.admit_client(version, 2, 4, 1024, leave=True)).command == 4
-    assert read(pipeline.punt(version, 3, 0)).instructions[0].actions[0].port == CONTROLLER
-    assert dict(read(pipeline.punt(version, 3, 1)).match.items())["ipv6_dst"] == "fd0f::1"
+    assert read(pipeline.punt(version, 3, "discovery")).instructions[0].actions[0].port == CONTROLLER
+    assert dict(read(pipeline.punt(version, 3, "control")).match.items())["ipv6_dst"] == "fd0f::1"
     assert read(pipeline.unwanted(version, 4)).priority == 0
-    assert read(pipeline.delete_all(version, 5, 1)).command == 3
+    assert read(pipeline.delete_all(version, 5, Table.CONTENT)).command == 3
 
 
 def test_groups():
@@ -387,3 +389,18 @@ def test_framing_refuses_nonsense():
 
 def test_top_priority_fits():
     assert read(translator(V14).encode(Add(Flow(Match(1, ROOT), frozenset({1}), TOP_PRIORITY)), 1)).priority == 1001
+
+
+def test_entries_follow_the_declared_rules():
+    priorities = [(rule.table, *rule.priorities) for rule in RULES.values()]
+    for i, (table, low, high) in enumerate(priorities):
+        assert all(table != t or high < a or b < low for t, a, b in priorities[i + 1 :])
+    link = RULES["link"]
+    fields = dict.fromkeys(link.fields, (0, None))
+    assert link.checked(10, fields) is fields
+    with pytest.raises(InvalidInput, match="priority"):
+        link.checked(11, fields)
+    with pytest.raises(InvalidInput, match="IN_PORT"):
+        link.checked(10, {**fields, Oxm.UDP_SRC: (1, None)})
+    with pytest.raises(InvalidInput, match="IN_PORT"):
+        link.checked(10, {})

@@ -10,9 +10,9 @@ import pytest
 
 import sievenet
 from sievenet.dataplane import namespaces
-from sievenet.dataplane.openflow.pipeline import address_of
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet
 from sievenet.errors import Rejected
+from sievenet.index.address import Head
 from sievenet.workload.samples import load_schema
 from tests.openflow.test_fabric import POINT, fabric, folder  # noqa: F401
 
@@ -108,7 +108,7 @@ def test_nobody_uses_up_the_numbers_of_another(folder):  # noqa: F811
             assert (here.port, here.switch) != (there.port, there.switch)
             assert here.port == there.port
             port.close()
-            address, udp, _ = address_of(sample.category, sample.code)
+            address, udp, _ = Head.of(sample.category, sample.code)
             target = (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), udp)
             with namespaces.inside(there.namespace, lambda: borrowed(here.endpoint[0], here.port)) as gun:
                 for number in range(100):

@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 
 from sievenet.content import Cut, Filter, Subscription
-from sievenet.control.keys import key_of
-from sievenet.index import Dz, DzSet, Plan
+from sievenet.index import CODE_BITS, Dz, DzSet, Plan
+from sievenet.index.code import joined
 from sievenet.index.cover import Boxes, cover_words
 from sievenet.index.cover.boxes import layout_of
 
@@ -126,13 +126,13 @@ class Coverer:
     def search(self, content: Subscription, wants: bool) -> list[int]:
         """The same however long it takes; may run in another thread."""
         if wants or not self._regions:
-            return [key_of(dz) for dz in self.plan.cover_dz(content, self.budget)]
+            return [dz.key for dz in self.plan.cover_dz(content, self.budget)]
         found: list[Dz] = []
         for area, alone in self._regions:
             part = Subscription([f.intersect(area) for f in content.filters], self.plan.schema)
             if part.filters:
                 found += alone.cover_dz(part, self.budget)
-        return [key_of(dz) for dz in DzSet(found)]
+        return [dz.key for dz in DzSet(found)]
 
     def _spans(self, wanted: Filter) -> list[Span] | None:
         """The filter's box on the grid; None if it is more than one box."""
@@ -169,7 +169,7 @@ class Coverer:
         keys = set()
         for value_high, value_low, mask_high, mask_low in rows.tolist():
             length = mask_high.bit_count() + mask_low.bit_count()
-            keys.add(1 << length | (value_high << 64 | value_low) >> (128 - length))
+            keys.add(1 << length | joined(value_high, value_low) >> (CODE_BITS - length))
         if len(keys) > 1:
             _join_siblings(keys)
         return sorted(keys)

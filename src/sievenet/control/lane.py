@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from sievenet.control.keys import dz_of
 from sievenet.control.registrations import Changes, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.state import Entry
@@ -117,7 +116,7 @@ class Lane:
         self._single = 0
         self._reroute: tuple[Routes, int] | None = None
         self._unknown: set[str] = set()
-        self._dz = dz_of(prefix)
+        self._dz = Dz.of_key(prefix)
         self._pumping = False
 
     @property

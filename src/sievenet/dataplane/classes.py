@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import Final
 
-from sievenet.network.flow import CODE_BITS
+from sievenet.index import CODE_BITS
 
 __all__ = ["FEW_BOUNDARIES", "Classes"]
 

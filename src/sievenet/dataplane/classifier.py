@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sievenet.network.flow import CODE_BITS, Flow
+from sievenet.index import CODE_BITS
+from sievenet.network.flow import Flow
 
 __all__ = ["Classifier", "Entry"]
 

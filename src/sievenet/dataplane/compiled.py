@@ -25,20 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.dataplane.classifier import Entry
-from sievenet.network.flow import CODE_BITS
+from sievenet.index import CODE_BITS
+from sievenet.index.code import word_arrays
 
-__all__ = ["Compiled", "Intervals", "Masks", "compile_entries", "words"]
+__all__ = ["Compiled", "Intervals", "Masks", "compile_entries"]
 
-_LOW = (1 << 64) - 1
 _END = 1 << CODE_BITS
 
 Decision = tuple[Entry, ...]
-
-
-def words(numbers: Iterable[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Numbers of 128 bits as two arrays of 64-bit words."""
-    listed = list(numbers)
-    return np.array([n >> 64 for n in listed], np.uint64), np.array([n & _LOW for n in listed], np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +141,7 @@ def _intervals(entries: list[Entry]) -> Intervals:
         end, _ = open_spans.pop()
         if end < _END:
             mark(end, open_spans[-1][1])
-    hi, lo = words(starts)
+    hi, lo = word_arrays(starts)
     return Intervals(hi, lo, np.array(chosen, np.int64), decisions)
 
 
@@ -169,7 +163,7 @@ def _masks(entries: list[Entry]) -> Masks:
     groups = []
     for key in sorted(grouped):
         members = sorted(grouped[key], key=lambda i: entries[i].start)
-        (mask_hi,), (mask_lo,) = words([entries[members[0]].flow.match.bits[1]])
-        hi, lo = words(entries[i].start for i in members)
+        (mask_hi,), (mask_lo,) = word_arrays([entries[members[0]].flow.match.bits[1]])
+        hi, lo = word_arrays(entries[i].start for i in members)
         groups.append(_MaskGroup(key[0], mask_hi, mask_lo, hi, lo, np.array(members, np.int64)))
     return Masks(entries, groups, sorted({e.flow.table for e in entries}), [()], {})

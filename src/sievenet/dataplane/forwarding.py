@@ -31,7 +31,8 @@ from sievenet.dataplane.plane import PortCount
 from sievenet.dataplane.switch import Switch
 from sievenet.dataplane.walks import Port, Walk
 from sievenet.errors import InvalidInput
-from sievenet.network.flow import CODE_BITS, FlowChange
+from sievenet.index import CODE_BITS
+from sievenet.network.flow import FlowChange
 from sievenet.network.topology import Topology
 from sievenet.simulation import Pipe, Scheduler
 

@@ -8,16 +8,17 @@ on first use, so importing this package is quick.  Imports `errors`, `jit` and `
 from sievenet.index.axis import Axis
 from sievenet.index.cell import Cell
 from sievenet.index.cellset import CellSet
+from sievenet.index.code import CODE_BITS, MAX_BITS
 from sievenet.index.codes import Codes
 from sievenet.index.density import Density
-from sievenet.index.dz import FIELD, MAX_BITS, ROOT, Dz
+from sievenet.index.dz import ROOT, Dz
 from sievenet.index.dzset import DzSet
 from sievenet.index.plan import DEFAULT_BUDGET, MAX_BUDGET, Plan
 from sievenet.index.region import Bound, Region
 
 __all__ = [
+    "CODE_BITS",
     "DEFAULT_BUDGET",
-    "FIELD",
     "MAX_BITS",
     "MAX_BUDGET",
     "ROOT",

@@ -8,7 +8,9 @@
 A dz is a CIDR prefix of the address (``/32 + length`` in IPv6), a cell an address under a
 mask.  `IPV6` is what the switches of this project see: unique local unicast, since switches and
 hosts handle unicast better.  `IPV6_MULTICAST` (``ff0e::/16``) carries the same bits and needs no
-route.  IPv4 multicast has 23 bits because that is what survives in an Ethernet multicast address.
+route.  Bits 96 to 110 of longer codes are the low bits of the UDP port, bit 111 is the DSCP (`Head`).
+
+IPv4 multicast has 23 bits because that is what survives in an Ethernet multicast address.
 
     >>> str(IPV6.address(1, Dz.parse("101")))
     'fd0e:1:a000::'
@@ -24,11 +26,13 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sievenet.errors import CodecError, PlanError
+from sievenet.errors import CodecError, InvalidInput, PlanError
 from sievenet.index.cell import Cell
+from sievenet.index.code import CODE_BITS, MAX_BITS
 from sievenet.index.dz import Dz
 
-__all__ = ["IPV4", "IPV6", "IPV6_MULTICAST", "Address", "Addressing", "Match", "Network", "Parsed", "ipv4"]
+__all__ = ["CONTENT_PORT", "CONTENT_PREFIX", "IPV4", "IPV6", "IPV6_MULTICAST"]
+__all__ += ["Address", "Addressing", "Head", "Match", "Network", "Parsed", "ipv4"]
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -75,7 +79,7 @@ class Addressing:
 
     def address(self, category: int, code: Dz) -> Address:
         """The destination of an event with this code."""
-        return self._made(self._head(category) | self._aligned(code))
+        return self._made(self.head(category) | self._aligned(code))
 
     def flow(self, category: int, dz: Dz) -> Network:
         """What a switch matches for a dz: a CIDR prefix."""
@@ -89,7 +93,7 @@ class Addressing:
             raise self._too_long(cell.length if isinstance(cell, Dz) else cell.width)
         shift = self.bits - cell.width
         ones = (1 << self.width) - (1 << self.bits)
-        return Match(self._made(self._head(category) | cell.value << shift), self._made(ones | cell.mask << shift))
+        return Match(self._made(self.head(category) | cell.value << shift), self._made(ones | cell.mask << shift))
 
     def parse(self, address: str | int | Address) -> Parsed:
         """Category and code of an address."""
@@ -130,7 +134,8 @@ class Addressing:
             raise CodecError(expected="no value bits outside the mask", got=text)
         return category, Cell(code, checked, self.bits)
 
-    def _head(self, category: int) -> int:
+    def head(self, category: int) -> int:
+        """The bits of every address of a category, with a code of zeros."""
         if not 0 <= category < 1 << self.category_bits:
             raise PlanError(expected=f"a category of {self.category_bits} bits", got=category, where="address")
         return int(self.base.network_address) | category << self.bits
@@ -165,5 +170,27 @@ def ipv4(category_bits: int = 0) -> Addressing:
 IPV6: Final = Addressing(ipaddress.IPv6Network("fd0e::/16"), 16)
 #: Multicast, global scope, not permanently assigned.
 IPV6_MULTICAST: Final = Addressing(ipaddress.IPv6Network("ff0e::/16"), 16)
+#: The first 16 bits of content addresses, and the UDP port of packets whose codes end within the address.
+CONTENT_PREFIX: Final = int(IPV6.base.network_address) >> (IPV6.width - IPV6.base.prefixlen)
+CONTENT_PORT: Final = 0x8000
+
+
+class Head(NamedTuple):
+    """Where in a packet's head an event's code lies: 96 bits in the address, 15 in the port, one more."""
+
+    address: int
+    port: int
+    dscp: int
+
+    @staticmethod
+    def of(category: int, code: int) -> Head:
+        """The head of a packet with this (left-aligned) code."""
+        rest = CODE_BITS - MAX_BITS
+        if code & ((1 << rest) - 1):
+            raise InvalidInput(expected=f"a code of at most {MAX_BITS} bits", got=hex(code), where="address")
+        tail = code >> rest & 0xFFFF
+        return Head(IPV6.head(category) | code >> (CODE_BITS - IPV6.bits), CONTENT_PORT | tail >> 1, tail & 1)
+
+
 #: Multicast, one category.
 IPV4: Final = ipv4()

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 from sievenet.errors import InvalidInput
-from sievenet.index.dz import FIELD, Dz
+from sievenet.index.code import CODE_BITS, split
+from sievenet.index.dz import Dz
 
 __all__ = ["Cell"]
 
@@ -43,8 +44,8 @@ class Cell:
     width: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.width <= FIELD:
-            raise InvalidInput(expected=f"a width of 0 to {FIELD} bits", got=self.width, where="cell")
+        if not 0 <= self.width <= CODE_BITS:
+            raise InvalidInput(expected=f"a width of 0 to {CODE_BITS} bits", got=self.width, where="cell")
         if not 0 <= self.mask < 1 << self.width:
             raise InvalidInput(expected=f"a mask of {self.width} bits", got=self.mask, where="cell")
         if self.value & ~self.mask:
@@ -53,8 +54,8 @@ class Cell:
     @staticmethod
     def parse(text: str) -> Cell:
         """From zeros, ones and stars."""
-        if len(text) > FIELD or text.strip("01*"):
-            raise InvalidInput(expected=f"up to {FIELD} characters 0, 1 or *", got=text, where="cell")
+        if len(text) > CODE_BITS or text.strip("01*"):
+            raise InvalidInput(expected=f"up to {CODE_BITS} characters 0, 1 or *", got=text, where="cell")
         value = int("0" + text.replace("*", "0"), 2)
         return Cell(value, int("0" + text.replace("0", "1").replace("*", "0"), 2), len(text))
 
@@ -153,12 +154,11 @@ class Cell:
 
     @property
     def masked(self) -> tuple[int, int]:
-        """``(value, mask)`` left-aligned in `FIELD` bits: a code lies in the cell iff ``code & mask == value``."""
-        shift = FIELD - self.width
+        """``(value, mask)`` left-aligned in `CODE_BITS` bits: a code lies in the cell iff ``code & mask == value``."""
+        shift = CODE_BITS - self.width
         return self.value << shift, self.mask << shift
 
     def words(self) -> tuple[int, int, int, int]:
         """The same as 64-bit words: value high, low, mask high, low."""
         value, mask = self.masked
-        low = 0xFFFF_FFFF_FFFF_FFFF
-        return value >> 64, value & low, mask >> 64, mask & low
+        return *split(value), *split(mask)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sievenet.errors import InvalidInput
 from sievenet.index.cell import Cell
-from sievenet.index.dz import MAX_BITS
+from sievenet.index.code import MAX_BITS
 
 if TYPE_CHECKING:
     from sievenet.index.codes import Codes

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.index.dz import FIELD, Dz
+from sievenet.index.code import CODE_BITS, joined, word_arrays
+from sievenet.index.dz import Dz
 
 __all__ = ["Codes"]
 
@@ -38,11 +39,11 @@ class Codes:
 
     def __getitem__(self, i: int) -> int:
         """One code as a number of 128 bits."""
-        return int(self.hi[i]) << 64 | int(self.lo[i])
+        return joined(int(self.hi[i]), int(self.lo[i]))
 
     def dz(self, i: int, length: int) -> Dz:
         """The first ``length`` bits of one code."""
-        return Dz(self[i] >> (FIELD - length), length)
+        return Dz(self[i] >> (CODE_BITS - length), length)
 
     def take(self, where: Any) -> Codes:
         """The chosen codes."""
@@ -64,9 +65,4 @@ class Codes:
     @staticmethod
     def of(numbers: list[int]) -> Codes:
         """From numbers of 128 bits, one event each."""
-        low = 0xFFFF_FFFF_FFFF_FFFF
-        return Codes(
-            np.arange(len(numbers)),
-            np.array([n >> 64 for n in numbers], np.uint64),
-            np.array([n & low for n in numbers], np.uint64),
-        )
+        return Codes(np.arange(len(numbers)), *word_arrays(numbers))

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from sievenet.content import EventBatch
 from sievenet.index.cell import Cell
 from sievenet.index.cellset import CellSet
+from sievenet.index.code import CODE_BITS, split
 from sievenet.index.codes import Codes
-from sievenet.index.dz import FIELD, Dz
+from sievenet.index.dz import Dz
 from sievenet.index.dzset import DzSet
 from sievenet.index.plan import Plan
 
@@ -82,14 +83,14 @@ class Density:
         return int(count_masked(codes.hi, codes.lo, value_hi, value_lo, mask_hi, mask_lo))
 
     def _interval(self, dz: Dz) -> tuple[int, int]:
-        lo, hi = dz.interval(FIELD)
+        lo, hi = dz.interval(CODE_BITS)
         return self._rank(lo), self._rank(hi)
 
     def _rank(self, code: int) -> int:
         """How many sampled codes are below a number of 128 bits."""
-        if code >> FIELD:
+        if code >> CODE_BITS:
             return len(self.codes)
-        high, low = np.uint64(code >> 64), np.uint64(code & 0xFFFF_FFFF_FFFF_FFFF)
+        high, low = map(np.uint64, split(code))
         first = int(np.searchsorted(self.codes.hi, high, "left"))
         behind = int(np.searchsorted(self.codes.hi, high, "right"))
         return first + int(np.searchsorted(self.codes.lo[first:behind], low, "left"))

@@ -27,16 +27,12 @@ from functools import total_ordering
 from typing import TYPE_CHECKING, Final
 
 from sievenet.errors import InvalidInput
+from sievenet.index.code import CODE_BITS, split
 
 if TYPE_CHECKING:
     from sievenet.index.cell import Cell
 
-__all__ = ["FIELD", "MAX_BITS", "ROOT", "Dz"]
-
-#: Width of the widest match field: an IPv6 address.
-FIELD: Final = 128
-#: Most bits of an index plan: an IPv6 address without its first 16 bits.
-MAX_BITS: Final = 112
+__all__ = ["ROOT", "Dz"]
 
 
 @total_ordering
@@ -51,16 +47,16 @@ class Dz:
     length: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.length <= FIELD:
-            raise InvalidInput(expected=f"a dz of 0 to {FIELD} bits", got=self.length)
+        if not 0 <= self.length <= CODE_BITS:
+            raise InvalidInput(expected=f"a dz of 0 to {CODE_BITS} bits", got=self.length)
         if not 0 <= self.bits < 1 << self.length:
             raise InvalidInput(expected=f"a number of {self.length} bits", got=self.bits, where="dz")
 
     @staticmethod
     def parse(text: str) -> Dz:
         """From zeros and ones; the empty string is the whole space."""
-        if len(text) > FIELD or text.strip("01"):
-            raise InvalidInput(expected=f"up to {FIELD} characters 0 or 1", got=text, where="dz")
+        if len(text) > CODE_BITS or text.strip("01"):
+            raise InvalidInput(expected=f"up to {CODE_BITS} characters 0 or 1", got=text, where="dz")
         return Dz(int(text, 2) if text else 0, len(text))
 
     def __str__(self) -> str:
@@ -78,20 +74,20 @@ class Dz:
     def __lt__(self, other: Dz) -> bool:
         if not isinstance(other, Dz):
             return NotImplemented
-        return (self.bits << (FIELD - self.length), self.length) < (
-            other.bits << (FIELD - other.length),
+        return (self.bits << (CODE_BITS - self.length), self.length) < (
+            other.bits << (CODE_BITS - other.length),
             other.length,
         )
 
     @property
     def code(self) -> int:
-        """The bits left-aligned in `FIELD` bits, zeros behind: what packets carry."""
-        return self.bits << (FIELD - self.length)
+        """The bits left-aligned in `CODE_BITS` bits, zeros behind: what packets carry."""
+        return self.bits << (CODE_BITS - self.length)
 
     @property
     def masked(self) -> tuple[int, int]:
-        """``(value, mask)`` in `FIELD` bits: a code lies in the subspace iff ``code & mask == value``."""
-        shift = FIELD - self.length
+        """``(value, mask)`` in `CODE_BITS` bits: a code lies in the subspace iff ``code & mask == value``."""
+        shift = CODE_BITS - self.length
         return self.bits << shift, ((1 << self.length) - 1) << shift
 
     # -- asking -----------------------------------------------------------------------------
@@ -187,8 +183,18 @@ class Dz:
 
     def words(self) -> tuple[int, int]:
         """The bits left-aligned in 128, as the high and the low 64-bit word."""
-        aligned = self.bits << (FIELD - self.length)
-        return aligned >> 64, aligned & 0xFFFF_FFFF_FFFF_FFFF
+        return split(self.code)
+
+    @property
+    def key(self) -> int:
+        """The dz as one number, its bits behind a leading one."""
+        return 1 << self.length | self.bits
+
+    @staticmethod
+    def of_key(key: int) -> Dz:
+        """The dz of a key."""
+        length = key.bit_length() - 1
+        return Dz(key ^ 1 << length, length)
 
 
 #: The whole space.

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.index.dz import FIELD, Dz
+from sievenet.index.code import CODE_BITS
+from sievenet.index.dz import Dz
 
 if TYPE_CHECKING:
     from sievenet.index.cellset import CellSet
@@ -96,13 +97,13 @@ class DzSet:
                 return True
         return False
 
-    def measure(self, width: int = FIELD) -> int:
+    def measure(self, width: int = CODE_BITS) -> int:
         """The number of codes of ``width`` bits in the union."""
         return sum(1 << (width - m.length) for m in self.members)
 
     def volume(self) -> float:
         """The share of the whole space."""
-        return self.measure() / (1 << FIELD)
+        return self.measure() / (1 << CODE_BITS)
 
     def matches(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """For each code whether the union holds it."""
@@ -113,7 +114,7 @@ class DzSet:
 
     def words(self) -> npt.NDArray[np.uint64]:
         """One row per member: value high, low, mask high, low, left-aligned in 128 bits."""
-        rows = [m.cell(FIELD).words() for m in self.members]
+        rows = [m.cell(CODE_BITS).words() for m in self.members]
         return np.array(rows, np.uint64).reshape(len(rows), 4)
 
     # -- combining --------------------------------------------------------------------------
@@ -144,9 +145,9 @@ class DzSet:
     def minus(self, other: Dz | DzSet) -> DzSet:
         """What is in this and not in ``other``."""
         rest: _Spans = []
-        holes = [m.interval(FIELD) for m in _members(other)]
+        holes = [m.interval(CODE_BITS) for m in _members(other)]
         j = 0
-        for lo, hi in (m.interval(FIELD) for m in self.members):
+        for lo, hi in (m.interval(CODE_BITS) for m in self.members):
             while j < len(holes) and holes[j][1] <= lo:
                 j += 1
             k = j
@@ -181,7 +182,7 @@ class DzSet:
         return CellSet((m.cell(width) for m in self.members), width)
 
 
-def blocks(lo: int, hi: int, width: int = FIELD) -> Iterator[Dz]:
+def blocks(lo: int, hi: int, width: int = CODE_BITS) -> Iterator[Dz]:
     """The interval ``[lo, hi)`` of numbers of ``width`` bits as the fewest dz, ascending."""
     while lo < hi:
         size = min((lo & -lo) if lo else 1 << width, 1 << ((hi - lo).bit_length() - 1))

@@ -21,8 +21,9 @@ from sievenet.content import Event, EventBatch, Filter, StringColumn, Subscripti
 from sievenet.errors import PlanError
 from sievenet.index.axis import Scale, hashed
 from sievenet.index.cell import Cell
+from sievenet.index.code import CODE_BITS, split
 from sievenet.index.codes import Codes
-from sievenet.index.dz import FIELD, Dz
+from sievenet.index.dz import Dz
 from sievenet.index.locator import Locator
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class RegionEncoder:
         schema = plan.schema
         self.region = region
         self.prefix = Dz.parse(region.prefix)
-        self.base = self.prefix.bits << (FIELD - self.prefix.length)
+        self.base = self.prefix.bits << (CODE_BITS - self.prefix.length)
         self.columns = [schema.positions[a.attribute] for a in region.axes]
         self.scales = [Scale.of(a, schema[a.attribute], *region.range(schema, a.attribute)) for a in region.axes]
         #: Per axis the position in the field (0 is the first bit) of its bits, first bit first.
@@ -79,7 +80,7 @@ class RegionEncoder:
             for table in tables:
                 code ^= table[coordinate & 255]
                 coordinate >>= _CHUNK
-        return Dz(code >> (FIELD - self.region.length), self.region.length)
+        return Dz(code >> (CODE_BITS - self.region.length), self.region.length)
 
     def coordinates(self, axis: int, column: Any) -> npt.NDArray[np.uint64]:
         """The grid coordinates of a column on an axis."""
@@ -250,12 +251,12 @@ class Encoder:
 
     def decode(self, code: Dz | Cell) -> Subscription:
         """The events whose codes a dz or cell holds."""
-        cell = code.cell(FIELD) if isinstance(code, Dz) else _widened(code)
+        cell = code.cell(CODE_BITS) if isinstance(code, Dz) else _widened(code)
         boxes = [box for region in self.regions for box in self._boxes(region, cell)]
         return Subscription(boxes, self.plan.schema)
 
     def _boxes(self, region: RegionEncoder, cell: Cell) -> list[Filter]:
-        if not cell.overlaps(region.prefix.cell(FIELD)):
+        if not cell.overlaps(region.prefix.cell(CODE_BITS)):
             return []
         constraints: dict[str, ValueSet] = {}
         for scale, positions in zip(region.scales, region.positions, strict=True):
@@ -294,16 +295,16 @@ def _places(scale: Scale, categories: tuple[Any, ...]) -> list[Any]:
 
 
 def _split(word: int) -> tuple[int, int]:
-    return word >> 64, word & 0xFFFF_FFFF_FFFF_FFFF
+    return split(word)
 
 
 def _tables(positions: list[int], gray: bool) -> list[list[int]]:
     """For each eight bits of a coordinate, from the lowest, the code bits of each byte."""
     single: list[int] = []  # the code bits of each coordinate bit, lowest first
     for i in range(len(positions)):
-        place = 1 << (FIELD - 1 - positions[len(positions) - 1 - i])
+        place = 1 << (CODE_BITS - 1 - positions[len(positions) - 1 - i])
         # Gray: bit i of c ^ (c >> 1) holds c's bits i and i + 1, so c's bit i goes to i and i - 1.
-        below = 1 << (FIELD - 1 - positions[len(positions) - i]) if gray and i else 0
+        below = 1 << (CODE_BITS - 1 - positions[len(positions) - i]) if gray and i else 0
         single.append(place | below)
     tables = []
     for at in range(0, len(single), _CHUNK):
@@ -316,16 +317,16 @@ def _tables(positions: list[int], gray: bool) -> list[list[int]]:
 
 
 def _widened(cell: Cell) -> Cell:
-    shift = FIELD - cell.width
-    return Cell(cell.value << shift, cell.mask << shift, FIELD)
+    shift = CODE_BITS - cell.width
+    return Cell(cell.value << shift, cell.mask << shift, CODE_BITS)
 
 
 def _spans(cell: Cell, positions: list[int], gray: bool) -> list[tuple[int, int]]:
     """The coordinates that a cell holds on an axis, as inclusive spans."""
     prefixes = [0]
-    last = max((i for i, p in enumerate(positions) if cell.mask >> (FIELD - 1 - p) & 1), default=-1)
+    last = max((i for i, p in enumerate(positions) if cell.mask >> (CODE_BITS - 1 - p) & 1), default=-1)
     for i, position in enumerate(positions[: last + 1]):
-        place = 1 << (FIELD - 1 - position)
+        place = 1 << (CODE_BITS - 1 - position)
         grown = []
         for prefix in prefixes:
             for bit in (0, 1):

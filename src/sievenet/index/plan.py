@@ -49,8 +49,9 @@ from sievenet.errors import PlanError, SchemaError
 from sievenet.index.axis import Number
 from sievenet.index.cell import Cell
 from sievenet.index.cellset import CellSet
+from sievenet.index.code import MAX_BITS
 from sievenet.index.codes import Codes
-from sievenet.index.dz import MAX_BITS, Dz
+from sievenet.index.dz import Dz
 from sievenet.index.dzset import DzSet
 from sievenet.index.region import Bound, Range, Region, bounds_of, check_region, prefixed, region_of, tiled
 

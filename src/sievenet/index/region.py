@@ -17,7 +17,7 @@ import numpy as np
 from sievenet.content import Filter, Schema, Value, ValueSet
 from sievenet.errors import PlanError
 from sievenet.index.axis import Axis, Number, check_axis, line_range, useful_bits
-from sievenet.index.dz import MAX_BITS
+from sievenet.index.code import MAX_BITS
 
 __all__ = ["Bound", "Range", "Region", "bounds_of", "check_region", "prefixed", "region_of", "tiled"]
 

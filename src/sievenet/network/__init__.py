@@ -6,7 +6,6 @@ them out.  May import `errors` and `index`.
 
 from sievenet.network.files import dump_topology, load_topology, read_topology
 from sievenet.network.flow import (
-    CODE_BITS,
     MAX_CATEGORY,
     TOP_PRIORITY,
     Add,
@@ -38,7 +37,6 @@ from sievenet.network.tree import SpanningTree, spanning_trees
 
 __all__ = [
     "CLIENT_PORTS",
-    "CODE_BITS",
     "EMPTY_TABLE",
     "MAX_CATEGORY",
     "PERFECT",

@@ -19,10 +19,9 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from sievenet.errors import InvalidInput
-from sievenet.index import FIELD, Cell, Dz
+from sievenet.index import Cell, Dz
 
 __all__ = [
-    "CODE_BITS",
     "MAX_CATEGORY",
     "TOP_PRIORITY",
     "Add",
@@ -34,8 +33,6 @@ __all__ = [
     "Modify",
 ]
 
-#: Codes are left-aligned in this many bits everywhere in the data plane.
-CODE_BITS: Final = FIELD
 
 #: Categories are numbered in sixteen bits.
 MAX_CATEGORY: Final = 0xFFFF

@@ -24,8 +24,8 @@ from typing import Final, Protocol
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Notice, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
-from sievenet.index import ROOT, Cell, Dz
-from sievenet.network import CODE_BITS, TOP_PRIORITY, Add, Delete, Flow, FlowTable, Line, Match, Modify
+from sievenet.index import CODE_BITS, ROOT, Cell, Dz
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowTable, Line, Match, Modify
 
 __all__ = ["CAPACITY", "CHECKS", "TOPOLOGY", "Harness", "with_harness"]
 

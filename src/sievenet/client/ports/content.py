@@ -35,7 +35,6 @@ from sievenet.client.ports.layout import Bytes
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
-from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX, address_of
 from sievenet.dataplane.packet import (
     DATAGRAM_HEADER,
     Packet,
@@ -46,6 +45,7 @@ from sievenet.dataplane.packet import (
     publisher_at,
 )
 from sievenet.errors import CodecError, Unavailable
+from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, Head
 
 __all__ = ["ContentPort", "Pacer", "gathering"]
 
@@ -99,7 +99,7 @@ def _sender(name: Any) -> int:
 
 @lru_cache(maxsize=65536)
 def _target(category: int, code: int) -> tuple[_Target, int]:
-    address, port, dscp = address_of(category, code)
+    address, port, dscp = Head.of(category, code)
     return (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), port, 0, 0), dscp
 
 

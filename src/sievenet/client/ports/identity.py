@@ -7,8 +7,8 @@ import socket
 from typing import Final
 
 from sievenet.control.protocol import DataEndpoint
-from sievenet.dataplane.openflow.pipeline import CONTENT_PORT, CONTENT_PREFIX
 from sievenet.dataplane.packet import publisher_at, publisher_of
+from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX
 
 __all__ = ["publisher_number"]
 

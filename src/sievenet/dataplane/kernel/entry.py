@@ -13,11 +13,10 @@ import struct
 from typing import Final, NamedTuple
 
 from sievenet.errors import InvalidInput
-from sievenet.index import Cell, Dz
-from sievenet.network.flow import CODE_BITS, Flow, Match
+from sievenet.index import CODE_BITS, MAX_BITS, Cell, Dz
+from sievenet.network.flow import Flow, Match
 
 __all__ = [
-    "MAX_CODE",
     "Action",
     "Row",
     "cell_key",
@@ -28,13 +27,11 @@ __all__ = [
     "row_number",
 ]
 
-#: Bits of code that fit into a packet's head.
-MAX_CODE: Final = 112
 _ACTION: Final = struct.Struct("=IIII")
 _KEY: Final = struct.Struct("=I16s")
 _CELL: Final = struct.Struct("=II16s")
 _ROW: Final = struct.Struct("=16sIIIHH")
-_SHIFT: Final = CODE_BITS - MAX_CODE
+_SHIFT: Final = CODE_BITS - MAX_BITS
 
 
 class Action(NamedTuple):
@@ -75,14 +72,14 @@ class Row(NamedTuple):
 
     def encode(self, number: int) -> bytes:
         """As the program reads it; the number tells its cells from others'."""
-        mask = (0xFFFF << MAX_CODE | self.mask >> _SHIFT).to_bytes(16, "big")
+        mask = (0xFFFF << MAX_BITS | self.mask >> _SHIFT).to_bytes(16, "big")
         return _ROW.pack(mask, self.priority, self.by_port, number, self.width, self.ones)
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[Row, int]:
         """A row and its number."""
         packed, priority, by_port, number, width, _ = _ROW.unpack(data)
-        mask = (int.from_bytes(packed, "big") & ((1 << MAX_CODE) - 1)) << _SHIFT
+        mask = (int.from_bytes(packed, "big") & ((1 << MAX_BITS) - 1)) << _SHIFT
         return cls(priority, bool(by_port), mask.bit_count(), mask, width), number
 
 
@@ -90,10 +87,10 @@ def is_ordinary(flow: Flow) -> bool:
     """Whether the trie holds it; `InvalidInput` if no map does."""
     cell = flow.match.cell
     ordinary = isinstance(cell, Dz) and flow.in_port is None and flow.priority == cell.length and not flow.table
-    if ordinary and flow.priority <= MAX_CODE:
+    if ordinary and flow.priority <= MAX_BITS:
         return True
     if flow.table or flow.match.bits[1] & ((1 << _SHIFT) - 1):
-        raise InvalidInput(expected=f"table 0 and at most {MAX_CODE} bits", got=str(flow), where="flow")
+        raise InvalidInput(expected=f"table 0 and at most {MAX_BITS} bits", got=str(flow), where="flow")
     return False
 
 
@@ -101,13 +98,13 @@ def prefix_key(flow: Flow) -> bytes:
     """The key of an ordinary flow."""
     cell = flow.match.cell
     assert isinstance(cell, Dz)
-    bits = flow.match.category << MAX_CODE | cell.bits << (MAX_CODE - cell.length)
+    bits = flow.match.category << MAX_BITS | cell.bits << (MAX_BITS - cell.length)
     return _KEY.pack(16 + cell.length, bits.to_bytes(16, "big"))
 
 
 def cell_key(flow: Flow, number: int) -> bytes:
     """The key of a special flow in the row of this number."""
-    bits = flow.match.category << MAX_CODE | flow.match.bits[0] >> _SHIFT
+    bits = flow.match.category << MAX_BITS | flow.match.bits[0] >> _SHIFT
     return _CELL.pack(number, flow.in_port or 0, bits.to_bytes(16, "big"))
 
 
@@ -115,22 +112,22 @@ def read_prefix(key: bytes, ports: frozenset[int]) -> Flow:
     """The flow of an entry of the trie."""
     length, packed = _KEY.unpack(key)
     bits, length = int.from_bytes(packed, "big"), length - 16
-    code = bits & ((1 << MAX_CODE) - 1)
-    return Flow(Match(bits >> MAX_CODE, Dz(code >> (MAX_CODE - length), length)), ports, length)
+    code = bits & ((1 << MAX_BITS) - 1)
+    return Flow(Match(bits >> MAX_BITS, Dz(code >> (MAX_BITS - length), length)), ports, length)
 
 
 def read_cell(key: bytes, row: Row, ports: frozenset[int]) -> Flow:
     """The flow of an entry of a row."""
     _, in_port, packed = _CELL.unpack(key)
     bits = int.from_bytes(packed, "big")
-    code = (bits & ((1 << MAX_CODE) - 1)) << _SHIFT
+    code = (bits & ((1 << MAX_BITS) - 1)) << _SHIFT
     cell: Dz | Cell
     if row.width:
         shift = CODE_BITS - row.width
         cell = Cell(code >> shift, row.mask >> shift, row.width)
     else:
         cell = Dz(code >> (CODE_BITS - row.ones), row.ones)
-    return Flow(Match(bits >> MAX_CODE, cell), ports, row.priority, in_port or None)
+    return Flow(Match(bits >> MAX_BITS, cell), ports, row.priority, in_port or None)
 
 
 def row_number(key: bytes) -> int:

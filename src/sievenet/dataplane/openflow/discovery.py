@@ -329,7 +329,7 @@ class Scout:
     async def introduced(self, channel: Channel, features: m.Features) -> None:
         """A switch is there: it is to give us link discovery frames."""
         ports = m.read_ports(channel.version, await channel.ask(Multipart.PORT_DESC))
-        await channel.change([partial(pipeline.punt, channel.version, number=0)], atomic=False)
+        await channel.change([partial(pipeline.punt, channel.version, kind="discovery")], atomic=False)
         channel.name = f"{features.datapath:#x}"
         up = frozenset(port.number for port in ports if port.up and port.number != LOCAL)
         self.discovery.switch(features.datapath, up)

@@ -15,6 +15,7 @@ from sievenet.dataplane.openflow.channel import Channel, Refused
 from sievenet.dataplane.openflow.connection import Encode
 from sievenet.dataplane.openflow.numbers import Multipart
 from sievenet.dataplane.openflow.settling import Settling
+from sievenet.dataplane.openflow.tables import Table
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Unavailable
 from sievenet.network.flow import FlowChange, FlowKey
@@ -82,9 +83,9 @@ class SwitchHandle:
         )
         self._translator.version = version
         self._groups = set(statistics.read_group_numbers(groups))
-        self.limit = statistics.read_limits(limits).get(pipeline.CONTENT)
+        self.limit = statistics.read_limits(limits).get(Table.CONTENT)
         self.present = {port.number for port in m.read_ports(version, ports) if port.up}
-        encoders: list[Encode] = [partial(pipeline.punt, version, number=number) for number in (0, 1)]
+        encoders: list[Encode] = [partial(pipeline.punt, version, kind=kind) for kind in ("discovery", "control")]
         encoders.append(partial(pipeline.unwanted, version))
         encoders += [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links)]
         for number, (home, source) in self.clients.items():
@@ -177,7 +178,7 @@ class SwitchHandle:
 
     async def _counted(self) -> tuple[int, int]:
         tables = statistics.read_tables(await self.connected().ask(Multipart.TABLE))
-        return tables.get(pipeline.ADMISSION, 0), tables.get(pipeline.CONTENT, 0)
+        return tables.get(Table.ADMISSION, 0), tables.get(Table.CONTENT, 0)
 
     async def touched(self) -> bool:
         """Whether somebody else has added or removed entries since our last change."""
@@ -192,7 +193,7 @@ class SwitchHandle:
 
     async def entries(self) -> list[pipeline.Entry]:
         """The flows in the switch, with their counts; entries that are none of ours are left out."""
-        answer = await self.connected().ask(Multipart.FLOW, statistics.all_flows(pipeline.CONTENT))
+        answer = await self.connected().ask(Multipart.FLOW, statistics.all_flows(Table.CONTENT))
         found = []
         for entry in statistics.read_flows(answer):
             flow = self._translator.decode(entry.priority, entry.cookie, entry.fields, entry.ports, entry.groups)
@@ -208,8 +209,8 @@ class SwitchHandle:
         """See `DataPlane.counters`."""
         channel = self.connected()
         content, admission, ports, groups = await asyncio.gather(
-            channel.ask(Multipart.FLOW, statistics.all_flows(pipeline.CONTENT)),
-            channel.ask(Multipart.FLOW, statistics.all_flows(pipeline.ADMISSION)),
+            channel.ask(Multipart.FLOW, statistics.all_flows(Table.CONTENT)),
+            channel.ask(Multipart.FLOW, statistics.all_flows(Table.ADMISSION)),
             channel.ask(Multipart.PORT_STATS, statistics.all_ports()),
             channel.ask(Multipart.GROUP, statistics.all_groups()),
         )

@@ -1,9 +1,4 @@
-"""What our flows are in a real switch: which tables, fields, groups and priorities.
-
-                 table 0: admission                         table 1: content
-    packet ──▶ from a link, or from an attached ──▶ fd0e:<category>:<code>/<mask> ──▶ output: a link's port
-               client's address and UDP port?        longest dz first                 group: a client's port
-                 │ no: dropped                         │ none: dropped, counted
+"""What our flows are in a real switch: fields, groups and cookies (tables and priorities: `tables`).
 
 Content is the destination address (`index.address`), so that one flow of ours is one entry of the switch, and one
 entry is one cached megaflow in Open vSwitch: nothing of the address is ever rewritten.
@@ -18,8 +13,7 @@ group that does so (one bucket: set the UDP port, send to the host).  A client t
 buckets, into which packets vanish.  Packets between two clients of one host go back out of the port that they came in
 by, which OpenFlow forbids; the bucket makes the switch forget the in-port, which Open vSwitch allows.
 
-A flow's priority is one higher in the switch, since 0 is the entry that counts what nobody wanted.  The cookie tells
-our entries from others and holds the width of a cell, which its mask does not tell.
+The cookie tells our entries from others and holds the width of a cell, which its mask does not tell.
 """
 
 from __future__ import annotations
@@ -29,26 +23,19 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sievenet.dataplane.openflow import oxm
-from sievenet.dataplane.openflow.numbers import ANY, CONTROLLER, NO_BUFFER, Command, Oxm, Type
+from sievenet.dataplane.openflow.numbers import ANY, NO_BUFFER, Command, Oxm, Type
+from sievenet.dataplane.openflow.tables import RULES, Rule, Table
 from sievenet.errors import InvalidInput
-from sievenet.index import Cell, Dz
-from sievenet.index.address import IPV6
-from sievenet.network.flow import CODE_BITS, Add, Delete, Flow, FlowChange, Match
+from sievenet.index import CODE_BITS, MAX_BITS, Cell, Dz
+from sievenet.index.address import CONTENT_PREFIX, IPV6
+from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match
 from sievenet.network.topology import CLIENT_PORTS
 
-__all__ = ["ADMISSION", "CONTENT", "CONTENT_PORT", "CONTENT_PREFIX", "CONTROL_ADDRESS", "Entry", "Translator"]
-__all__ += ["MAX_CODE", "address_of", "admit_client", "admit_link", "delete_all", "group_mod", "punt", "unwanted"]
+__all__ = ["CONTROL_ADDRESS", "Entry", "Translator", "admit_client", "admit_link", "admitted_client"]
+__all__ += ["delete_all", "group_mod", "punt", "unwanted"]
 
-ADMISSION: Final = 0
-CONTENT: Final = 1
-#: Content addresses: unique local unicast, so that hosts need neither multicast groups nor rewriting.
-CONTENT_PREFIX: Final = int(IPV6.base.network_address) >> 112
 #: Where a host reaches the control plane through its switch.
 CONTROL_ADDRESS: Final = 0xFD0F << 112 | 1
-#: The UDP port of packets with codes of up to 96 bits.
-CONTENT_PORT: Final = 0x8000
-#: Bits of code that fit into a packet's head.
-MAX_CODE: Final = 112
 
 _COOKIE: Final = 0x53560001 << 32
 _OWN: Final = 0x53560000 << 32
@@ -56,8 +43,10 @@ _OWN_MASK: Final = 0xFFFF0000 << 32
 _IPV6: Final = 0x86DD
 _UDP: Final = 17
 _LLDP: Final = 0x88CC
-_LOW96: Final = (1 << 96) - 1
-_TOP32: Final = 0xFFFFFFFF << 96
+_CODE: Final = (1 << IPV6.bits) - 1
+_FIXED: Final = (1 << IPV6.width) - 1 ^ _CODE
+_BELOW: Final = CODE_BITS - IPV6.bits
+_CONTENT: Final = RULES["content"]
 
 _MOD: Final = struct.Struct(">BBHIQQBBHHHIIIHH")
 #: The common case in one go: type of frame and destination under a mask.
@@ -71,14 +60,6 @@ class Entry(NamedTuple):
     flow: Flow
     packets: int
     bytes: int
-
-
-def address_of(category: int, code: int) -> tuple[int, int, int]:
-    """``(IPv6 destination, UDP port, DSCP)`` of a packet with this (left-aligned) code."""
-    if code & 0xFFFF:
-        raise InvalidInput(expected=f"a code of at most {MAX_CODE} bits", got=hex(code), where="address")
-    tail = code >> 16 & 0xFFFF
-    return CONTENT_PREFIX << 112 | category << 96 | code >> 32, CONTENT_PORT | tail >> 1, tail & 1
 
 
 def _flow_mod(
@@ -115,22 +96,23 @@ class Translator:
         value, mask = flow.match.bits
         if flow.priority > 0xFFFE or flow.table or mask & 0xFFFF:
             raise InvalidInput(
-                expected=f"priority up to 65534, table 0, at most {MAX_CODE} bits", got=str(flow), where="flow"
+                expected=f"priority up to 65534, table 0, at most {MAX_BITS} bits", got=str(flow), where="flow"
             )
-        address = (CONTENT_PREFIX << 112 | flow.match.category << 96 | value >> 32).to_bytes(16, "big")
-        covered = (_TOP32 | mask >> 32).to_bytes(16, "big")
+        priority = flow.priority + 1
         if flow.in_port is None and not mask & 0xFFFFFFFF:
+            address = (IPV6.head(flow.match.category) | value >> _BELOW).to_bytes(16, "big")
+            covered = (_FIXED | mask >> _BELOW).to_bytes(16, "big")
             match = _PLAIN.pack(1, 46, 0x8000, Oxm.ETH_TYPE << 1, 2, _IPV6, 0x8000, 0x37, 32, address, covered)
         else:
-            match = oxm.match(self._fields(flow, value, mask))
+            match = oxm.match(_CONTENT.checked(priority, self._fields(flow, value, mask)))
         cell = flow.match.cell
         cookie = _COOKIE | (cell.width if isinstance(cell, Cell) else 0)
         if isinstance(change, Delete):
-            return _flow_mod(self.version, xid, Command.DELETE_STRICT, CONTENT, flow.priority + 1, match, b"", 0, 0)
+            return _flow_mod(self.version, xid, Command.DELETE_STRICT, _CONTENT.table, priority, match, b"", 0, 0)
         # Replacing without resetting is what a modification is, and it also works if somebody removed the flow.
         flags = _RESET_COUNTS if isinstance(change, Add) else 0
         rest = _instructions(flow.ports)
-        return _flow_mod(self.version, xid, Command.ADD, CONTENT, flow.priority + 1, match, rest, cookie, flags)
+        return _flow_mod(self.version, xid, Command.ADD, _CONTENT.table, priority, match, rest, cookie, flags)
 
     def _fields(self, flow: Flow, value: int, mask: int) -> oxm.Fields:
         fields: dict[int, tuple[int, int | None]] = {}
@@ -144,8 +126,7 @@ class Translator:
             fields[Oxm.IP_DSCP] = (tail & 1, None)
         if client or tail_mask >> 1:
             fields[Oxm.IP_PROTO] = (_UDP, None)
-        address = CONTENT_PREFIX << 112 | flow.match.category << 96 | value >> 32
-        fields[Oxm.IPV6_DST] = (address, _TOP32 | mask >> 32)
+        fields[Oxm.IPV6_DST] = (IPV6.head(flow.match.category) | value >> _BELOW, _FIXED | mask >> _BELOW)
         if client:
             assert flow.in_port is not None
             fields[Oxm.UDP_SRC] = (flow.in_port, None)
@@ -157,13 +138,13 @@ class Translator:
         self, priority: int, cookie: int, fields: oxm.Fields, ports: list[int], groups: list[int]
     ) -> Flow | None:
         """The flow that an entry of the content table is, or None if it is none of ours."""
-        known = {Oxm.IN_PORT, Oxm.ETH_TYPE, Oxm.IP_DSCP, Oxm.IP_PROTO, Oxm.IPV6_DST, Oxm.UDP_SRC, Oxm.UDP_DST}
+        known = _CONTENT.fields | _CONTENT.optional
         address, covered = fields.get(Oxm.IPV6_DST, (0, 0))
         if covered is None:
-            covered = (1 << 128) - 1
-        if priority == 0 or covered >> 96 != 0xFFFFFFFF or address >> 112 != CONTENT_PREFIX or not known >= set(fields):
+            covered = _FIXED | _CODE
+        if priority == 0 or covered & _FIXED != _FIXED or address >> 112 != CONTENT_PREFIX or not known >= set(fields):
             return None
-        value, mask = (address & _LOW96) << 32, (covered & _LOW96) << 32
+        value, mask = (address & _CODE) << _BELOW, (covered & _CODE) << _BELOW
         tail, tail_mask = fields.get(Oxm.UDP_DST, (0, 0))
         tail_mask = 0x7FFF if tail_mask is None else tail_mask & 0x7FFF
         value |= (tail & tail_mask) << 17
@@ -177,7 +158,7 @@ class Translator:
             self.home.setdefault(in_port, home or 0)
         width = cookie & 0xFF if cookie & ~0xFF == _COOKIE else 0
         # What a switch says is not trusted to be what we would have said.
-        cell = _cell(value & mask, mask, width if width <= MAX_CODE else 0)
+        cell = _cell(value & mask, mask, width if width <= MAX_BITS else 0)
         return Flow(Match(address >> 96 & 0xFFFF, cell), frozenset((*ports, *groups)), priority - 1, in_port)
 
 
@@ -193,19 +174,20 @@ def _cell(value: int, mask: int, width: int) -> Dz | Cell:
 # -- the entries around content --------------------------------------------------------------------
 
 
-def _entry(version: int, xid: int, table: int, priority: int, fields: oxm.Fields, rest: bytes, command: int) -> bytes:
-    return _flow_mod(version, xid, command, table, priority, oxm.match(fields), rest, _OWN, 0)
+def _entry(version: int, xid: int, rule: Rule, fields: oxm.Fields, leave: bool = False) -> bytes:
+    """The message that adds an entry of this kind, or takes it away."""
+    match = oxm.match(rule.checked(rule.priority, fields))
+    command, rest = (Command.DELETE_STRICT, b"") if leave else (Command.ADD, rule.rest)
+    return _flow_mod(version, xid, command, rule.table, rule.priority, match, rest, _OWN, 0)
 
 
-_CONTENT_FIELD: Final = (CONTENT_PREFIX << 112, 0xFFFF << 112)
+_ANY_CONTENT: Final = (CONTENT_PREFIX << 112, 0xFFFF << 112)
 
 
 def admit_link(version: int, xid: int, port: int, *, leave: bool = False) -> bytes:
     """Let content in from another switch, or no more."""
-    fields: oxm.Fields = {Oxm.IN_PORT: (port, None), Oxm.ETH_TYPE: (_IPV6, None), Oxm.IPV6_DST: _CONTENT_FIELD}
-    if leave:
-        return _entry(version, xid, ADMISSION, 10, fields, b"", Command.DELETE_STRICT)
-    return _entry(version, xid, ADMISSION, 10, fields, oxm.goto(CONTENT), Command.ADD)
+    fields: oxm.Fields = {Oxm.IN_PORT: (port, None), Oxm.ETH_TYPE: (_IPV6, None), Oxm.IPV6_DST: _ANY_CONTENT}
+    return _entry(version, xid, RULES["link"], fields, leave)
 
 
 def admit_client(
@@ -216,40 +198,33 @@ def admit_client(
         Oxm.IN_PORT: (home, None),
         Oxm.ETH_TYPE: (_IPV6, None),
         Oxm.IP_PROTO: (_UDP, None),
-        Oxm.IPV6_DST: _CONTENT_FIELD,
+        Oxm.IPV6_DST: _ANY_CONTENT,
         Oxm.UDP_SRC: (port, None),
     }
     if source is not None:
         fields = {**fields, Oxm.IPV6_SRC: (source, None)}
-    if leave:
-        return _entry(version, xid, ADMISSION, 20, fields, b"", Command.DELETE_STRICT)
-    return _entry(version, xid, ADMISSION, 20, fields, oxm.goto(CONTENT), Command.ADD)
+    return _entry(version, xid, RULES["client"], fields, leave)
 
 
 def admitted_client(priority: int, fields: oxm.Fields) -> int | None:
     """The client's port number that an entry of the admission table lets in, if it is such an entry."""
-    return fields[Oxm.UDP_SRC][0] if priority == 20 and Oxm.UDP_SRC in fields else None
+    return fields[Oxm.UDP_SRC][0] if priority == RULES["client"].priority and Oxm.UDP_SRC in fields else None
 
 
-def punt(version: int, xid: int, number: int) -> bytes:
-    """Send link discovery (number 0) and in-band control (number 1) to the controller."""
-    fields: oxm.Fields
-    if number == 0:
-        fields = {Oxm.ETH_TYPE: (_LLDP, None)}
-    else:
+def punt(version: int, xid: int, kind: str) -> bytes:
+    """Send link discovery (``"discovery"``) or in-band control (``"control"``) to the controller."""
+    fields: oxm.Fields = {Oxm.ETH_TYPE: (_LLDP, None)}
+    if kind == "control":
         fields = {Oxm.ETH_TYPE: (_IPV6, None), Oxm.IPV6_DST: (CONTROL_ADDRESS, None)}
-    rest = oxm.apply_actions([oxm.output(CONTROLLER)])
-    # Below those that admit content: a switch that has found one of them looks no further, and its cache need not tell
-    # content from what goes to the controller bit by bit.
-    return _entry(version, xid, ADMISSION, 1 + number, fields, rest, Command.ADD)
+    return _entry(version, xid, RULES[kind], fields)
 
 
 def unwanted(version: int, xid: int) -> bytes:
     """The entry that counts what no flow wanted."""
-    return _entry(version, xid, CONTENT, 0, {}, b"", Command.ADD)
+    return _entry(version, xid, RULES["unwanted"], {})
 
 
-def delete_all(version: int, xid: int, table: int) -> bytes:
+def delete_all(version: int, xid: int, table: Table) -> bytes:
     """Empty a table."""
     return _flow_mod(version, xid, Command.DELETE, table, 0, oxm.match({}), b"", 0, 0)
 

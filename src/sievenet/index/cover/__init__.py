@@ -46,8 +46,9 @@ from sievenet.content import Filter, Subscription
 from sievenet.errors import PlanError
 from sievenet.index.cell import Cell
 from sievenet.index.cellset import CellSet
+from sievenet.index.code import CODE_BITS, joined
 from sievenet.index.cover.boxes import Boxes, boxes_of
-from sievenet.index.dz import FIELD, Dz
+from sievenet.index.dz import Dz
 from sievenet.index.dzset import DzSet
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def cover(
 ) -> DzSet | CellSet:
     """At most ``budget`` dz or cells that hold the codes of every event that matches."""
     rows = cover_words(plan, boxes_of(plan, wanted), budget, weights, kind)
-    shift = FIELD - plan.bits
-    cells = [Cell((vh << 64 | vl) >> shift, (mh << 64 | ml) >> shift, plan.bits) for vh, vl, mh, ml in rows.tolist()]
+    shift = CODE_BITS - plan.bits
+    cells = [Cell(joined(vh, vl) >> shift, joined(mh, ml) >> shift, plan.bits) for vh, vl, mh, ml in rows.tolist()]
     if kind == "cells":
         if len(cells) > budget:
             return CellSet(_hulls(cells, budget), plan.bits)

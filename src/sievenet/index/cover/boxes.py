@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sievenet.content import Filter, Subscription
 from sievenet.errors import PlanError
 from sievenet.index.axis import MAX_AXIS_BITS, Axis, Scale, line_range
+from sievenet.index.code import CODE_BITS
 
 if TYPE_CHECKING:
     from sievenet.index.encoding import RegionEncoder
@@ -83,7 +84,7 @@ def _layout(plan: Plan) -> Layout:
     bases = np.zeros((len(encoders), 4), np.uint64)
     for r, region in enumerate(encoders):
         orders[r, : len(region.region.order)] = region.region.order
-        bases[r] = region.prefix.cell(128).words()
+        bases[r] = region.prefix.cell(CODE_BITS).words()
         for d, places in enumerate(region.positions):
             bits[r, d] = len(places)
             positions[r, d, : len(places)] = places

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from sievenet.control.registrations.tree.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
 from sievenet.control.wires import Routes, Wires
-from sievenet.index import Dz
+from sievenet.index import CODE_BITS, Dz
+from sievenet.index.code import joined, word_arrays
 
 __all__ = ["Found", "Tree"]
 
@@ -188,11 +189,11 @@ def _words(keys: list[int]) -> tuple[_Array, _Array]:
     """Keys in two words each."""
     if max(keys) <= _WORD:
         return np.zeros(len(keys), np.uint64), np.array(keys, np.uint64)
-    return np.array([key >> 64 for key in keys], np.uint64), np.array([key & _WORD for key in keys], np.uint64)
+    return word_arrays(keys)
 
 
 def _dz(hi: int, lo: int, length: int) -> Dz:
-    return Dz((hi << 64 | lo) >> (128 - length), length)
+    return Dz(joined(hi, lo) >> (CODE_BITS - length), length)
 
 
 def _number(words: _Array) -> int:
