@@ -7,6 +7,7 @@ entries add.  Choices are made on a sample, rates are true ones over all events 
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -17,17 +18,19 @@ import numpy as np
 
 from benchmarks.harness import Bench, Report, least, share
 from sievenet.content import EventBatch, Schema
-from sievenet.index import Plan, dimensions
-from sievenet.index.arrays import domains, points
+from sievenet.index import Plan
 from sievenet.index.plan import Kind
-from sievenet.index.subspace import subspace_plan
-from sievenet.pipeline.bits import greedy_bits
-from sievenet.pipeline.clusters import local_clustering
-from sievenet.pipeline.counting import Deliveries, Wants, fpr
-from sievenet.pipeline.covers import Covers, Interest, Interests
-from sievenet.pipeline.judging import LocalJudge
-from sievenet.pipeline.profile import Profile, profile_batches
-from sievenet.pipeline.search import Found, Tried, random_sets, search
+from sievenet.tuning import dimensions
+from sievenet.tuning.arrays import domains, points
+from sievenet.tuning.bits import greedy_bits
+from sievenet.tuning.clusters import local_clustering
+from sievenet.tuning.counting import Deliveries, Wants, fpr
+from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.judge import LocalJudge
+from sievenet.tuning.profile import Profile, Sums, profile_batches
+from sievenet.tuning.search import Found, Tried, random_sets, search
+from sievenet.tuning.similarity import Similarity
+from sievenet.tuning.subspace import subspace_plan
 from sievenet.workload import Hotspots, Quotes, Ticks, Uniform, Workload, grid, load_quotes, random_factor
 
 #: What it should come to.
@@ -368,17 +371,17 @@ def _runtime(bench: Bench, report: Report) -> None:
     names = list(load.schema.positions)
     judge.rates([Plan.regular(load.schema, BITS)])
 
-    def rate(dims: tuple[int, ...]) -> float:
-        return judge.rates([Plan.regular(load.schema, BITS, [names[d] for d in dims])])[0]
-
+    similarity = Similarity(load.schema, wanted)
+    pairs = len(batch), len(wanted)
+    # Greedy search asks the judge alone.
+    nothing = Sums(load.schema, len(wanted)).concluded(), local_clustering(load.schema, ()), BITS
+    subsets = [Plan.regular(load.schema, BITS, names_) for names_ in itertools.combinations(names, 4)]
     ways: dict[str, Callable[[], object]] = {
         "EVS": lambda: dimensions.ranked(dimensions.evs(dimensions.moments(places, low, high)), 4),
-        "EMCS": lambda: dimensions.ranked(
-            dimensions.emcs(dimensions.matches(batch, wanted), len(batch), len(wanted)), 4
-        ),
-        "CS": lambda: dimensions.ranked(dimensions.cs(dimensions.pairs(batch, wanted), len(batch), len(wanted)), 4),
-        "GS": lambda: dimensions.greedy(range(DIMENSIONS), rate),
-        "BRS": lambda: dimensions.best_subset(range(DIMENSIONS), rate, 4),
+        "EMCS": lambda: dimensions.ranked(dimensions.emcs(similarity.matches(batch), *pairs), 4),
+        "CS": lambda: dimensions.ranked(dimensions.cs(similarity.pairs(batch), *pairs), 4),
+        "GS": lambda: search(judge, *nothing, methods=("GS",), seconds=math.inf),
+        "BRS": lambda: judge.rates(subsets),
     }
     rows = []
     for name, way in ways.items():

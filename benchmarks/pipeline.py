@@ -19,14 +19,15 @@ from benchmarks.harness import Bench, Report, most
 from sievenet.content import Filter
 from sievenet.index import Plan
 from sievenet.pipeline.archive import VARIABLE
-from sievenet.pipeline.covers import Covers, Interests
 from sievenet.pipeline.evaluate import Counting, evaluate, local_counts
 from sievenet.pipeline.ingest import ingest
 from sievenet.pipeline.planning import plan_for
-from sievenet.pipeline.profile import profile, profile_batches
+from sievenet.pipeline.profile import profile
 from sievenet.pipeline.session import spark_session
 from sievenet.pipeline.store import Store
 from sievenet.pipeline.tables import arrow_of, batch_of
+from sievenet.tuning.covers import Covers, Interests
+from sievenet.tuning.profile import profile_batches
 from sievenet.workload import Hotspots, grid
 
 #: What it should come to.

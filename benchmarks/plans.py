@@ -18,14 +18,14 @@ from sievenet.content import Subscription
 from sievenet.daemon.daemon import Daemon
 from sievenet.index import Plan
 from sievenet.network import parse_topology
-from sievenet.pipeline.clusters import local_clustering
-from sievenet.pipeline.cost import Cost, Sites
-from sievenet.pipeline.covers import Interests
 from sievenet.pipeline.deployment import Deployment, assumed
 from sievenet.pipeline.interests import Wanted
-from sievenet.pipeline.judging import LocalJudge
-from sievenet.pipeline.profile import profile_batches
-from sievenet.pipeline.search import Found, search
+from sievenet.tuning.clusters import local_clustering
+from sievenet.tuning.cost import Cost
+from sievenet.tuning.covers import Interests
+from sievenet.tuning.judge import LocalJudge
+from sievenet.tuning.profile import profile_batches
+from sievenet.tuning.search import Found, search
 from sievenet.workload import Ticks
 
 #: What it should come to.
@@ -69,7 +69,7 @@ def case_of(made: Made, shape: str) -> Case:
     hosts = tuple(topology.hosts[i % len(topology.hosts)] for i in range(len(made.wanted)))
     subscriptions = tuple(Subscription([f], made.schema) for f in made.wanted)
     deployment = assumed(Wanted(made.schema, subscriptions, tuple(f"c-{h}" for h in hosts), hosts), topology)
-    sites, interests = Sites.of(deployment), Interests.of(made.schema, subscriptions)
+    sites, interests = deployment.sites(), Interests.of(made.schema, subscriptions)
     rows = np.random.default_rng(5).permutation(len(made.batch))
     half = len(rows) // 2
     parts = [made.batch.take(np.sort(part)) for part in (rows[:half], rows[half:])]
@@ -141,7 +141,7 @@ async def _off_by(case: Case, plan: Plan, count: int) -> int:
     """Publish through a fabric: how far the counters of its switches, all links together, are from the prediction."""
     deployment, schema = case.deployment, case.made.schema
     batch = case.truth.batch.take(slice(0, count))
-    sites = Sites.of(deployment)
+    sites = deployment.sites()
     expected = LocalJudge(batch, case.truth.interests, BUDGET, sites).costs([plan])[0]
     topology = deployment.topology
     config = load_config(listen__port=0, data__port=0, control__forwarding_delay=0.01)

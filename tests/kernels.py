@@ -13,11 +13,11 @@ import numpy as np
 from sievenet.content import Filter, Record, Subscription, ValueSet
 from sievenet.control import loading
 from sievenet.control.covering import Coverer
-from sievenet.index import Plan, dimensions
-from sievenet.index.evaluate import Evaluation
+from sievenet.index import Plan
 from sievenet.matcher import Matcher, level
-from sievenet.pipeline.counting import Deliveries, Wants
-from sievenet.pipeline.covers import Covers, Interests
+from sievenet.tuning.counting import Deliveries, Wants
+from sievenet.tuning.covers import Covers, Interests
+from sievenet.tuning.profile import profile_batches
 from sievenet.workload import Hotspots, Mixed, Ticks, grid
 
 #: Whole numbers alone, all types, and strings of few values.
@@ -49,12 +49,11 @@ def index() -> None:
         batch, wanted = load.events(300), load.subscriptions(40).filters()
         interests = Interests.of(load.schema, wanted)
         for plan in (Plan.regular(load.schema, 12), Plan.regular(load.schema, 12, kind="cells")):
-            Evaluation(plan, wanted, 4).counts(batch)
             for budget in (None, 4):
                 deliveries = Deliveries(plan, Covers.of(plan, interests, budget), len(wanted))
                 deliveries.per_subscription(batch)
                 deliveries.reached(batch, np.arange(len(wanted)) % 7, 7)
-        dimensions.pairs(batch, wanted)
+        profile_batches([batch], load.schema, wanted)
         Wants(load.schema, wanted).per_subscription(batch)
         Wants(load.schema, wanted).per_event(batch)
     plan = Plan.regular(LOADS[0].schema, 12)

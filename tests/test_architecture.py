@@ -26,6 +26,7 @@ LAYERS = (
     ("workload",),
     ("network",),
     ("simulation",),
+    ("tuning",),
     ("dataplane",),
     ("control",),
     ("config",),

@@ -13,14 +13,13 @@ from sievenet.content import Attribute, EventBatch, Filter, Record, Schema, Subs
 from sievenet.content.number import EXACT
 from sievenet.control.covering import Coverer
 from sievenet.index import Dz, Plan
-from sievenet.index.evaluate import Matching
 from sievenet.matcher import Matcher
-from sievenet.pipeline.counting import Wants
 from sievenet.routers.bounds import Bounds
 from sievenet.routers.merging import share
 from sievenet.routers.offload.hiding import Disguise
 from sievenet.testing.strategies import near_floats
 from sievenet.transport.bloom import Tagger, covers, covers_any
+from sievenet.tuning.counting import Wants
 
 LARGEST = math.nextafter(math.inf, 0)
 TOP = (1 << 63) - 1
@@ -98,7 +97,6 @@ def test_everybody_who_matches_agrees(world):
         assert matching(Subscription([filters[i]], schema), batch).tolist() == truth[i]
     assert Wants(schema, filters).per_subscription(batch).tolist() == [sum(each) for each in truth]
     assert Wants(schema, filters).per_event(batch).tolist() == [len(each) for each in expected]
-    assert Matching(schema, filters).per_event(batch).tolist() == [len(each) for each in expected]
     free = Matcher(None)
     plain = [Filter(None, dict(each.constraints)) if not each.empty else Filter.nothing() for each in filters]
     free.add_many(keys, plain)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sievenet.content import Attribute, EventBatch, Filter, Schema, ValueSet
 from sievenet.index import Plan
 from sievenet.index.axis import line_range
-from sievenet.index.subspace import subspace_plan
 from sievenet.testing.strategies import near_floats
+from sievenet.tuning.subspace import subspace_plan
 
 HUGE = (1 << 63) - 1
 

@@ -16,10 +16,10 @@ import pytest
 import sievenet
 from sievenet.content import EventBatch
 from sievenet.index import Plan
-from sievenet.pipeline.counting import Deliveries, Wants
-from sievenet.pipeline.covers import Covers, Interests
 from sievenet.pipeline.reporting import Report
 from sievenet.pipeline.watch import Settings, Watcher
+from sievenet.tuning.counting import Deliveries, Wants
+from sievenet.tuning.covers import Covers, Interests
 from sievenet.workload import Hotspots, grid
 from sievenet.workload.tap import Tap
 from tests.fabric.harness import eventually, fabric, run

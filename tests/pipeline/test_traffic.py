@@ -14,15 +14,14 @@ import sievenet.sync
 from sievenet.cli import main
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
-from sievenet.index.clustering import rectangles
-from sievenet.index.subspace import subspace_plan
 from sievenet.network import parse_topology, spanning_trees
-from sievenet.pipeline.cost import Sites
-from sievenet.pipeline.counting import Deliveries
-from sievenet.pipeline.covers import Covers, Interests
 from sievenet.pipeline.deployment import Deployment
 from sievenet.pipeline.interests import Wanted
 from sievenet.pipeline.traffic import dz_of, network_traffic, prefix_traffic
+from sievenet.tuning.clusters import rectangles
+from sievenet.tuning.counting import Deliveries
+from sievenet.tuning.covers import Covers, Interests
+from sievenet.tuning.subspace import subspace_plan
 from sievenet.workload import Hotspots, grid
 from sievenet.workload.samples import load_schema
 from tests.fabric.harness import fabric_in_thread
@@ -68,7 +67,7 @@ def test_links_and_clients(events_table, shape, spread):
     times = np.arange(300, dtype=np.int64) * 10_000
     plan = Plan.regular(LOAD.schema, 16)
     covers = Covers.of(plan, Interests.of(LOAD.schema, SUBS), 4)
-    found = network_traffic(events_table(BATCH, times, who), plan, covers, Sites.of(deployment, {"b": publishers["b"]}))
+    found = network_traffic(events_table(BATCH, times, who), plan, covers, deployment.sites({"b": publishers["b"]}))
     deliveries = Deliveries(plan, covers, len(SUBS))
     codes = plan.encode_batch(BATCH)
     links, seconds = {}, {}
@@ -89,7 +88,7 @@ def test_links_and_clients(events_table, shape, spread):
     assert found.seconds == seconds
     assert found.peaks() == {h: max(n for (x, _), n in seconds.items() if x == h) for h in {h for h, _ in seconds}}
     with pytest.raises(InvalidInput, match="a host of the topology"):
-        Sites.of(deployment, {"b": "nowhere"})
+        deployment.sites({"b": "nowhere"})
 
 
 def test_prediction_equals_the_counters_of_the_fabric(spark, tmp_path, monkeypatch):

@@ -103,10 +103,9 @@ def plan(
       $ sievenet pipeline plan store stock --snapshot 3f0c9a2b77de --bits 32 --report report  # needs Spark
       $ sievenet pipeline plan store stock --subscriptions wanted.txt --method GS+SI --method EVS+ASI  # needs Spark
     """
-    from sievenet.pipeline.cost import Sites
     from sievenet.pipeline.planning import plan_for
     from sievenet.pipeline.reporting import Report
-    from sievenet.pipeline.search import RECIPES
+    from sievenet.tuning.search import RECIPES
 
     unknown = [name for name in recipes if name not in RECIPES]
     if unknown:
@@ -128,7 +127,7 @@ def plan(
             version=version,
             objective=objective,
             recipes=recipes,
-            sites=Sites.of(place, *sources_of(at)) if known or topology else None,
+            sites=place.sites(*sources_of(at)) if known or topology else None,
             present=place.plan,
             say=say,
         )
@@ -210,7 +209,6 @@ def evaluate(
       $ sievenet pipeline evaluate store stock --snapshot 3f0c9a2b77de --plan plan.json  # needs Spark
     """
     from sievenet.index import Plan
-    from sievenet.pipeline.cost import Sites
     from sievenet.pipeline.evaluate import evaluate as run
     from sievenet.pipeline.reporting import Report
 
@@ -222,7 +220,7 @@ def evaluate(
         known = place.plan is not None
         names = [*plans, *(("present",) if known else ())] or [f"regular, {bits} bits"]
         every = [*loaded, *((place.plan,) if place.plan is not None else ())] or [Plan.regular(schema, bits)]
-        sites = Sites.of(place, *sources_of(at)) if known or topology else None
+        sites = place.sites(*sources_of(at)) if known or topology else None
         most = place.budget if known and not budget else asked
         results = run(where.events(category), schema, place.wanted.subscriptions, every, most, sites)
     report = Report(f"Evaluation for {category}")

@@ -100,16 +100,15 @@ def _links(
     """Add packets per link and client to a report."""
     import msgspec
 
-    from sievenet.pipeline.cost import Sites
-    from sievenet.pipeline.covers import Covers, Interests
     from sievenet.pipeline.traffic import network_traffic
+    from sievenet.tuning.covers import Covers, Interests
 
     # The control plane's entries are dz, whatever the plan would rather have.
     plan = msgspec.structs.replace(plan, kind="dz")
     covers = Covers.of(plan, Interests.of(plan.schema, place.wanted.subscriptions), budget)
     named, others = sources_of(at)
     events = where.events(plan.schema.name)
-    found = network_traffic(events, plan, covers, Sites.of(place, named, others))
+    found = network_traffic(events, plan, covers, place.sites(named, others))
     links = sorted(found.links.items(), key=lambda item: -item[1])
     report.figures["transmissions"] = found.transmissions
     report.figures["links"] = [{"from": a, "to": b, "packets": n} for (a, b), n in links]

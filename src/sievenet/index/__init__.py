@@ -1,4 +1,4 @@
-"""Content becomes bits: cells and dz, index plans, encoding, addresses, tuning kernels.
+"""Content becomes bits: cells and dz, index plans, encoding, addresses.
 
 Start with `dz` (nested subspaces), `cell` (any mask), then `plan` (how a schema's content
 becomes bits) and `cover` (how a filter becomes few entries).  Compiled kernels are imported

@@ -4,7 +4,8 @@
     journal ──snapshot──▶ subscriptions ─────────┴──evaluate, traffic, watch──┘
 
 A step is a function DataFrame → DataFrame in a module of its own; `store` alone reads and writes; `session` alone
-starts Spark.  Start with `tables` (what the columns are), `covers` and `counting` (the kernels on plain batches, no
-Spark), then `evaluate`.  Needs the extra `sievenet[pipeline]` and Java 17; importing this package alone does not.
+starts Spark.  What is counted and searched for on plain batches is `sievenet.tuning`; here it is fed.  Start with
+`tables` (what the columns are), then `evaluate`.  Needs the extra `sievenet[pipeline]` and Java 17; importing this
+package alone does not.
 May import every part below it (see docs/topics/architecture.md); nothing but the command line imports it.
 """

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from sievenet.content import Schema
 from sievenet.control.config import ControlConfig
@@ -25,7 +23,7 @@ from sievenet.index import Plan
 from sievenet.network import SpanningTree, Topology, spanning_trees
 from sievenet.network.files import load_topology
 from sievenet.pipeline.interests import Wanted, wanted_from, wanted_of
-from sievenet.pipeline.network import Network
+from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:
     from sievenet.pipeline.snapshot import Snapshot
@@ -59,14 +57,9 @@ class Deployment:
     #: What was not known and is assumed instead, as a sentence; empty if everything was known.
     assumed: str = ""
 
-    def network(self) -> Network:
-        """The network as bitmaps."""
-        return Network.of(self.topology, self.trees, self.hosts)
-
-    def place(self) -> npt.NDArray[np.int64]:
-        """The place of each subscription."""
-        number = {client: i for i, client in enumerate(self.hosts)}
-        return np.array([number[client] for client in self.clients], np.int64)
+    def sites(self, publishers: Mapping[str, str] | None = None, default: str | None = None) -> Sites:
+        """Where everybody is; publishers that are no clients by name, all others at the host ``default``."""
+        return Sites.of(self.topology, self.trees, self.hosts, self.clients, publishers, default)
 
 
 def _deployed(wanted: Wanted, offered: Wanted, topology: Topology, trees: tuple[SpanningTree, ...]) -> Deployment:

@@ -25,13 +25,14 @@ import pyarrow as pa
 from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
-from sievenet.pipeline.boxes import Asked, as_subscription
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.cost import Cost, Needed, Sites, cost_of, needed_of
-from sievenet.pipeline.counting import Deliveries, Wants
-from sievenet.pipeline.covers import Covers, Interest, Interests
 from sievenet.pipeline.scan import mapped
 from sievenet.pipeline.tables import PUBLISHER, batch_of
+from sievenet.tuning.boxes import Asked, as_subscription
+from sievenet.tuning.cost import Cost, Needed, cost_of, needed_of
+from sievenet.tuning.counting import Deliveries, Wants
+from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +61,7 @@ class Result:
     plan: Plan
     events: int
     packets: int
-    #: Table entries of all subscriptions (boxes, if there is no budget).
+    #: Entries of all covers, before neighbours are joined (boxes, if there is no budget).
     entries: int
     #: Per subscription.
     delivered: _I64

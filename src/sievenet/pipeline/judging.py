@@ -1,78 +1,32 @@
-"""Judging plans: what many candidate plans cost on a sample of events.
+"""Judging on Spark: what many candidate plans cost on a sample of events.
 
-A search tries hundreds of plans on the same sample, so here tasks are *plans*, not events: the sample and the
-subscriptions are broadcast once, every task covers the subscriptions under its plan and counts.  (Over all events,
-with the plan known, tasks are events: see `evaluate`.)  Both count by the same code.
+Tasks are *plans* here, not events: the sample and the subscriptions are broadcast once, every task judges its plan as
+`sievenet.tuning.judge` does.  (Over all events, with the plan known, tasks are events: see `evaluate`.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import EventBatch, Schema, decode_batch, decode_subscription, encode_batch, encode_subscription
 from sievenet.index import Plan
-from sievenet.pipeline.boxes import as_subscription
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.cost import Cost, Needed, Sites, cost_of, needed_of
-from sievenet.pipeline.counting import Deliveries, Wants
-from sievenet.pipeline.covers import Covers, Interests
+from sievenet.tuning.boxes import as_subscription
+from sievenet.tuning.cost import Cost
+from sievenet.tuning.covers import Interests
+from sievenet.tuning.judge import LocalJudge
+from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Judge", "LocalJudge", "SparkJudge"]
+__all__ = ["SparkJudge"]
 
 _I64 = npt.NDArray[np.int64]
-
-
-class Judge(Protocol):
-    """Says how good plans are."""
-
-    #: The sample, and who wants what.
-    batch: EventBatch
-    interests: Interests
-
-    def costs(self, plans: Sequence[Plan]) -> list[Cost]:
-        """What each plan costs on the sample."""
-        ...
-
-
-class LocalJudge:
-    """Judges in this process; ``source`` has switch and own place of each event's publisher (see `cost`)."""
-
-    def __init__(
-        self,
-        batch: EventBatch,
-        interests: Interests,
-        budget: int | None,
-        sites: Sites | None = None,
-        source: _I64 | None = None,
-    ) -> None:
-        self.batch = batch
-        self.interests = interests
-        self.budget = budget
-        self._sites, self._source = sites, source
-        self._needed: Needed | None = None
-
-    def costs(self, plans: Sequence[Plan]) -> list[Cost]:
-        """What each plan costs on the sample."""
-        if self._needed is None:
-            wants = Wants(self.interests.schema, self.interests.wanted)
-            self._needed = needed_of(wants, self.batch, self._sites, self._source)
-        return [self._cost(plan, self._needed) for plan in plans]
-
-    def rates(self, plans: Sequence[Plan]) -> list[float]:
-        """The false-positive rate per subscription of each plan on the sample."""
-        return [cost.per_subscription for cost in self.costs(plans)]
-
-    def _cost(self, plan: Plan, needed: Needed) -> Cost:
-        covers = Covers.of(plan, self.interests, self.budget)
-        deliveries = Deliveries(plan, covers, len(self.interests))
-        return cost_of(deliveries, self.batch, needed, self._sites, self._source)
 
 
 class SparkJudge:

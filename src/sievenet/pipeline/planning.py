@@ -19,13 +19,15 @@ from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.index.plan import Kind
 from sievenet.pipeline.clusters import spark_clustering
-from sievenet.pipeline.cost import Objective, Sites
-from sievenet.pipeline.covers import Interest, Interests
 from sievenet.pipeline.evaluate import Result, evaluate
 from sievenet.pipeline.judging import SparkJudge
-from sievenet.pipeline.profile import Profile, profile
-from sievenet.pipeline.search import METHODS, RECIPES, Found, search
+from sievenet.pipeline.profile import profile
 from sievenet.pipeline.tables import PUBLISHER, batch_of
+from sievenet.tuning.cost import Objective
+from sievenet.tuning.covers import Interest, Interests
+from sievenet.tuning.profile import Profile
+from sievenet.tuning.search import METHODS, RECIPES, Found, search
+from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

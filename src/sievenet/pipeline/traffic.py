@@ -19,12 +19,12 @@ import pyarrow as pa
 from sievenet.errors import InvalidInput
 from sievenet.index import Dz, Plan
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.cost import Sites
-from sievenet.pipeline.counting import Deliveries
-from sievenet.pipeline.covers import Covers
-from sievenet.pipeline.network import Crossings
 from sievenet.pipeline.scan import mapped
 from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
+from sievenet.tuning.counting import Deliveries
+from sievenet.tuning.covers import Covers
+from sievenet.tuning.crossings import Crossings
+from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -29,22 +29,22 @@ import pyarrow as pa
 from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
 from sievenet.errors import PlanError
 from sievenet.index import Plan
-from sievenet.index.arrays import points
-from sievenet.index.splitting import edges
-from sievenet.pipeline.boxes import as_subscription
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.checking import REASON
-from sievenet.pipeline.clusters import local_clustering
-from sievenet.pipeline.counting import Deliveries, Wants, fpr
-from sievenet.pipeline.covers import Covers, Interest, Interests
 from sievenet.pipeline.evaluate import covers_of
 from sievenet.pipeline.files import Files, absolute
-from sievenet.pipeline.judging import LocalJudge
 from sievenet.pipeline.planning import sample_of
-from sievenet.pipeline.profile import profile_batches
-from sievenet.pipeline.search import Found, search
 from sievenet.pipeline.sources import tap_rows
 from sievenet.pipeline.tables import TIME, batch_of
+from sievenet.tuning.arrays import points
+from sievenet.tuning.boxes import as_subscription
+from sievenet.tuning.clusters import local_clustering
+from sievenet.tuning.counting import Deliveries, Wants, fpr
+from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.judge import LocalJudge
+from sievenet.tuning.profile import profile_batches
+from sievenet.tuning.search import Found, search
+from sievenet.tuning.splitting import edges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

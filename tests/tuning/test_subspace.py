@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sievenet.content import Attribute, EventBatch, Filter, Schema, ValueSet
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
-from sievenet.index.clustering import rectangles
-from sievenet.index.evaluate import evaluate
-from sievenet.index.splitting import split_points
-from sievenet.index.subspace import subspace_plan
+from sievenet.tuning.clusters import rectangles
+from sievenet.tuning.judge import evaluate
+from sievenet.tuning.splitting import split_points
+from sievenet.tuning.subspace import subspace_plan
 from tests.index import strategies as own
 
 SCHEMA = Schema("w", (Attribute("x", "float", lo=0, hi=100), Attribute("y", "int", lo=0, hi=9999)))
@@ -40,7 +40,7 @@ def test_each_subspace_is_split_by_its_own_workload():
     found = shares(subspace_plan(batch, ones, 16, 2, spread=0.0), batch, 2)
     assert np.allclose(found, 0.25, atol=0.001)
     # Axes split by their own quantiles leave nearly nothing to two of the four.
-    marginal = Plan.adaptive(SCHEMA, split_points(batch, [Filter(SCHEMA)], 4), 16)
+    marginal = Plan.adaptive(SCHEMA, split_points(batch, np.ones(len(batch), np.int64), 4), 16)
     assert sorted(shares(marginal, batch, 2))[1] < 0.1
     assert np.allclose(shares(subspace_plan(batch, ones, 16, 6, spread=0.0), batch, 6), 1 / 64, atol=0.001)
 
@@ -95,10 +95,11 @@ def test_correlated_attributes_gain_from_subspaces():
             Filter(SCHEMA, {"x": ValueSet.interval(x - 0.5, x + 0.5), "y": ValueSet.interval(y - 60, y + 60)})
         )
     matching = np.array([sum(w.matches(e) for w in wanted) for e in batch])
+    quantiles = Plan.adaptive(SCHEMA, split_points(batch, matching, 4), 8)
     rates = {
-        "regular": evaluate(Plan.regular(SCHEMA, 8), batch, wanted, 8).fpr,
-        "quantiles": evaluate(Plan.adaptive(SCHEMA, split_points(batch, wanted, 4), 8), batch, wanted, 8).fpr,
-        "subspaces": evaluate(subspace_plan(batch, matching, 8, 6), batch, wanted, 8).fpr,
+        "regular": evaluate(Plan.regular(SCHEMA, 8), batch, wanted, 8).per_subscription,
+        "quantiles": evaluate(quantiles, batch, wanted, 8).per_subscription,
+        "subspaces": evaluate(subspace_plan(batch, matching, 8, 6), batch, wanted, 8).per_subscription,
     }
     assert rates["subspaces"] < rates["quantiles"] < rates["regular"]
 

@@ -1,6 +1,6 @@
 """Compiled kernels of counting: who gets each event, not only how many.
 
-They read the bitmaps of `sievenet.index.stabbing`: row ``starts[d] + ranks[d, e]`` holds the
+They read the bitmaps of `sievenet.tuning.stabbing`: row ``starts[d] + ranks[d, e]`` holds the
 boxes whose span on axis d holds event e.
 """
 
@@ -22,6 +22,66 @@ def _popcount(x: np.uint64) -> int:
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@compiled
+def mark(bitmaps: _U64, first: _I64, behind: _I64, box: _I64) -> None:
+    """Set the bit of each span's box in the rows ``first`` to ``behind`` (exclusive)."""
+    for i in range(first.size):
+        word = box[i] >> 6
+        bit = np.uint64(1) << np.uint64(box[i] & 63)
+        for row in range(first[i], behind[i]):
+            bitmaps[row, word] |= bit
+
+
+@compiled
+def stab(ranks: _I32, bitmaps: _U64, starts: _I64, owners: _I64, counts: _I64) -> None:
+    """Per event how many owners have a box around it.
+
+    Row ``starts[d] + ranks[d, e]`` of the bitmaps holds the boxes whose span on axis d holds
+    event e; boxes of one owner are neighbours.
+    """
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    simple = owners.size == 0
+    for e in range(events):
+        found = 0
+        last = np.int64(-1)
+        for w in range(words):
+            x = bitmaps[starts[0] + ranks[0, e], w]
+            for d in range(1, axes):
+                if x == 0:
+                    break
+                x &= bitmaps[starts[d] + ranks[d, e], w]
+            if x == 0:
+                continue
+            if simple:
+                found += _popcount(x)
+                continue
+            while x:
+                low = x & (~x + np.uint64(1))
+                owner = owners[(w << 6) + _popcount(low - np.uint64(1))]
+                if owner != last:
+                    found += 1
+                    last = owner
+                x ^= low
+        counts[e] += found
+
+
+@compiled
+def pair_counts(ranks: _I32, bitmaps: _U64, starts: _I64, out: _I64) -> None:
+    """For each two axes the sum over events of boxes whose spans on both axes hold the event."""
+    axes, events = ranks.shape
+    words = bitmaps.shape[1]
+    for e in range(events):
+        for i in range(axes):
+            a = starts[i] + ranks[i, e]
+            for j in range(i, axes):
+                b = starts[j] + ranks[j, e]
+                found = 0
+                for w in range(words):
+                    found += _popcount(bitmaps[a, w] & bitmaps[b, w])
+                out[i, j] += found
 
 
 #: Events per block of `tally`: a bitmap of a block is a row of this many bits.
@@ -111,7 +171,7 @@ def tally(ranks: _I32, sizes: _I64, first: _I32, behind: _I32, owners: _I64, fou
 
 @compiled
 def holding(ranks: _I32, bitmaps: _U64, starts: _I64, counts: _I64) -> None:
-    """Add to each event's count the boxes that hold it; boxes of `sievenet.index.stabbing`, each its own owner.
+    """Add to each event's count the boxes that hold it; boxes of `sievenet.tuning.stabbing`, each its own owner.
 
     Row by row without a look at what is left, which a processor does many words at a time.
     """

@@ -21,10 +21,10 @@ import numpy.typing as npt
 from sievenet.content import EventBatch, Schema
 from sievenet.index import Plan
 from sievenet.matcher import Matcher
-from sievenet.pipeline.boxes import Asked, Groups, places_of
-from sievenet.pipeline.covers import Covers, Interest
-from sievenet.pipeline.network import Network
-from sievenet.pipeline.spans import Spans
+from sievenet.tuning.boxes import Asked, Groups, places_of
+from sievenet.tuning.covers import Covers, Interest
+from sievenet.tuning.crossings import Network
+from sievenet.tuning.spans import Spans
 
 __all__ = ["Deliveries", "Wants", "fpr"]
 
@@ -66,7 +66,7 @@ class Wants:
 
     def reached(self, batch: EventBatch, place: _I64, places: int) -> _U64:
         """Per event a bitmap of the places (of subscriptions) where it is wanted."""
-        from sievenet.pipeline.kernels import mark_places
+        from sievenet.tuning.kernels import mark_places
 
         if self._apart is None:
             first, behind = ([side[c] for c in self._columns] for side in (self._boxes.first, self._boxes.behind))
@@ -126,7 +126,7 @@ class Deliveries:
 
     def reached(self, batch: EventBatch, place: _I64, places: int) -> tuple[_I64, _U64]:
         """Per packet its event, and a bitmap of the places (of subscriptions) that it has to reach."""
-        from sievenet.pipeline.kernels import mark_masked, mark_places
+        from sievenet.tuning.kernels import mark_masked, mark_places
 
         if self._groups is None:
             sides = [_sides(self._covers, n, len(r.axes)) for n, r in enumerate(self.plan.regions)]
@@ -154,7 +154,7 @@ class Deliveries:
 
     def _masked(self, batch: EventBatch, found: _I64) -> None:
         if len(self._rows):
-            from sievenet.pipeline.kernels import tally_masked
+            from sievenet.tuning.kernels import tally_masked
 
             codes = self.plan.encode_batch(batch)
             tally_masked(codes.hi, codes.lo, self._rows, self._row_owner, found)

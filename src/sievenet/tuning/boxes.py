@@ -27,11 +27,11 @@ from sievenet.content import (
     encode_subscription,
 )
 from sievenet.content.line import Line
-from sievenet.index.arrays import bounds, each_filter, points
 from sievenet.index.axis import line_range
-from sievenet.index.stabbing import GROUP, Stabbing
-from sievenet.pipeline.covers import Interest
-from sievenet.pipeline.spans import Places, Ranker, chunks
+from sievenet.tuning.arrays import bounds, each_filter, points
+from sievenet.tuning.covers import Interest
+from sievenet.tuning.spans import Places, Ranker, chunks
+from sievenet.tuning.stabbing import GROUP, Stabbing
 
 __all__ = ["Asked", "Boxes", "Groups", "as_subscription", "hold", "places_of"]
 
@@ -195,8 +195,7 @@ class Groups:
 
 def hold(group: Stabbing, ranks: npt.NDArray[np.int32], counts: _I64) -> None:
     """Add to each event's count how many owners of a group hold it."""
-    from sievenet.index.kernels import stab
-    from sievenet.pipeline.kernels import holding
+    from sievenet.tuning.kernels import holding, stab
 
     if len(group.owners):
         stab(ranks, group.bitmaps, group.starts, group.owners, counts)

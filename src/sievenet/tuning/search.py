@@ -9,7 +9,7 @@
     + SI+QI              rectangles and split axes
     + GB                 greedy bits in the best of all, with and without split points (see `bits`)
 
-(`candidate` says what each is.)  Every candidate is judged by its true cost on a sample (`judging`), by default by the
+(`candidate` says what each is.)  Every candidate is judged by its true cost on a sample (`judge`), by default by the
 packets that the network carries: see `cost`.  Choosing dimensions is cheap and comes first, then what was the best most
 often (greedy bits in rectangles around clusters by all attributes), so that little time is enough for a good plan; then
 stages run from cheap to dear, each from the best of those before.  When time is up the best so far is the answer.  The
@@ -27,14 +27,14 @@ from functools import partial
 from typing import Any, Final
 
 from sievenet.index import Plan
-from sievenet.index.dimensions import ranked
 from sievenet.index.plan import Kind
-from sievenet.pipeline.bits import greedy_bits
-from sievenet.pipeline.candidate import Candidates, random_sets
-from sievenet.pipeline.clusters import Clustering
-from sievenet.pipeline.cost import Cost, Objective
-from sievenet.pipeline.judging import Judge
-from sievenet.pipeline.profile import Profile
+from sievenet.tuning.bits import greedy_bits
+from sievenet.tuning.candidate import Candidates, random_sets
+from sievenet.tuning.clusters import Clustering
+from sievenet.tuning.cost import Cost, Objective
+from sievenet.tuning.dimensions import ranked
+from sievenet.tuning.judge import Judge
+from sievenet.tuning.profile import Profile
 
 __all__ = ["METHODS", "RECIPES", "Found", "Search", "Tried", "random_sets", "search"]
 

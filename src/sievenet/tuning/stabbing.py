@@ -60,7 +60,7 @@ class Stabbing:
 
         A box may have several spans on an axis; boxes of one owner are neighbours.
         """
-        from sievenet.index.kernels import mark
+        from sievenet.tuning.kernels import mark
 
         axes: list[Axis] = []
         rows = 0
@@ -87,6 +87,6 @@ class Stabbing:
 
     def count(self, places: Callable[[int], npt.NDArray[Any]], counts: npt.NDArray[np.int64]) -> None:
         """Add to each event's count how many owners (or boxes) hold it."""
-        from sievenet.index.kernels import stab
+        from sievenet.tuning.kernels import stab
 
         stab(self.ranks(places), self.bitmaps, self.starts, self.owners, counts)

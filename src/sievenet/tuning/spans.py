@@ -86,7 +86,7 @@ class Spans:
 
     def tally(self, places: Places, found: _I64) -> None:
         """Add to each owner's count the events that some box of it holds."""
-        from sievenet.pipeline.kernels import tally
+        from sievenet.tuning.kernels import tally
 
         lead = self.ranks[0](places(self.axes[0]))
         order = np.argsort(lead)

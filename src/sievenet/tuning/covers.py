@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from sievenet.content import Filter, Schema, Subscription
 from sievenet.index import Plan
-from sievenet.index.arrays import bounds
 from sievenet.index.cover import Boxes, boxes_of, cover, cover_pieces
 from sievenet.index.cover.boxes import layout_of
+from sievenet.tuning.arrays import bounds
 
 __all__ = ["Covers", "Interest", "Interests"]
 
@@ -102,7 +102,7 @@ class Covers:
 
     @property
     def entries(self) -> int:
-        """Boxes and joined entries: with a budget, the table entries of all subscriptions."""
+        """Boxes and joined entries: with a budget, the entries of all covers before neighbours are joined."""
         return len(self.owner) + len(self.row_owner)
 
     @staticmethod

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from sievenet.content import EventBatch
 from sievenet.index import MAX_BITS, Axis, Plan, Region
 from sievenet.index.axis import useful_bits
-from sievenet.pipeline.covers import Covers, Interests
+from sievenet.tuning.covers import Covers, Interests
 
 __all__ = ["greedy_bits"]
 
@@ -156,7 +156,7 @@ def _false_pairs(
 
     Pairs that even the finest grid cannot tell apart are no concern: most of them match.
     """
-    from sievenet.pipeline.kernels import hard_pairs
+    from sievenet.tuning.kernels import hard_pairs
 
     coarse = np.array([f - max(0, b - _COARSER) for b, f in zip(before, finest, strict=True)], np.int64)
     event, box = np.zeros(_PAIRS, np.int64), np.zeros(_PAIRS, np.int64)

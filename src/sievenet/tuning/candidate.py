@@ -3,8 +3,8 @@
 RI     regular: dimensions halved in turn
 SI     selective: inside rectangles around clusters of subscriptions; an event has a code in each that holds it
 SI1    the same with one code per event, that of the first rectangle that holds it: entries instead of copies
-ASI    adaptive: subspaces, each split where its own workload is halved (`sievenet.index.subspace`)
-QI     axes split by quantiles of their own workload, the same for the whole axis (`sievenet.index.splitting`)
+ASI    adaptive: subspaces, each split where its own workload is halved (`subspace`)
+QI     axes split by quantiles of their own workload, the same for the whole axis (`splitting`)
 SI+QI  rectangles with such axes inside
 """
 
@@ -18,23 +18,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content import EventBatch
 from sievenet.index import Plan
-from sievenet.index.arrays import points
 from sievenet.index.plan import Kind
-from sievenet.index.splitting import edges, histogram, splits
-from sievenet.index.subspace import subspace_plan
-from sievenet.pipeline.clusters import Clustering, Rectangle
-from sievenet.pipeline.counting import Wants
-from sievenet.pipeline.judging import Judge
-from sievenet.pipeline.profile import Profile
+from sievenet.tuning.clusters import Clustering, Rectangle
+from sievenet.tuning.counting import Wants
+from sievenet.tuning.judge import Judge
+from sievenet.tuning.profile import Profile
+from sievenet.tuning.splitting import split_points
+from sievenet.tuning.subspace import subspace_plan
 
-__all__ = ["Candidates", "area_splits", "random_sets"]
+__all__ = ["Candidates", "random_sets"]
 
 #: Bits of split points on an adaptive axis.
 _SPLIT_BITS: Final = 8
-#: Bins of the histograms that they come from.
-_BINS: Final = 4096
 
 Splits = dict[str, tuple[int | float, ...]]
 
@@ -98,7 +94,7 @@ class Candidates:
 
     def splits(self, areas: Sequence[Mapping[str, tuple[float, float]]]) -> list[Splits]:
         """Split points that balance the workload of the sample inside each area."""
-        return [area_splits(self.judge.batch, self.matching, area, _SPLIT_BITS) for area in areas]
+        return [split_points(self.judge.batch, self.matching, _SPLIT_BITS, bounds=area) for area in areas]
 
     def _combined(self, areas: Sequence[Any], names: Sequence[str], splits: Any, once: bool) -> Plan:
         whole = any(not area for area in areas)
@@ -117,27 +113,6 @@ class Candidates:
             order = sorted(made.regions, key=lambda r: r.share(made.schema))
             made = msgspec.structs.replace(made, regions=tuple(order), once=True)
         return made.with_rest() if self.rest and not whole else made
-
-
-def area_splits(
-    batch: EventBatch, matching: npt.NDArray[np.int64], area: Mapping[str, tuple[float, float]], bits: int
-) -> Splits:
-    """Split points inside an area, given how many subscriptions want each event; free strings get none."""
-    schema = batch.schema
-    places = points(batch)
-    weights = matching
-    for name, (least, most) in area.items():
-        column = places[:, schema.positions[name]]
-        weights = np.where((column >= least) & (column <= most), weights, 0)
-    found: Splits = {}
-    for name in schema.positions:
-        attribute = schema[name]
-        if attribute.type != "str" or attribute.values is not None:
-            lo, hi = area.get(name, (None, None))
-            borders = edges(attribute, lo, hi, _BINS)
-            mass = histogram(places[:, schema.positions[name]], weights, borders)
-            found[name] = splits(mass, borders, bits, attribute.type != "float")
-    return found
 
 
 def random_sets(names: Sequence[str], seed: int = 0) -> list[tuple[str, ...]]:

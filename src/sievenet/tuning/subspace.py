@@ -32,11 +32,11 @@ import numpy.typing as npt
 
 from sievenet.content import EventBatch, Schema
 from sievenet.errors import InvalidInput
-from sievenet.index.arrays import points
 from sievenet.index.axis import Number, line_range
 from sievenet.index.plan import MAX_REGIONS, Bound, Kind, Plan, Region
 from sievenet.index.region import region_of
-from sievenet.index.splitting import SPREAD, edges, histogram, splits
+from sievenet.tuning.arrays import points
+from sievenet.tuning.splitting import SPREAD, edges, histogram, splits
 
 __all__ = ["MAX_LEVELS", "subspace_plan"]
 

@@ -109,7 +109,7 @@ class Crossings:
 
         A publisher's own place is taken out of the bitmaps.
         """
-        from sievenet.pipeline.kernels import cross
+        from sievenet.tuning.kernels import cross
 
         self.sent += len(reached)
         network = self.network

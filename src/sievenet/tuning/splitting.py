@@ -22,18 +22,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content import Attribute, EventBatch, Filter, Subscription
+from sievenet.content import Attribute, EventBatch
 from sievenet.errors import InvalidInput
-from sievenet.index.arrays import points
 from sievenet.index.axis import MAX_SPLIT_BITS, Number, line_range
-from sievenet.index.evaluate import Matching
+from sievenet.tuning.arrays import points
 
 __all__ = ["BINS", "SPREAD", "edges", "histogram", "split_points", "splits"]
 
 _Floats = npt.NDArray[np.float64]
 
 #: Bins of a histogram; several per finest part.
-BINS: Final = 1 << 14
+BINS: Final = 4096
 #: The part of the mass that is laid evenly over the axis.
 SPREAD: Final = 0.05
 
@@ -78,7 +77,7 @@ def splits(mass: _Floats, borders: _Floats, bits: int, whole: bool, spread: floa
 
 def split_points(
     batch: EventBatch,
-    subscriptions: Sequence[Filter | Subscription],
+    matching: npt.NDArray[np.int64],
     bits: int | Mapping[str, int] = 6,
     dimensions: Sequence[str] | None = None,
     bounds: Mapping[str, tuple[Number, Number]] | None = None,
@@ -86,12 +85,13 @@ def split_points(
 ) -> dict[str, tuple[Number, ...]]:
     """Split points per attribute from one batch, as `Plan.adaptive` takes them.
 
-    ``bounds`` limits everything to a rectangle: only events inside count, and the points
-    divide it (for adaptive axes inside MBRs).  Free strings have no order and get none.
+    ``matching`` says how many subscriptions want each event.  ``bounds`` limits everything to a rectangle: only events
+    inside count, and the points divide it (for adaptive axes inside rectangles).  Free strings have no order and get
+    none.
     """
     schema = batch.schema
-    weights = Matching(schema, subscriptions).per_event(batch)
     places = points(batch)
+    weights = matching
     for name, (lo, hi) in (bounds or {}).items():
         column = places[:, schema.positions[name]]
         weights = np.where((column >= lo) & (column <= hi), weights, 0)

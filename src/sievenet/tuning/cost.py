@@ -18,7 +18,6 @@ sends every event twice helps nobody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
 
@@ -26,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import EventBatch
-from sievenet.pipeline.counting import Deliveries, Wants, fpr
-from sievenet.pipeline.deployment import Deployment
-from sievenet.pipeline.network import Crossings, Network
+from sievenet.tuning.counting import Deliveries, Wants, fpr
+from sievenet.tuning.crossings import Crossings
+from sievenet.tuning.sites import Sites
 
-__all__ = ["OBJECTIVES", "Cost", "Needed", "Objective", "Sites", "cost_of", "needed_of"]
+__all__ = ["OBJECTIVES", "Cost", "Needed", "Objective", "cost_of", "needed_of"]
 
 _I64 = npt.NDArray[np.int64]
 
@@ -107,36 +106,6 @@ class Cost:
             f"unnecessary: {self.per_link:.2%} per link, {self.per_host:.2%} per host, "
             f"{self.per_subscription:.2%} per subscription"
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sites:
-    """Where subscriptions and publishers are."""
-
-    network: Network
-    #: The place of each subscription.
-    place: _I64
-    #: Publisher → its switch, and its place or -1.
-    sources: dict[str, tuple[int, int]]
-    #: The switch of publishers that nobody knows.
-    other: int
-
-    @staticmethod
-    def of(deployment: Deployment, publishers: dict[str, str] | None = None, default: str | None = None) -> Sites:
-        """The sites of a deployment; publishers that it does not know by name, all others at the host ``default``."""
-        network = deployment.network()
-        sources = {name: (int(network.at[i]), i) for i, name in enumerate(network.places)}
-        named = (publishers or {}).items()
-        sources |= {name: (network.switch_of(host), -1) for name, host in named if name not in sources}
-        return Sites(network, deployment.place(), sources, network.switch_of(default or next(iter(network.hosts))))
-
-    def take(self, rows: Sequence[int]) -> Sites:
-        """With some of the subscriptions."""
-        return Sites(self.network, self.place[np.asarray(rows, np.int64)], self.sources, self.other)
-
-    def located(self, names: Sequence[str | None]) -> _I64:
-        """Switch and own place (or -1) of publishers, one row each."""
-        return np.array([self.sources.get(n or "", (self.other, -1)) for n in names], np.int64).reshape(-1, 2)
 
 
 def cost_of(
