@@ -99,7 +99,7 @@ async def publisher(url: str) -> None:
 
     async def start() -> tuple[dict[str, Any], dict[str, Command]]:
         await node.advertise(SCHEMA)
-        return {"name": node.name}, {"steady": steady, "flood": flood}
+        return {"name": node.name}, {"steady": steady, "flood": flood, "timed": timed, "bare": bare}
 
     async def steady(order: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
@@ -110,11 +110,42 @@ async def publisher(url: str) -> None:
             await node.publish(event)
         return {"published": order["count"]}
 
+    async def timed(order: dict[str, Any]) -> dict[str, Any]:
+        """How long each `publish` takes, in nanoseconds, at a rate, or one after the other at rate 0."""
+        loop = asyncio.get_running_loop()
+        due, spent = loop.time(), []
+        for event in events(order["count"]):
+            if order["rate"]:
+                due += 1 / order["rate"]
+                await asyncio.sleep(max(0.0, due - loop.time()))
+            begin = time.perf_counter_ns()
+            await node.publish(event)
+            spent.append(time.perf_counter_ns() - begin)
+        return {"spent": spent}
+
+    async def bare(order: dict[str, Any]) -> dict[str, Any]:
+        """The same for the system call alone, with packets that nobody takes for events."""
+        loop, port = asyncio.get_running_loop(), node._session.port  # type: ignore[attr-defined]
+        due, spent = loop.time(), []
+        codes = rng.integers(DOMAIN, size=order["count"]).tolist()
+        for code in codes:
+            if order["rate"]:
+                due += 1 / order["rate"]
+                await asyncio.sleep(max(0.0, due - loop.time()))
+            target = (f"fd0e:1:{code << 2:x}::", 0x8000) if port.independent else None
+            begin = time.perf_counter_ns()
+            if target is None:
+                port._socket.send(bytes(90))
+            else:
+                port._socket.sendto(bytes(90), target)
+            spent.append(time.perf_counter_ns() - begin)
+        return {"spent": spent}
+
     async def flood(order: dict[str, Any]) -> dict[str, Any]:
         batch = events(order["count"])
-        begin = time.time()
+        begin, cpu = time.time(), time.process_time()
         await node.publish_many(batch)
-        return {"published": order["count"], "begin": begin}
+        return {"published": order["count"], "begin": begin, "cpu": time.process_time() - cpu}
 
     await serve(start)
 
@@ -130,9 +161,15 @@ class Recorder:
         self.seconds: list[float] = []
         #: When the last event came.
         self.last = 0.0
+        #: When the process began to read the event that comes next, and how long events took from there.
+        self.began = 0
+        self.spent: list[int] = []
 
     def note(self, delivery: Delivery) -> None:
         now = time.time_ns()
+        if self.began:
+            self.spent.append(time.perf_counter_ns() - self.began)
+            self.began = 0
         self.seen += 1
         self.seconds.append((now - delivery.sent) / 1e9)
         self.last = now / 1e9
@@ -140,6 +177,19 @@ class Recorder:
     def reset(self) -> None:
         self.seen = 0
         self.seconds.clear()
+        self.spent.clear()
+
+    def watch(self, port: Any) -> None:
+        """Note when a data port begins to read."""
+        read = port._readable
+
+        def timed() -> None:
+            self.began = time.perf_counter_ns()
+            read()
+
+        port._readable = timed
+        port.pause()
+        port.resume()
 
 
 async def subscriber(url: str, hosts: list[str]) -> None:
@@ -152,7 +202,13 @@ async def subscriber(url: str, hosts: list[str]) -> None:
         for host in hosts:
             nodes.append(await sievenet.connect(url, host=host))
             await nodes[-1].schema("point")
-        return {"nodes": len(nodes)}, {"tile": tile, "wait": wait, "reset": reset, "respond": respond}
+        return {"nodes": len(nodes)}, {
+            "tile": tile,
+            "wait": wait,
+            "reset": reset,
+            "respond": respond,
+            "watch": watch,
+        }
 
     async def tile(order: dict[str, Any]) -> dict[str, Any]:
         """Hold exactly so many subscriptions, the pieces dealt out to the nodes in turn."""
@@ -184,6 +240,11 @@ async def subscriber(url: str, hosts: list[str]) -> None:
 
     async def reset(order: dict[str, Any]) -> dict[str, Any]:
         recorder.reset()
+        return {"cpu": time.process_time()}
+
+    async def watch(order: dict[str, Any]) -> dict[str, Any]:
+        for node in nodes:
+            recorder.watch(node._session.port)  # type: ignore[attr-defined]
         return {}
 
     async def wait(order: dict[str, Any]) -> dict[str, Any]:
@@ -201,6 +262,8 @@ async def subscriber(url: str, hosts: list[str]) -> None:
             "last": recorder.last,
             "false_positives": sum(r.false_positives for r in received),
             "duplicates": sum(r.duplicates for r in received),
+            "cpu": time.process_time(),
+            "spent": recorder.spent,
         }
         if order.get("latencies"):
             answer["latencies"] = [int(v * 1e9) for v in recorder.seconds]

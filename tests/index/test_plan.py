@@ -65,6 +65,7 @@ def test_batches_are_encoded_as_single_events_are(data):
     for row, event in enumerate(listed):
         expected = [code.interval(128)[0] for code in plan.encode(event)]
         assert sorted(found.get(row, [])) == sorted(expected)
+        assert plan.codes(event) == [code.code for code in plan.encode(event)]
 
 
 @settings(max_examples=150, deadline=None)

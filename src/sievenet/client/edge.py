@@ -1,8 +1,9 @@
 """The exact filter at the edge: which subscriptions of this node does an event match, and who drew in the rest?
 
 The network delivers what lies in the *cells* of a node's subscriptions, which enclose their filters. The edge decides
-exactly. A handful of subscriptions are asked one by one, which is quick and loads no compiler; from `MANY` on the
-`Matcher` takes over, whose cost hardly grows with their number.
+exactly. Single events are matched along one attribute (`segments`), once as many of them have come as that is worth.
+Before that, and where it is not worth it, a handful of subscriptions are asked one by one, which loads no compiler;
+from `MANY` on the `Matcher` takes over, whose cost hardly grows with their number.
 
 An event that matches none of the node's subscriptions is a false positive. Which subscriptions drew it in is answered
 by the plan: those with a cell that holds the packet's code. Cells are kept by mask ("tuple space"), so that the answer
@@ -19,6 +20,7 @@ import numpy as np
 
 from sievenet.client.columns import matching
 from sievenet.client.ports.layout import layout_of
+from sievenet.client.segments import Segments
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
@@ -44,6 +46,9 @@ class Edge:
         self.layout = layout_of(schema)
         self._subscriptions: dict[int, Subscription] = {}
         self._matcher: Matcher | None = None
+        #: For single events; None if not made, or not good. How many more single events it is worth making after.
+        self._segments: Segments | None = None
+        self._patience = 0
         self._plan: Callable[[], Plan] | None = None
         self._budget = 0
         #: mask → value → keys of the subscriptions with that cell; ``None`` until it is needed.
@@ -55,6 +60,7 @@ class Edge:
     def add(self, key: int, wanted: Subscription) -> None:
         """Begin to match a subscription."""
         self._subscriptions[key] = wanted
+        self._segments, self._patience = None, len(self._subscriptions)
         if self._matcher is not None:
             self._matcher.add(key, wanted)
         elif len(self._subscriptions) >= MANY:
@@ -71,6 +77,7 @@ class Edge:
         if self._subscriptions.pop(key, None) is None:
             return
         self._cells = None
+        self._segments, self._patience = None, len(self._subscriptions)
         if self._matcher is not None:
             if self._subscriptions:
                 self._matcher.remove(key)
@@ -83,6 +90,12 @@ class Edge:
 
     def match(self, event: Event) -> Sequence[int]:
         """The keys of the subscriptions that match."""
+        if self._segments is not None:
+            return self._segments.match(event)
+        if self._patience:
+            self._patience -= 1
+            if not self._patience:
+                self._segments = Segments.of(self.schema, self._subscriptions)
         if self._matcher is not None:
             return self._matcher.match(event)
         return [key for key, wanted in self._subscriptions.items() if wanted.matches(event)]

@@ -17,6 +17,7 @@ from sievenet.client.node import Node
 from sievenet.client.outbox import Outbox
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.identity import publisher_number
+from sievenet.client.ports.port import DataPort
 from sievenet.client.receiver import Receiver, Sink
 from sievenet.client.reporting import Reporter
 from sievenet.client.session import Hooks, Session
@@ -207,13 +208,18 @@ class FabricNode(Node):
         """Publish one event. Raises if it is not advertised or too large; waits while nobody would forward it."""
         if not isinstance(event, Event):
             raise EventError(expected="an event of a schema", got=event, where="publish")
-        await self._session.sendable()
+        if not self._session.may_send:
+            await self._session.sendable()
         if self._transport is not None and (source := self._transport.source_of(event)) is not None:
             self._outbox.check((event,))
             await source.publish(event)
         else:
-            await self._send(self._outbox.packets(escaped(event), time.time_ns()))
-        await self._loopback.published((event,), event.schema.name)
+            packets = self._outbox.packets(escaped(event) if event.payload else event, time.time_ns())
+            port = self._port()
+            if not port.send(packets):
+                await port.flushed(_LOW)
+        if self._loopback.hears(event.schema.name):
+            await self._loopback.published((event,), event.schema.name)
         self._turn += 1
         if self._turn % _TURN == 0:
             await asyncio.sleep(0)
@@ -246,11 +252,15 @@ class FabricNode(Node):
         return len(events)
 
     async def _send(self, packets: list[Packet] | Burst) -> None:
+        port = self._port()
+        if not port.send(packets):
+            await port.flushed(_LOW)
+
+    def _port(self) -> DataPort:
         port = self._session.port
         if port is None:
             raise Unavailable("This node has no data port: it only observes")
-        if not port.send(packets):
-            await port.flushed(_LOW)
+        return port
 
     # -- receiving ------------------------------------------------------------------------
 

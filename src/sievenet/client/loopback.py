@@ -66,11 +66,15 @@ class Loopback:
         if self.taps is not None:
             self.taps.close()
 
+    def hears(self, name: str) -> bool:
+        """Whether anybody here wants to know what this node publishes of a schema."""
+        return self.taps is not None or self._feeds[name] > 0
+
     async def published(self, events: Iterable[Event] | Iterable[Record], name: str) -> None:
         """Events of one schema (or records, which have none) have been given to the network."""
-        wanted = self._feeds[name] > 0
-        if not wanted and self.taps is None:
+        if not self.hears(name):
             return
+        wanted = self._feeds[name] > 0
         now = time.time_ns()
         for event in events:
             if self.taps is not None and isinstance(event, Event):

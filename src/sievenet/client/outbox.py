@@ -61,14 +61,15 @@ class Outbox:
     def packets(self, event: Event, now: int) -> list[Packet]:
         """The packets of one event published at ``now`` (nanoseconds since the epoch)."""
         category = self._category(event)
-        self.offers.check(category.schema.name, (event,))
+        if not self.offers.unlimited(category.schema):
+            self.offers.check(category.schema.name, (event,))
         body = self._body(event)
-        codes = category.plan.encode(event)
+        codes = category.plan.codes(event)
         sequence = self._next()
         if not codes:
             self.unwanted += 1
         number = category.number
-        return [Packet(number, dz.code, self.publisher, sequence, now, 0, body, self.incarnation) for dz in codes]
+        return [Packet(number, code, self.publisher, sequence, now, 0, body, self.incarnation) for code in codes]
 
     def batch_packets(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> Iterable[list[Packet]]:
         """The packets of many events of one schema, encoded together; all are checked before the first is sent."""
@@ -120,7 +121,7 @@ class Outbox:
             # An event's codes together, events in order: every event in its turn, whatever the plan makes of it.
             order = np.argsort(codes.row, kind="stable")
             return codes.row[order], codes.hi[order], codes.lo[order]
-        found = [(row, dz.code) for row, e in enumerate(batch) for dz in category.plan.encode(e)]
+        found = [(row, code) for row, e in enumerate(batch) for code in category.plan.codes(e)]
         low = (1 << 64) - 1
         return (
             np.fromiter((row for row, _ in found), np.int64, len(found)),
@@ -139,7 +140,7 @@ class Outbox:
 
     def _codes(self, category: Category, batch: EventBatch, rows: list[Event]) -> list[list[int]]:
         if not self._encoder_ready(category, batch):
-            return [[dz.code for dz in category.plan.encode(event)] for event in rows]
+            return [category.plan.codes(event) for event in rows]
         codes = category.plan.encode_batch(batch)
         own: list[list[int]] = [[] for _ in rows]
         for row, high, low in zip(codes.row.tolist(), codes.hi.tolist(), codes.lo.tolist(), strict=True):
@@ -174,7 +175,8 @@ class Outbox:
             self.offers.check(self._category(event).schema.name, (event,))
 
     def _body(self, event: Event) -> bytes:
-        body = encode_event(event)
+        layout = layout_of(event.schema)
+        body = (None if layout is None else layout.encode_one(event)) or encode_event(event)
         if self.max_event and len(body) > self.max_event:
             raise EventError(
                 f"Expected an event of at most {self.max_event} bytes, got {len(body)}", where=event.schema.name

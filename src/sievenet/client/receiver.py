@@ -264,6 +264,13 @@ class Receiver:
         delivery = Delivery(
             event, packet.publisher, packet.sequence, packet.departure, now, stamp, incarnation=packet.incarnation
         )
+        if len(keys) == 1:
+            # As `_offer` does, for the common case.
+            sink = self._sinks.get(keys[0])
+            if sink is None or sink.accept(delivery):
+                return True
+            self._stuck = (delivery, [keys[0]])
+            return False
         return self._offer(delivery, keys)
 
     def _offer(self, delivery: Delivery, keys: Iterable[int]) -> bool:

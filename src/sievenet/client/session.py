@@ -368,6 +368,11 @@ class Session:
                 # The supervisor clears `ready` in its own time; do not spin meanwhile.
                 await asyncio.sleep(0.001)
 
+    @property
+    def may_send(self) -> bool:
+        """Whether events may be sent at once."""
+        return self._sendable.is_set()
+
     async def sendable(self) -> None:
         """Wait until events may be sent; `Unavailable`, with the last reason, if that takes too long."""
         if not self._sendable.is_set():

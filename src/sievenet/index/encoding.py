@@ -11,7 +11,7 @@ that encodes now and then starts quickly; both use the same arithmetic and agree
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from sievenet.index.code import CODE_BITS, split
 from sievenet.index.codes import Codes
 from sievenet.index.dz import Dz
 from sievenet.index.locator import Locator
+from sievenet.index.single import coder
 
 if TYPE_CHECKING:
     from sievenet.index.cover.boxes import Layout
@@ -171,6 +172,8 @@ class Encoder:
         #: Every region as a filter.
         self.areas = tuple(r.filter(plan.schema) for r in plan.regions)
         self._locator = Locator([r.bounds for r in self.regions])
+        #: The codes of single events, region by region; made when first needed.
+        self._coders: list[Callable[[tuple[Any, ...]], int]] | None = None
         #: What covering needs; made by `cover.boxes` when first needed.
         self.layout: Layout | None = None
 
@@ -180,6 +183,16 @@ class Encoder:
         if not found:
             found = [r.code(event) for r in self.regions if r.region.rest]
         return tuple(found)
+
+    def codes(self, event: Event) -> list[int]:
+        """The same, as numbers left-aligned in the field, in few steps."""
+        coders = self._coders
+        if coders is None:
+            coders = self._coders = [coder(region, self.plan.gray) for region in self.regions]
+        if len(coders) == 1 and not self.regions[0].bounds:
+            return [coders[0](event.values)]
+        found = [coders[i](event.values) for i in self._candidates(event)]
+        return found or [code(event.values) for code, r in zip(coders, self.regions, strict=True) if r.region.rest]
 
     def _candidates(self, event: Event) -> list[int]:
         """The regions, without the rest, that encode an event."""

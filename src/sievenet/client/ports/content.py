@@ -41,6 +41,7 @@ from sievenet.dataplane.packet import (
     encode_datagram,
     encode_packet,
     header,
+    packet_alone,
     packets_of,
     publisher_at,
 )
@@ -57,7 +58,6 @@ _AHEAD: Final = 4096
 _BUFFER: Final = 32 << 20
 #: Packets read before others get their turn, and sent with one call.
 _TURN: Final = 256
-_LARGEST: Final = 1 << 16
 #: Bytes of the longest packet that comes by a link: jumbo frames, and a little.
 _WIDEST: Final = 9216
 #: The shortest nap of the event loop that is worth it.
@@ -82,8 +82,11 @@ _FLIGHT: Final = 0.05
 _Target = tuple[str, int, int, int]
 
 #: What is in front of a single packet in its datagram; nothing in it differs from packet to packet.
-_ALONE: Final = np.frombuffer(encode_datagram(0, (b"",)), np.uint8)
+_HEAD: Final = encode_datagram(0, (b"",))
+_ALONE: Final = np.frombuffer(_HEAD, np.uint8)
 assert len(_ALONE) == DATAGRAM_HEADER
+#: The first bytes of a content address: prefix and category.
+_PLACE: Final = struct.Struct(">HH")
 
 
 @lru_cache(maxsize=4096)
@@ -208,11 +211,29 @@ class ContentPort(DataPort):
                 return self._queue_more(len(outlet))
             packets = Arrivals(packets.matrix)
         queue = self._queue
+        if type(packets) is list and len(packets) == 1 and not queue and self._sent_at_once(packets[0]):
+            return True
         before = len(queue)
         for packet in packets:
             target, dscp = _target(packet.category, packet.code)
-            queue.append((encode_datagram(0, (encode_packet(packet),)), target, dscp))
+            queue.append((_HEAD + encode_packet(packet), target, dscp))
         return self._queue_more(len(queue) - before)
+
+    def _sent_at_once(self, packet: Packet) -> bool:
+        """Whether a single packet that nothing waits in front of could be sent, in few steps."""
+        code, now = packet.code, self._loop.time()
+        if code & 0xFFFFFFFF or not self._pacer.allowance(now):
+            return False
+        address = _PLACE.pack(CONTENT_PREFIX, packet.category) + (code >> 32).to_bytes(12, "big")
+        target = socket.inet_ntop(socket.AF_INET6, address), CONTENT_PORT
+        try:
+            self._socket.sendto(_HEAD + encode_packet(packet), target)
+        except OSError:
+            return False  # then it waits in the queue, which knows what to do
+        self._pacer.spent(1)
+        self._departures.passed()
+        self._last = now
+        return True
 
     def _queue_more(self, count: int) -> bool:
         self._queued += count
@@ -277,9 +298,17 @@ class ContentPort(DataPort):
     def _readable(self) -> None:
         # The first is delivered before it is known whether there are more.  A few more are read singly, which is
         # quickest for a few; if there are as many, the rest together.
-        first = self._read_singly(1)
-        self._take(first)
-        if not first or self._paused:
+        try:
+            data, source = self._socket.recvfrom(_WIDEST)
+        except OSError:
+            return
+        owner = _owner(source[0], source[1])
+        packet = packet_alone(data, _HEAD)
+        if packet is None or packet.publisher != owner:
+            self._take([(data, owner)])
+        elif owner != self._publisher:
+            self._deliver([packet])
+        if self._paused:
             return
         found = self._read_singly((_TURN if self._inlet is None else _SEVERAL) - 1)
         self._take(found)
@@ -336,7 +365,7 @@ class ContentPort(DataPort):
         found: list[tuple[bytes, int]] = []
         for _ in range(most):
             try:
-                data, (host, port, *_rest) = self._socket.recvfrom(_LARGEST)
+                data, (host, port, *_rest) = self._socket.recvfrom(_WIDEST)
                 found.append((data, _owner(host, port)))
             except (BlockingIOError, InterruptedError):
                 break

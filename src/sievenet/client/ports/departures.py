@@ -39,6 +39,11 @@ class Departures:
         finally:
             del self._waiting[done]
 
+    def passed(self) -> None:
+        """One more was given and has left, and nothing waited in front of it."""
+        self.given += 1
+        self._left += 1
+
     def queued(self, count: int) -> None:
         """So many of them have not left."""
         self._left = left = self.given - count

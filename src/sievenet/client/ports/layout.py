@@ -16,6 +16,7 @@ strings, payloads) goes event by event as ever.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -58,17 +59,18 @@ class Layout:
                 self._bounds.append((f"a{i}", None, _span(attribute)))
         if 0 < len(self._bools) < 64:
             self._bounds.append(("bools", None, (1 << len(self._bools)) - 1))
-        #: For single events, of schemas without bools, which share bytes: how `struct` reads them, and what of each
-        #: attribute is added to it, between which it then lies, or its names.
+        #: For single events, of schemas without bools, which share bytes: the fields as `struct` has them, the least
+        #: and the most of each as written, and how written values become the attributes' (None: they are the same).
         codes = ("" if a.type == "bool" else _code_of(a) for a in schema.attributes)
-        self._struct = struct.Struct(f"<{len(self._opening)}s{''.join(codes)}B")
-        self._fields: list[tuple[float, float, tuple[str, ...] | None]] = []
-        self._lows: list[float] = []
-        for a in schema.attributes:
-            # Minus nothing, added to a float, changes not even the sign of a zero.
-            self._lows.append(int(a.lo or 0) if a.type == "int" else -0.0)
-            hi = len(a.values) - 1 if a.values is not None else a.hi or 0
-            self._fields.append((a.lo or 0, hi, a.values))
+        self._struct = struct.Struct(f"<{''.join(codes)}")
+        self._spans = [
+            (float(a.lo or 0), float(a.hi or 0)) if a.type == "float" else (0, _span(a)) for a in schema.attributes
+        ]
+        self._others: list[tuple[int, Any, Mapping[Any, int] | None]] = [
+            (i, a.values if a.values is not None else int(a.lo or 0), a.ordinals if a.values is not None else None)
+            for i, a in enumerate(schema.attributes)
+            if a.values is not None or (a.type == "int" and a.lo)
+        ]
         #: Bytes of an event.
         self.size: Final = len(sample)
         assert self._type.itemsize == self.size
@@ -92,27 +94,34 @@ class Layout:
             rows["bools"] |= np.asarray(batch.columns[i]).astype(rows["bools"].dtype) << bit
         return rows.view(np.uint8).reshape(len(batch), self.size)
 
+    def encode_one(self, event: Event) -> bytes | None:
+        """A single event as `encode_event` writes it; None if that has to write it: bools, a payload."""
+        if self._bools or event.payload:
+            return None
+        values: Sequence[Any] = event.values
+        if self._others:
+            values = list(values)
+            for i, base, ordinals in self._others:
+                values[i] = values[i] - base if ordinals is None else ordinals[values[i]]
+        return self._opening + self._struct.pack(*values) + b"\0"
+
     def decode_one(self, data: bytes) -> Event | None:
         """The event in these bytes; None if it has to be decoded with all care: malformed, or not written so.
 
         In few steps, since most of what a single event costs is code that its process has not run for a while.
         """
-        if len(data) != self.size or self._bools:
+        if len(data) != self.size or self._bools or data[-1] or not data.startswith(self._opening):
             return None
-        opening, *found, payload = self._struct.unpack(data)
-        if payload or opening != self._opening:
-            return None
-        for i, (lo, hi, values) in enumerate(self._fields):
-            value = found[i]
-            if values is not None:
-                if value > hi:
-                    return None
-                found[i] = values[value]
-            elif not lo <= (value := self._lows[i] + value) <= hi:
+        found = self._struct.unpack_from(data, len(self._opening))
+        for value, (lo, hi) in zip(found, self._spans, strict=True):
+            if not lo <= value <= hi:
                 return None
-            else:
-                found[i] = value
-        return Event.trusted(self._schema, tuple(found))
+        if self._others:
+            values = list(found)
+            for i, base, ordinals in self._others:
+                values[i] = values[i] + base if ordinals is None else base[values[i]]
+            found = tuple(values)
+        return Event.trusted(self._schema, found)
 
     def decode(self, data: Bytes) -> tuple[EventBatch, npt.NDArray[np.bool_]]:
         """The events in these rows, and which rows they were in; the others are malformed."""
