@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sievenet.index.dz import FIELD
+from sievenet.index.code import CODE_BITS
 
 if TYPE_CHECKING:
     from sievenet.index.axis import Scale
@@ -73,7 +73,7 @@ def _placer(scale: Scale, tables: Sequence[Sequence[int]], places: Sequence[int]
 def _spread(tables: Sequence[Sequence[int]], places: Sequence[int], gray: bool) -> Callable[[int], int]:
     """From a coordinate to its bits in the code."""
     if not gray and list(places) == list(range(places[0], places[0] + len(places))):
-        shift = FIELD - 1 - places[-1]
+        shift = CODE_BITS - 1 - places[-1]
         return lambda coordinate: coordinate << shift
     if len(tables) == 1:
         return tables[0].__getitem__
