@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.client.columns import matching
 from sievenet.content import Attribute, EventBatch, Filter, Record, Schema, Subscription, ValueSet
+from sievenet.content.columns import matching
 from sievenet.content.number import EXACT
 from sievenet.control.covering import Coverer
 from sievenet.index import Dz, Plan

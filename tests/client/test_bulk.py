@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sievenet.client.catalog import Catalog
-from sievenet.client.columns import matching
 from sievenet.client.edge import MANY, Edge
 from sievenet.client.latency import Latency
 from sievenet.client.ledger import Registration
@@ -20,6 +19,7 @@ from sievenet.client.ports.layout import layout_of
 from sievenet.client.receiver import Receiver
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event, encode_event
+from sievenet.content.columns import matching
 from sievenet.content.valueset import ValueSet
 from sievenet.control.protocol import CategoryInfo
 from sievenet.dataplane.packet import PACKET_HEADER, Packet, encode_packet

@@ -7,9 +7,10 @@ and the rows that can cover a filter are found by comparing columns:
               x from  x to    y from  y to
     row 7       10     20      −∞      +∞       covers x in [12, 15] only if 10 <= 12 and 20 >= 15, column by column
 
-Values become numbers by a map that keeps their order but need not tell all of them apart (strings by their first
-bytes). If f covers g, then f's bounds enclose g's, so no answer is missed; what is found has still to be tested, since
-sets may have gaps. The first column narrows all rows down, the others look at what is left.
+Values become numbers by a map that keeps their order but need not tell all of them apart: keys on the attribute's line
+(`content.line`) in 31 bits, and where there is no line, strings by their first bytes. If f covers g, then f's bounds
+enclose g's, so no answer is missed; what is found has still to be tested, since sets may have gaps. The first column
+narrows all rows down, the others look at what is left.
 
 A question costs one pass over two columns of four-byte numbers: some 50 µs for 100,000 filters. That is linear still,
 but five hundred times less than as many covering tests.
@@ -23,32 +24,23 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content.filter import Filter
+from sievenet.content.line import Line
 from sievenet.content.schema import Schema
-from sievenet.content.valueset import BOOL, NUMBER, STRING, Cut
+from sievenet.content.valueset import BOOL, NUMBER, STRING, Cut, ValueSet
 
 __all__ = ["Bounds"]
 
-Floats = npt.NDArray[np.floating[Any]]
+Numbers = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 _INF: Final = float("inf")
-#: The largest number that a column of four bytes holds.
-_LARGEST: Final = 3e38
+#: A column of keys has four bytes each; its ends stand for filters that do not constrain the attribute.
+_BITS: Final = 31
+_END: Final = (1 << _BITS) - 1
 #: Strings begin here, and are a multiple of the step apart, by their first six bytes.
 _STRINGS: Final = 2.0**1022
 _STEP: Final = 2.0**973
 _BYTES: Final = 6
-
-
-def _short(cut: Cut) -> float:
-    """A cut of a number or a truth value as a number, in the same order."""
-    kind = cut[0]
-    if kind == NUMBER and len(cut) > 1:
-        value = cut[1]
-        return float(value) if -_LARGEST < value < _LARGEST else _LARGEST * _sign(value)
-    if kind == BOOL:
-        return float(len(cut) - 1)
-    return _INF if kind > NUMBER else 2.0
 
 
 def _sign(value: float) -> int:
@@ -73,21 +65,29 @@ def _long(cut: Cut) -> float:
 
 
 class _Column:
-    """The bounds of one attribute; rows that do not constrain it have infinite ones.
+    """The bounds of one attribute; rows that do not constrain it have the ends of all numbers."""
 
-    Compared with a Python float, NumPy rounds that as it rounded the column's numbers.
-    """
+    def __init__(self, rows: int, line: Line | None) -> None:
+        self._line = line
+        #: Keys are counted from the first, in steps that make the last one fit.
+        self._shift = max(0, (line.last - line.first).bit_length() - _BITS + 1) if line is not None else 0
+        self.least: float = -_INF if line is None else -1
+        self.most: float = _INF if line is None else _END
+        kind: Any = np.float64 if line is None else np.int32
+        self.lo: Numbers = np.full(rows, self.least, kind)
+        self.hi: Numbers = np.full(rows, self.most, kind)
 
-    def __init__(self, rows: int, wide: bool) -> None:
-        kind: Any = np.float64 if wide else np.float32
-        self.map = _long if wide else _short
-        self.lo: Floats = np.full(rows, -_INF, kind)
-        self.hi: Floats = np.full(rows, _INF, kind)
+    def hull(self, values: ValueSet) -> tuple[float, float]:
+        """The first and the last place of a set of values."""
+        if self._line is None:
+            return _long(values.cuts[0]), _long(values.cuts[-1])
+        first, last = self._line.hull(values)
+        return (first - self._line.first) >> self._shift, (last - self._line.first) >> self._shift
 
     def grow(self, rows: int) -> None:
         more = rows - len(self.lo)
-        self.lo = np.concatenate((self.lo, np.full(more, -_INF, self.lo.dtype)))
-        self.hi = np.concatenate((self.hi, np.full(more, _INF, self.hi.dtype)))
+        self.lo = np.concatenate((self.lo, np.full(more, self.least, self.lo.dtype)))
+        self.hi = np.concatenate((self.hi, np.full(more, self.most, self.hi.dtype)))
 
 
 class Bounds:
@@ -117,12 +117,11 @@ class Bounds:
         self._rows[number] = row
         for name, values in wanted.constraints.items():
             column = self._columns.get(name) or self._new(name, wanted.schema)
-            column.lo[row] = column.map(values.cuts[0])
-            column.hi[row] = column.map(values.cuts[-1])
+            column.lo[row], column.hi[row] = column.hull(values)
 
     def _new(self, name: str, schema: Schema | None) -> _Column:
-        wide = schema is None or schema[name].type == "str"
-        found = self._columns[name] = _Column(len(self._numbers), wide)
+        line = None if schema is None else schema[name].line
+        found = self._columns[name] = _Column(len(self._numbers), line)
         return found
 
     def remove(self, number: int) -> None:
@@ -130,7 +129,7 @@ class Bounds:
         row = self._rows.pop(number)
         self._numbers[row] = -1
         for column in self._columns.values():
-            column.lo[row], column.hi[row] = -_INF, _INF
+            column.lo[row], column.hi[row] = column.least, column.most
         self._free.append(row)
 
     def above(self, wanted: Filter) -> list[int]:
@@ -139,7 +138,7 @@ class Bounds:
         for name, values in wanted.constraints.items():
             column = self._columns.get(name)
             if column is not None:
-                lo, hi = column.map(values.cuts[0]), column.map(values.cuts[-1])
+                lo, hi = column.hull(values)
                 if rows is None:
                     rows = ((column.lo[: self._used] <= lo) & (column.hi[: self._used] >= hi)).nonzero()[0]
                 else:
@@ -149,7 +148,7 @@ class Bounds:
         for name, column in self._columns.items():
             # What does not constrain an attribute is covered only by what does not either.
             if name not in wanted.constraints and len(rows):
-                rows = rows[(column.lo[rows] == -_INF) & (column.hi[rows] == _INF)]
+                rows = rows[(column.lo[rows] == column.least) & (column.hi[rows] == column.most)]
         return self._named(rows)
 
     def below(self, wanted: Filter) -> list[int]:
@@ -159,7 +158,7 @@ class Bounds:
             column = self._columns.get(name)
             if column is None:
                 return []
-            lo, hi = column.map(values.cuts[0]), column.map(values.cuts[-1])
+            lo, hi = column.hull(values)
             if rows is None:
                 rows = ((column.lo[: self._used] >= lo) & (column.hi[: self._used] <= hi)).nonzero()[0]
             else:

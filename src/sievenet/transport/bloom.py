@@ -42,7 +42,8 @@ from math import ceil, inf, nextafter
 from typing import Final
 
 from sievenet.content.filter import Filter, Matchable, Subscription
-from sievenet.content.number import float_key, previous_number
+from sievenet.content.line import Line
+from sievenet.content.number import float_at, float_key, previous_number
 from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ABSENT, NUMBER, STRING, Value, ValueSet, behind_prefix
 from sievenet.errors import InvalidInput
@@ -183,17 +184,15 @@ class Tagger:
         return 1 << int.from_bytes(digest, "big") % self.width
 
     def _encoder(self, attribute: Attribute) -> _Attribute:
-        match attribute.type:
-            case "float":
-                values: int | None = None if attribute.hi != attribute.lo else 1
-            case "int":
-                values = int(attribute.hi or 0) - int(attribute.lo or 0) + 1
-            case "bool":
-                values = 2
-            case _:
-                values = len(attribute.values) if attribute.values is not None else 1
+        line = attribute.line
+        if line is None:
+            values: int | None = 1
+        elif line.real and line.first < line.last:
+            values = None
+        else:
+            values = line.last - line.first + 1
         useful = self._levels
-        if values is not None and not (attribute.type == "str" and attribute.values is None):
+        if values is not None and line is not None:
             useful = min(useful, values.bit_length())
         levels = tuple(range(1, useful + 1))
         return _Attribute(attribute.name, self._bit, levels, values, hashes=self._hashes, moved=self._moved)
@@ -242,7 +241,7 @@ class Tagger:
                     bits |= self._bit(f"{name}?") | _hull(self._unbound(name), None, values)
             else:
                 encoder, attribute = self._places[self.schema.positions[name]]
-                bits |= _hull(encoder, attribute, values)
+                bits |= _hull(encoder, attribute.line, values)
         return bits
 
     def subscription(self, wanted: Subscription, pieces: int = _PIECES) -> tuple[Bits, ...]:
@@ -334,40 +333,33 @@ def _ordered(value: float) -> int:
     return float_key(float(min(max(value, -_LARGEST), _LARGEST))) + (1 << 63)
 
 
-def _place(attribute: Attribute | None, value: float) -> int | float:
-    """Where a number is on the line of its attribute; values outside the domain at its ends."""
-    if attribute is None:
-        return _ordered(value)
-    lo, hi = attribute.lo or 0, attribute.hi or 0
-    value = min(max(value, lo), hi)
-    if attribute.type == "int":
-        return int(value) - int(lo)
-    return 0 if hi == lo else (value - lo) / (hi - lo)
+def _unit(encoder: _Attribute, line: Line, key: int) -> int:
+    """The finest piece of the grid that holds a key: keys are taken as they are, floats by their part of the domain."""
+    if not line.real:
+        return encoder.unit(key - line.first)
+    lo, hi = float_at(line.first), float_at(line.last)
+    return encoder.unit(0 if hi == lo else (float_at(key) - lo) / (hi - lo))
 
 
 def _point(encoder: _Attribute, attribute: Attribute, value: Value) -> Bits:
-    if isinstance(value, bool):
-        return encoder.point(encoder.unit(int(value)))
-    if isinstance(value, str):
-        if attribute.values is None:
-            return encoder.prefixes(value)
-        return encoder.point(encoder.unit(attribute.ordinals[value]))
-    return encoder.point(encoder.unit(_place(attribute, value)))
+    if attribute.line is None:
+        assert isinstance(value, str)
+        return encoder.prefixes(value)
+    return encoder.point(_unit(encoder, attribute.line, attribute.line.key(value)))
 
 
-def _hull(encoder: _Attribute, attribute: Attribute | None, values: ValueSet) -> Bits:
+def _hull(encoder: _Attribute, line: Line | None, values: ValueSet) -> Bits:
     """The bits of the range from the first value of a set to its last."""
+    if line is not None:
+        first, last = line.hull(values)
+        bits = encoder.range(_unit(encoder, line, first), _unit(encoder, line, last))
+        return bits | encoder.exactly(line.value(first)) if first == last else bits
     entering, leaving = values.cuts[0], values.cuts[-1]
-    if attribute is not None and attribute.type == "bool":
-        only = True in values
-        return encoder.exactly(only) | encoder.point(encoder.unit(int(only)))
-    if attribute is not None and attribute.values is not None:
-        members = [i for i, each in enumerate(attribute.values) if each in values]
-        first, last = members[0], members[-1]
-        bits = encoder.range(encoder.unit(first), encoder.unit(last))
-        return bits | encoder.exactly(attribute.values[first]) if first == last else bits
     if entering[0] == NUMBER and (leaving[0] == NUMBER or leaving == (STRING,)):
-        return _number_hull(encoder, attribute, values)
+        lo = entering[1] if len(entering) > 1 else -_LARGEST
+        hi = previous_number(leaving[1]) if len(leaving) > 1 else _LARGEST
+        bits = encoder.range(encoder.unit(_ordered(lo)), encoder.unit(_ordered(hi)))
+        return bits | encoder.exactly(lo) if lo == hi else bits
     if entering[0] == STRING:
         text = entering[1] if len(entering) > 1 else ""
         stop = leaving[1] if leaving[0] == STRING else None
@@ -376,23 +368,6 @@ def _hull(encoder: _Attribute, attribute: Attribute | None, values: ValueSet) ->
     if len(values.cuts) == 2 and values in (ValueSet.of(True), ValueSet.of(False)):
         return encoder.exactly(True in values)
     return 0
-
-
-def _number_hull(encoder: _Attribute, attribute: Attribute | None, values: ValueSet) -> Bits:
-    entering, leaving = values.cuts[0], values.cuts[-1]
-    line = attribute.line if attribute is not None else None
-    if attribute is None:
-        bounds: tuple[float, float] = (-_LARGEST, _LARGEST)
-    else:
-        bounds = (attribute.lo or 0, attribute.hi or 0)
-    lo = entering[1] if len(entering) > 1 else bounds[0]
-    hi = bounds[1]
-    if len(leaving) > 1:  # the last number before the cut, as the attribute counts
-        hi = line.value(line.hull(values)[1]) if line is not None else previous_number(leaving[1])  # type: ignore[assignment]
-    bits = encoder.range(encoder.unit(_place(attribute, lo)), encoder.unit(_place(attribute, hi)))
-    if lo == hi:
-        bits |= encoder.exactly(lo)
-    return bits
 
 
 _LARGEST: Final = nextafter(inf, 0)

@@ -22,7 +22,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content import Attribute, Column, EventBatch, Filter, Schema, StringColumn, ValueSet
+from sievenet.content import Attribute, EventBatch, Filter, Schema, ValueSet
+from sievenet.content.columns import matching
 from sievenet.content.valueset import NUMBER, Cut, after, before
 from sievenet.errors import InvalidInput
 from sievenet.workload.draws import Floats
@@ -44,13 +45,6 @@ class Choices:
     offsets: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int32]
     categories: tuple[str, ...]
-
-    def table(self) -> Bools:
-        """Membership as [subscription, category]."""
-        wanted = np.zeros((len(self.offsets) - 1, len(self.categories)), np.bool_)
-        owner = np.repeat(np.arange(len(wanted)), np.diff(self.offsets))
-        wanted[owner, self.codes] = True
-        return wanted
 
     def take(self, where: npt.NDArray[np.int64]) -> Choices:
         """The sets of the chosen subscriptions."""
@@ -115,30 +109,24 @@ class Interests(Sequence[Filter]):
         return Interests(self.schema, self.lo[chosen], self.hi[chosen], self.used[chosen], choices)
 
     def matrix(self, batch: EventBatch) -> Bools:
-        """Which subscription (column) wants which event (row), by plain comparison.
+        """Which subscription (column) wants which event (row).
 
         The reference for tests and small experiments: it costs events x subscriptions x
         attributes, and one byte per pair.
         """
         if batch.schema != self.schema:
             raise InvalidInput(expected=f"events of {self.schema.name}", got=batch.schema.name)
-        wanted = np.ones((len(batch), len(self)), np.bool_)
-        for j, column in enumerate(batch.columns):
-            using = np.flatnonzero(self.used[:, j])
-            if not len(using):
-                continue
-            if j in self.choices:
-                wanted[:, using] &= _chosen(self.choices[j].take(using), column)
-            else:
-                numbers = _ordinals(column)[:, None]
-                wanted[:, using] &= (numbers >= self.lo[using, j]) & (numbers <= self.hi[using, j])
+        wanted = np.empty((len(batch), len(self)), np.bool_)
+        for j, each in enumerate(self):
+            wanted[:, j] = matching(each, batch)
         return wanted
 
-    def matches_per_event(self, batch: EventBatch, pairs: int = 1 << 24) -> npt.NDArray[np.int64]:
-        """How many subscriptions want each event, counted in chunks of at most ``pairs`` comparisons."""
-        step = max(1, pairs // max(1, len(self)))
-        parts = [self.matrix(batch.take(slice(i, i + step))).sum(axis=1) for i in range(0, len(batch), step)]
-        return np.concatenate([np.zeros(0, np.int64), *parts])
+    def matches_per_event(self, batch: EventBatch) -> npt.NDArray[np.int64]:
+        """How many subscriptions want each event."""
+        counts = np.zeros(len(batch), np.int64)
+        for each in self:
+            counts += matching(each, batch)
+        return counts
 
 
 def _maker(attribute: Attribute, choices: Choices | None) -> Callable[[int, float, float], ValueSet]:
@@ -178,19 +166,3 @@ def _set_maker(attribute: Attribute, choices: Choices) -> Callable[[int, float, 
         return ValueSet(tuple(cuts))
 
     return make
-
-
-def _ordinals(column: Column) -> npt.NDArray[Any]:
-    """A column as numbers that compare with bounds."""
-    return column.codes if isinstance(column, StringColumn) else column
-
-
-def _chosen(choices: Choices, column: Column) -> Bools:
-    """Membership of each event's string in each subscription's set."""
-    assert isinstance(column, StringColumn)
-    position = {text: i for i, text in enumerate(choices.categories)}
-    # A string outside the vocabulary is in nobody's set: an extra column of False.
-    codes = np.array([position.get(text, -1) for text in column.categories], np.int64)
-    table = np.column_stack([choices.table(), np.zeros(len(choices.offsets) - 1, np.bool_)])
-    wanted: Bools = table[:, codes].T
-    return wanted[column.codes]

@@ -18,13 +18,12 @@ from typing import Final
 import numpy as np
 
 from sievenet.content import Attribute, Column, EventBatch, Schema, StringColumn
+from sievenet.content.number import EXACT
 from sievenet.errors import SchemaError
 from sievenet.workload.draws import Floats
 
 __all__ = ["batch_at", "column_at", "grid", "ranges_at", "slots", "whole"]
 
-#: Whole numbers up to here are exact as floats, which bounds are kept as.
-_EXACT: Final = 1 << 53
 #: The largest position: still below 1.
 _TOP: Final = float(np.nextafter(1.0, 0.0))
 
@@ -36,22 +35,15 @@ def grid(dimensions: int = 5, hi: int = 1023, name: str = "grid") -> Schema:
 
 def slots(attribute: Attribute) -> int:
     """How many values a discrete attribute has; 0 for floats."""
-    match attribute.type:
-        case "bool":
-            return 2
-        case "int":
-            lo, hi = whole(attribute)
-            if max(abs(lo), abs(hi)) > _EXACT:
-                raise SchemaError(
-                    expected="whole numbers up to 2**53 in a generated workload", got=(lo, hi), where=attribute.name
-                )
-            return int(hi) - int(lo) + 1
-        case "str":
-            if attribute.values is None:
-                raise SchemaError("Expected an enumeration, got free text", where=attribute.name)
-            return len(attribute.values)
-        case _:
-            return 0
+    line = attribute.line
+    if line is None:
+        raise SchemaError("Expected an enumeration, got free text", where=attribute.name)
+    if line.real:
+        return 0
+    if max(abs(line.first), abs(line.last)) > EXACT:
+        ends = (line.first, line.last)
+        raise SchemaError(expected="whole numbers up to 2**53 in a generated workload", got=ends, where=attribute.name)
+    return line.last - line.first + 1
 
 
 def whole(attribute: Attribute) -> tuple[float, float]:

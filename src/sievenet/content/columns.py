@@ -1,4 +1,4 @@
-"""A subscription against many events, by NumPy alone: for a handful of subscriptions, which need no matcher.
+"""A filter or subscription against many events, by NumPy alone: for a few, which need no matcher, and for tests.
 
 A constraint is a few intervals of keys (`content.line`), and a value is inside if more of them have begun than have
 ended before it. Counting them is two binary searches, for a whole column at once:
@@ -22,17 +22,15 @@ __all__ = ["Mask", "matching"]
 Mask = npt.NDArray[np.bool_]
 
 
-def matching(wanted: Subscription, batch: EventBatch) -> Mask:
+def matching(wanted: Filter | Subscription, batch: EventBatch) -> Mask:
     """Which events of a batch match."""
-    found = np.zeros(len(batch), np.bool_)
-    for each in wanted.filters:
-        found |= _matching(each, batch)
-    return found
-
-
-def _matching(each: Filter, batch: EventBatch) -> Mask:
-    found = np.full(len(batch), not each.empty)
-    for name, values in each.constraints.items():
+    if isinstance(wanted, Subscription):
+        found = np.zeros(len(batch), np.bool_)
+        for each in wanted.filters:
+            found |= matching(each, batch)
+        return found
+    found = np.full(len(batch), not wanted.empty)
+    for name, values in wanted.constraints.items():
         found &= _inside(values, batch.schema[name].line, batch.column(name))
     return found
 
