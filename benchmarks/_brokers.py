@@ -88,7 +88,8 @@ class RouterClient:
         """Events that came."""
         count, times = 0, []
         for message in self._read(1):
-            assert isinstance(message, Carried)
+            if not isinstance(message, Carried):
+                continue  # a sign of life
             count += len(message.sequences) // 8
             times.append(int.from_bytes(message.departures[:8], "little"))
         return count, times

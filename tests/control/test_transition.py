@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from sievenet.content import Filter, Subscription, ValueSet
 from sievenet.control import transition
+from sievenet.control.stages import STAGES
 from sievenet.dataplane.fabric import ApplyFault
 from sievenet.errors import Rejected
 from sievenet.index import Plan
@@ -189,3 +191,12 @@ def test_requests_while_the_new_registrations_are_worked_out(seed, monkeypatch):
         await world.control.close()
 
     run_virtual(main())
+
+
+def test_the_table_of_stages_is_whole_and_documented():
+    targets = {to for moves in STAGES.values() for to in moves.values()}
+    assert targets | {"covering", "resuming"} == set(STAGES)
+    page = (Path(__file__).parents[2] / "docs" / "topics" / "plan-changes.md").read_text(encoding="utf-8")
+    for stage, moves in STAGES.items():
+        if moves:
+            assert f"{stage:<13}{', '.join(f'{signal} → {to}' for signal, to in moves.items())}\n" in page

@@ -3,15 +3,11 @@
 The light-weight approach of PLEROMA.  Old and new codes mean different things, so no flow
 can serve both; what serves both is a flow that does not look at the code at all:
 
-    covering    the new registrations are worked out beside the old ones, a little at a time
-    closing     new requests wait, the lanes run empty
-    catching    every switch gets one flow of top priority: all of this category → every
-                port in use before or after
-    logging     the journal has it: from here on a crash finishes the move
-    swapping    old flows are removed, new flows added below; requests go on
-    telling     publishers use the new plan, each confirms
-    draining    the slowest packet with an old code arrives
-    ending      the catch-all flows are removed
+    catch-all    all of this category → every port in use before or after
+    below it     old flows are removed, new flows added
+    then         publishers use the new plan, old packets arrive, the catch-all is removed
+
+`stages` has the steps as a table; here is what each step does.
 
 Every step ends with the acknowledgements of all switches concerned.  Events in between go too
 far (false positives), never astray: all ports of the catch-all lie on one tree.
@@ -19,7 +15,7 @@ far (false positives), never astray: all ports of the catch-all lie on one tree.
 One catch-all per *switch* is enough, where the paper has one per in-port: a switch never
 sends a packet back where it came from, so the flows for its in-ports would differ in nothing
 else.  A crash before `logging` rolls back (the catch-all flows are found and removed at
-the next start); after it, the start goes through the steps again from `catching` on.
+the next start); after it, the start catches again, repairs all tables and goes on with `telling`.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -38,6 +34,7 @@ from sievenet.control.dispatcher import Found
 from sievenet.control.lane import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
+from sievenet.control.stages import STAGES, Signal, Stage
 from sievenet.control.state import Entry
 from sievenet.errors import PlanError, SievenetError
 from sievenet.index import Plan
@@ -47,8 +44,6 @@ if TYPE_CHECKING:
     from sievenet.control.controller import Controller
 
 __all__ = ["Transition", "TransitionReport", "usable"]
-
-Stage = Literal["covering", "closing", "catching", "logging", "swapping", "telling", "draining", "ending", "aborting"]
 
 #: Registrations worked out in one go.
 _CHUNK: Final = 200
@@ -92,11 +87,41 @@ class Transition:
         self._extra = 0
         self._old_category = controller.state.categories[space.number]
         self._coverer = Coverer(plan, self._old_category.budget)
+        #: Why the change failed.
+        self._error: SievenetError | None = None
+        #: What each stage begins with.
+        self._actions: dict[Stage, Callable[[], None]] = {
+            "closing": self._close,
+            "catching": self._catch,
+            "logging": self._log,
+            "swapping": self._swap,
+            "telling": self._tell,
+            "draining": self._drain,
+            "ending": self._close,
+            "clearing": self._clear,
+            "reverting": self._revert,
+            "aborting": self._abort,
+            "resuming": self._catch_again,
+            "repairing": self._repair,
+            "ended": self._end,
+        }
+
+    def _happened(self, signal: Signal, error: SievenetError | None = None) -> None:
+        """Go to the stage that the table says, if any, and begin it."""
+        stage = STAGES[self.stage].get(signal)
+        if stage is not None:
+            self._error = self._error or error
+            self._enter(stage)
 
     def _enter(self, stage: Stage) -> None:
         self._seconds[self.stage] = self._seconds.get(self.stage, 0.0) + self._c.board.now - self._since
         self._since = self._c.board.now
         self.stage = stage
+        self._actions[stage]()
+
+    def _done(self, error: SievenetError | None) -> None:
+        """What the stage began has ended."""
+        self._happened("done" if error is None else "failed", error)
 
     # -- covering --------------------------------------------------------------------------
 
@@ -116,9 +141,7 @@ class Transition:
         if self.work:
             self._cover()
         else:
-            self._enter("closing")
-            self._space.closed = True
-            self.rested()
+            self._happened("covered")
 
     def _cover(self) -> None:
         """Have a few registrations covered by the new plan, beside the event loop; `_covered` goes on."""
@@ -137,7 +160,7 @@ class Transition:
             if entry not in still:
                 continue  # taken back meanwhile
             if isinstance(keys, SievenetError):
-                self._end(keys)
+                self._done(keys)
                 return
             # A stand-in that collects the dz of the new plan while the entry keeps the old ones.
             twin = Entry(entry.category, entry.wants, entry.record)
@@ -166,15 +189,22 @@ class Transition:
 
     def rested(self) -> None:
         """A lane has come to rest; go on if that was waited for."""
-        if self._space.held or not self._space.idle:
-            return
-        if self.stage == "closing":
-            self._catch()
-        elif self.stage == "ending":
-            self._uncatch()
+        if self._space.idle and not self._space.held:
+            self._happened("rested")
+
+    def adopted(self) -> None:
+        """All publishers use the new plan."""
+        self._happened("adopted")
+
+    def resume(self) -> None:
+        """After a crash: the journal has the plan, but not the end."""
+        self._enter("resuming")
+
+    def _close(self) -> None:
+        self._space.closed = True
+        self.rested()
 
     def _catch(self) -> None:
-        self._enter("catching")
         space = self._space
         space.held = True
         old = {s: space.table(s) for s in self._c.fleet.switches()}
@@ -190,21 +220,12 @@ class Transition:
         step: Step = {s: [Add(f) for f in space.catch_flows(s)] for s in self._c.fleet.switches()}
         self._flows = sum(map(len, old.values())), 0
         self._extra = max((len(changes) for changes in step.values()), default=0)
-        self._roll({s: changes for s, changes in step.items() if changes}, self._caught)
+        self._roll({s: changes for s, changes in step.items() if changes})
 
-    def _caught(self, error: SievenetError | None) -> None:
-        if error is not None:
-            self._abort(error)
-            return
-        self._enter("logging")
-        self._c.log(PlanBegin(self._space.number, self.plan.to_json(), self.epoch), self._logged)
+    def _log(self) -> None:
+        self._c.log(PlanBegin(self._space.number, self.plan.to_json(), self.epoch), self._done)
 
-    def _logged(self, error: SievenetError | None) -> None:
-        if error is not None:
-            self._abort(error)
-            return
-        self._enter("swapping")
-        space = self._space
+    def _swap(self) -> None:
         step: dict[str, list[FlowChange]] = {}
         for switch in self._c.fleet.switches():
             old = {f.key: f for lane in self._old for f in lane.registrations.table(switch)}
@@ -215,68 +236,52 @@ class Transition:
             if changes:
                 step[switch] = changes
             self._flows = self._flows[0], self._flows[1] + len(new)
-        space.lanes = self._lanes
-        self._roll(step, self._swapped)
+        self._space.lanes = self._lanes
+        self._roll(step)
 
-    def _swapped(self, error: SievenetError | None) -> None:
-        if error is not None:
-            self._space.lanes = self._old
-            old = self._old_category
-            self._c.log(PlanBegin(old.number, old.plan.to_json(), old.epoch), lambda _: None)
-            self._c.log(PlanEnd(old.number, old.epoch), lambda _: None)
-            self._abort(error)
-            return
+    def _tell(self) -> None:
         for entry, (twin, _) in self._shadow.items():
             entry.keys = twin.keys
         self._shadow.clear()
-        self._tell()
-
-    def _tell(self) -> None:
-        self._enter("telling")
+        self._error = None  # tables that could not be repaired at once are read again by and by
         self._c.fleet.realign(self._space)
         self._c.tell(self._space.number, self.epoch)
         self._space.open()
 
-    def adopted(self) -> None:
-        """All publishers use the new plan."""
-        if self.stage == "telling":
-            self._enter("draining")
-            self._c.board.after(self._c.config.forwarding_delay, self._drained)
+    def _drain(self) -> None:
+        self._c.board.after(self._c.config.forwarding_delay, lambda: self._done(None))
 
-    def _drained(self) -> None:
-        self._enter("ending")
-        self._space.closed = True
-        self.rested()
-
-    def _uncatch(self) -> None:
+    def _clear(self) -> None:
         space = self._space
         space.held = True
         step = {s: [Delete(f) for f in flows] for s in self._c.fleet.switches() if (flows := space.catch_flows(s))}
         space.catch = None
-        self._roll(step, self._uncaught)
+        self._roll(step, self._cleared)
 
-    def _uncaught(self, error: SievenetError | None) -> None:
-        self._c.log(PlanEnd(self._space.number, self.epoch), lambda _: self._end(error))
+    def _cleared(self, error: SievenetError | None) -> None:
+        self._c.log(PlanEnd(self._space.number, self.epoch), lambda _: self._done(error))
 
-    def _abort(self, error: SievenetError) -> None:
-        """Put the old state back and say why."""
-        self._enter("aborting")
+    def _revert(self) -> None:
+        self._space.lanes = self._old
+        old = self._old_category
+        self._c.log(PlanBegin(old.number, old.plan.to_json(), old.epoch), lambda _: None)
+        self._c.log(PlanEnd(old.number, old.epoch), lambda _: None)
+        self._done(None)
+
+    def _abort(self) -> None:
         self._space.catch = None
-        self._roll({}, lambda _: self._end(error), unknown=self._c.fleet.switches())
+        self._roll({}, unknown=self._c.fleet.switches())
 
-    def _end(self, error: SievenetError | None) -> None:
-        self._enter(self.stage)
+    def _end(self) -> None:
         report = TransitionReport(
             self.plan.schema.name, self.epoch, self._seconds, *self._flows, extra_flows=self._extra
         )
-        self._c.ended(self._space, self._ticket, error, report)
+        self._c.ended(self._space, self._ticket, self._error, report)
         self._space.open()
 
     # -- after a crash ---------------------------------------------------------------------
 
-    def resume(self) -> None:
-        """The journal has the plan, but not the end: go through the steps again."""
-        self._enter("catching")
+    def _catch_again(self) -> None:
         space = self._space
         self._lanes = self._old = space.lanes
         space.closed = space.held = True
@@ -291,32 +296,36 @@ class Transition:
             space.catch.append(to & reduce(or_, map(routes.frm.__getitem__, offering), 0))
         step = {s: [Add(f) for f in flows] for s in self._c.fleet.switches() if (flows := space.catch_flows(s))}
         self._extra = max((len(changes) for changes in step.values()), default=0)
-        self._roll(step, self._caught_again)
+        self._roll(step)
 
-    def _caught_again(self, error: SievenetError | None) -> None:
-        self._enter("swapping")
-        self._roll({}, lambda _: self._tell(), unknown=self._c.fleet.switches())
+    def _repair(self) -> None:
+        self._roll({}, unknown=self._c.fleet.switches())
 
-    # -- helping ---------------------------------------------------------------------------
+    # -- rollouts --------------------------------------------------------------------------
 
-    def _roll(self, step: Step, done: Callable[[SievenetError | None], None], unknown: Iterable[str] = ()) -> None:
-        catching = self.stage == "catching"
+    def _roll(
+        self, step: Step, done: Callable[[SievenetError | None], None] | None = None, unknown: Iterable[str] = ()
+    ) -> None:
         self._c.board.watch(
             Rollout(
                 self._c.board,
                 [step],
                 expected=self._expected,
-                done=done,
+                done=done or self._done,
                 unknown=unknown,
-                scope=(lambda f: self._owns(f) and f.priority == TOP_PRIORITY) if catching else self._owns,
+                scope=(lambda f: self._owns(f) and f.priority == TOP_PRIORITY) if self._catching else self._owns,
             )
         )
+
+    @property
+    def _catching(self) -> bool:
+        return self.stage in ("catching", "resuming")
 
     def _owns(self, flow: Flow) -> bool:
         return flow.match.category == self._space.number
 
     def _expected(self, switch: str, step: int) -> list[Flow]:
-        if self.stage == "catching":
+        if self._catching:
             return self._space.catch_flows(switch)
         return self._space.table(switch)
 
