@@ -63,7 +63,10 @@ class RouterClient:
             data = self._socket.recv(1 << 20)
             if not data:
                 raise ConnectionError("the router closed the connection")
-            found += self._framer.feed(data)
+            came = list(self._framer.feed(data))
+            if any(isinstance(each, p.Alive) for each in came):
+                self._send(p.Alive())
+            found += [each for each in came if not isinstance(each, p.Alive)]
         return found
 
     def subscribe(self, filters: Iterable[Filter]) -> None:

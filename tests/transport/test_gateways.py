@@ -68,6 +68,7 @@ def test_order_recovery_and_rate_control_work_through_gateways():
                 assert feed.statistics().transport.recovered > 0
             assert gaps == []
             assert advertisement.transport.repairs > 0
+            out._leave_fabric = leave
             # Who did not ask for it gets events as they were published, also one that looks like a header.
             await publisher.publish(reading(999, payload=MARK + b"\x11"))
             while (event := (await plain.next()).event)["x"] < 999:
