@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, parse_subscription
-from sievenet.control.commands import decode_content, encode_content
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, encode_subscription, parse_subscription
+from sievenet.control.commands import decode_content
 from sievenet.control.covering import Coverer
 from sievenet.index import Dz, DzSet, Plan
 
@@ -87,6 +87,6 @@ def test_numbers_that_version_0_1_stored_are_read():
     old = [[("x", ((2, 420.5, 1), (2, 1000.0, 1))), ("n", ((2, 3, 0), (2, 6, 0)))]]
     found = decode_content(schema, msgspec.msgpack.encode(old))
     assert found == parse_subscription("x > 420.5 and n in [3, 5]", schema)
-    assert decode_content(schema, encode_content(found)) == found
+    assert decode_content(schema, encode_subscription(found)) == found
     nothing = [[("x", ((2, 499.99999999999994, 1), (2, 500.0, 0)))]]
     assert len(decode_content(schema, msgspec.msgpack.encode(nothing))) == 0

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from sievenet.cli import main as command
-from sievenet.content import Filter, Subscription, ValueSet
-from sievenet.control.commands import Join, Subscribe, encode_command, encode_content
+from sievenet.content import Filter, Subscription, ValueSet, encode_subscription
+from sievenet.control.commands import Join, Subscribe, encode_command
 from sievenet.control.journal import FileJournal, read_records
 from sievenet.control.logfile import DATA, Damaged, salvage, scan
 from sievenet.errors import Unavailable
@@ -19,7 +19,7 @@ from tests.seeds import START, seeds
 
 def subscribe(i):
     wanted = Subscription([Filter(SCHEMA, {"x": ValueSet.interval(0, i % 16)})])
-    return encode_command(Subscribe("client", i, 1, encode_content(wanted)))
+    return encode_command(Subscribe("client", i, 1, encode_subscription(wanted)))
 
 
 RECORDS = [encode_command(Join("client", "h1")), *map(subscribe, range(300))]

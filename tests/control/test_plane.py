@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
-from sievenet.control.commands import Subscribe, decode_command, encode_command, encode_content
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, encode_subscription
+from sievenet.control.commands import Subscribe, decode_command, encode_command
 from sievenet.control.config import ControlConfig
 from sievenet.control.signals import Tick
 from sievenet.dataplane.fabric import ApplyFault
@@ -425,5 +425,5 @@ def test_settings_are_checked():
 def test_commands_that_are_none():
     with pytest.raises(CodecError, match="journal"):
         decode_command(b"\xc1")
-    command = Subscribe("a", 1, 2, encode_content(EVERYTHING))
+    command = Subscribe("a", 1, 2, encode_subscription(EVERYTHING))
     assert decode_command(encode_command(command)) == command

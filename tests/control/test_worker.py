@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from sievenet.content import Filter, Subscription, ValueSet
+from sievenet.content import Filter, Subscription, ValueSet, encode_subscription
 from sievenet.control import covering
-from sievenet.control.commands import Subscribe, encode_command, encode_content
+from sievenet.control.commands import Subscribe, encode_command
 from sievenet.control.worker import Worker
 from sievenet.errors import Rejected, Unavailable
 from sievenet.index import Plan
@@ -135,7 +135,7 @@ def test_records_that_cannot_be_carried_out_are_set_aside_and_kept():
         name = await world.join("h1")
         await world.control.subscribe(name, 1, Subscription([Filter(SCHEMA, {"x": ValueSet.interval(0, 3)})]))
         number = world.control.category("grid").number
-        good = encode_content(Subscription([Filter(SCHEMA, {})]))
+        good = encode_subscription(Subscription([Filter(SCHEMA, {})]))
         bad = encode_command(Subscribe(name, 7, number, good + b"!"))
         refused = encode_command(Subscribe("nobody", 8, number, good))
         world.journal.records += [refused, b"\xc1", bad, refused]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sievenet.content import Schema, Subscription, parse_subscription
+from sievenet.content import Schema, Subscription, encode_subscription, parse_subscription
 from sievenet.control.commands import (
     Advertise,
     Join,
@@ -13,7 +13,6 @@ from sievenet.control.commands import (
     Subscribe,
     Unsubscribe,
     encode_command,
-    encode_content,
 )
 from sievenet.control.journal import FileJournal, read_records
 from sievenet.errors import CodecError, InvalidInput, SchemaError, Unavailable
@@ -33,12 +32,12 @@ def journal(path):
         Join("a", "h1"),
         Join("b", "h2"),
         Join("gone", "h3"),
-        Advertise("a", 1, 1, encode_content(SUBS[3])),
-        Subscribe("a", 1, 1, encode_content(SUBS[0])),
-        Subscribe("b", 1, 1, encode_content(SUBS[1])),
-        Subscribe("b", 2, 1, encode_content(SUBS[2])),
+        Advertise("a", 1, 1, encode_subscription(SUBS[3])),
+        Subscribe("a", 1, 1, encode_subscription(SUBS[0])),
+        Subscribe("b", 1, 1, encode_subscription(SUBS[1])),
+        Subscribe("b", 2, 1, encode_subscription(SUBS[2])),
         Unsubscribe("b", 2),
-        Subscribe("gone", 1, 1, encode_content(SUBS[3])),
+        Subscribe("gone", 1, 1, encode_subscription(SUBS[3])),
         Leave("gone"),
     ]
 

@@ -10,12 +10,14 @@ Commands are arrays in MessagePack, tagged by a letter, to keep the journal smal
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from sievenet.content import Filter, Schema, Subscription, ValueSet
-from sievenet.errors import CodecError, InvalidInput
+from sievenet.content import Schema, Subscription, decode_subscription
+from sievenet.content.wire import VERSION
+from sievenet.control.old_journal import read_cuts
+from sievenet.errors import CodecError
 
 __all__ = [
     "Advertise",
@@ -35,7 +37,6 @@ __all__ = [
     "decode_command",
     "decode_content",
     "encode_command",
-    "encode_content",
 ]
 
 
@@ -92,7 +93,7 @@ class Advertise(msgspec.Struct, frozen=True, array_like=True, tag="A"):
     client: str
     id: int
     category: int
-    #: See `encode_content`.
+    #: The subscription, as clients send it (`content.codec`).
     content: bytes
 
 
@@ -109,7 +110,7 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="S"):
     client: str
     id: int
     category: int
-    #: See `encode_content`.
+    #: The subscription, as clients send it (`content.codec`).
     content: bytes
 
 
@@ -158,28 +159,14 @@ Command: TypeAlias = (
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_contents: Final = msgspec.msgpack.Decoder(list[list[tuple[str, tuple[tuple[Any, ...], ...]]]])
 _decoder: Final[msgspec.msgpack.Decoder[Command]] = msgspec.msgpack.Decoder(Command)
 
 
-def encode_content(subscription: Subscription) -> bytes:
-    """A subscription as the journal keeps it: per filter the cuts of each constraint.
-
-    Not the codec that clients use: this one is for speed, since every request passes here, and
-    for bytes that nobody else writes.  Equal subscriptions have equal bytes.
-    """
-    return _encoder.encode([[(name, values.cuts) for name, values in f.constraints.items()] for f in subscription])
-
-
 def decode_content(schema: Schema, data: bytes) -> Subscription:
-    """A subscription of a schema from its bytes; `CodecError` if they are something else."""
-    try:
-        filters = [
-            Filter(schema, {name: ValueSet.of_cuts(cuts) for name, cuts in each}) for each in _contents.decode(data)
-        ]
-    except (msgspec.DecodeError, TypeError, InvalidInput) as error:
-        raise CodecError(expected=f"a subscription of {schema.name}", got=str(error), where="journal") from None
-    return Subscription(filters, schema)
+    """A subscription from the bytes of a command, of earlier versions too; `CodecError` if they are something else."""
+    if data[:1] and data[0] >> 4 == VERSION:
+        return decode_subscription(schema, data)
+    return read_cuts(schema, data)
 
 
 def encode_command(command: Command) -> bytes:

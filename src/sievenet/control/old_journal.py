@@ -1,4 +1,8 @@
-"""Journals of earlier versions, which were SQLite files: a table of blobs, each of records behind their lengths."""
+"""Journals of earlier versions.
+
+They were SQLite files: a table of blobs, each of records behind their lengths.  A subscription was the cuts of its
+filters in MessagePack.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,20 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sievenet.errors import Unavailable
+import msgspec
 
-__all__ = ["SQLITE", "read_sqlite"]
+from sievenet.content import Filter, Schema, Subscription, ValueSet
+from sievenet.errors import CodecError, InvalidInput, Unavailable
+
+__all__ = ["SQLITE", "read_cuts", "read_sqlite"]
 
 #: How such a file begins.
 SQLITE: Final = b"SQLite format 3\0"
 _FORMAT: Final = 1
 _LENGTH: Final = struct.Struct("<I")
+_cuts: Final = msgspec.msgpack.Decoder(list[list[tuple[str, tuple[tuple[Any, ...], ...]]]])
 
 
 def read_sqlite(path: Path) -> list[bytes]:
@@ -48,3 +56,12 @@ def _unpacked(path: Path, blob: bytes) -> Iterator[bytes]:
             raise Unavailable(f"The journal {path} cannot be read: a record is cut off at byte {at} of its batch")
         yield blob[end:stop]
         at = stop
+
+
+def read_cuts(schema: Schema, data: bytes) -> Subscription:
+    """A subscription of a schema from the cuts of its filters; `CodecError` if they are something else."""
+    try:
+        filters = [Filter(schema, {name: ValueSet.of_cuts(cuts) for name, cuts in each}) for each in _cuts.decode(data)]
+    except (msgspec.DecodeError, TypeError, InvalidInput) as error:
+        raise CodecError(expected=f"a subscription of {schema.name}", got=str(error), where="journal") from None
+    return Subscription(filters, schema)

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from sievenet.content import Schema, Subscription
+from sievenet.content import Schema, Subscription, encode_subscription
 from sievenet.control import signals
 from sievenet.control.commands import (
     Advertise,
@@ -25,7 +25,6 @@ from sievenet.control.commands import (
     Subscribe,
     Unadvertise,
     Unsubscribe,
-    encode_content,
 )
 from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
@@ -206,10 +205,11 @@ class ControlPlane(Inspection):
         """Take everything of a client back."""
         await self._ask(Leave(client))
 
-    async def advertise(self, client: str, id: int, subscription: Subscription) -> None:
-        """A client will publish this; returns when the switches know."""
+    async def advertise(self, client: str, id: int, subscription: Subscription, content: bytes | None = None) -> None:
+        """A client will publish this (``content``: as bytes, if they are known); returns when the switches know."""
         category = self._known(subscription)
-        await self._ask(Advertise(client, id, category.number, encode_content(subscription)), subscription)
+        content = content or encode_subscription(subscription)
+        await self._ask(Advertise(client, id, category.number, content), subscription)
         self._permit(client)
 
     async def unadvertise(self, client: str, id: int) -> None:
@@ -217,10 +217,14 @@ class ControlPlane(Inspection):
         await self._ask(Unadvertise(client, id))
         self._permit(client)
 
-    async def subscribe(self, client: str, id: int, subscription: Subscription) -> None:
-        """A client wants this; when it returns, whatever is published from now on is delivered."""
+    async def subscribe(self, client: str, id: int, subscription: Subscription, content: bytes | None = None) -> None:
+        """A client wants this (``content``: as bytes, if they are known).
+
+        When it returns, whatever is published from now on is delivered.
+        """
         category = self._known(subscription)
-        await self._ask(Subscribe(client, id, category.number, encode_content(subscription)), subscription)
+        content = content or encode_subscription(subscription)
+        await self._ask(Subscribe(client, id, category.number, content), subscription)
 
     async def unsubscribe(self, client: str, id: int) -> None:
         """Take a subscription back."""

@@ -199,11 +199,11 @@ class Service:
         match message:
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
-                await control.advertise(client, id, await self._decoded(number, content))
+                await control.advertise(client, id, await self._decoded(number, content), content)
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
-                await control.subscribe(client, id, await self._decoded(number, content))
+                await control.subscribe(client, id, await self._decoded(number, content), content)
             case p.Unsubscribe(request, id):
                 await control.unsubscribe(client, id)
             case p.Renew(request, report):
