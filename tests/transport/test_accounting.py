@@ -203,3 +203,24 @@ def test_without_restarts_a_long_log_loses_nothing():
     recovered, told = trial.judge()
     assert recovered > 100
     assert told == 0
+
+
+@pytest.mark.parametrize("seconds", [12.0, 30.0, 50.0])
+def test_a_way_that_is_broken_for_long_costs_time_but_no_message(seconds):
+    """All attempts would be over before it is mended: those do not count while the publisher cannot be heard."""
+    trial = Trial(3, order=Order(), log=100_000)
+    trial.losses = [0.0] * len(trial.links)
+    for link in trial.links:
+        link.loss = 0.05
+    trial.publish(PUBLISHERS[0], 200)
+    trial.run(0.02)  # some of it is missing, and asked for
+    for i, link in enumerate(trial.links):
+        link.loss = 1.0
+        trial.clock.after(seconds, trial.mend, i)
+    for _ in range(8):
+        trial.publish(PUBLISHERS[0], 50)
+        trial.run(seconds / 7)
+    trial.run(30.0)
+    _recovered, told = trial.judge()
+    assert told == 0
+    assert not any(receiver.gaps for receiver in trial.world.receivers.values())

@@ -103,6 +103,25 @@ def test_wants_are_bounded():
     assert len(asking.forget((PUBLISHER, 1))) == 3
 
 
+def test_who_was_away_gives_nothing_up_and_asks_anew():
+    asking = Requests(7, Recover(attempts=3, distance=0.01), Random(1))
+    asking.lost(loss(3), 0.0)
+    now, asked = 0.0, 0
+    for _ in range(6):
+        now = asking.timer()
+        requests, given_up = asking.expire(now, silent=lambda _: True)
+        asked += len(requests)
+        assert not given_up
+    assert asked == 6
+    asking.renew(now)
+    assert asking.timer() <= now + 0.03  # as soon as the first time
+    for _ in range(3):
+        requests, given_up = asking.expire(asking.timer())
+        assert requests
+        assert not given_up
+    assert asking.expire(asking.timer())[1] == [loss(3)]
+
+
 def test_gone_ends_what_was_asked_twice():
     asking = Requests(1, Recover(), Random(1))
     asking.lost(loss(3), 0.0)
@@ -478,4 +497,4 @@ def test_each_publisher_has_its_own_width():
         receiver.receive(sent[2], 0.02)  # the one between was wanted
         receiver.expire(1.0)
     assert receiver.counts.losses == 2
-    assert asked == [16, 8, 32]
+    assert asked == [8, 32]

@@ -9,6 +9,7 @@ An answer that settles something counts as a beginning: what it left open is ask
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -23,11 +24,14 @@ StreamKey = tuple[int, int]
 
 #: No answer is expected sooner, in seconds.
 _PATIENCE: Final = 0.02
+#: Seconds after which a question is given up whether the publisher can be heard or not.
+_LONGEST: Final = 120.0
 
 
 class _Asking(msgspec.Struct):
     due: float
     span: tuple[int, int]
+    since: float
     attempt: int = 0
 
 
@@ -46,10 +50,10 @@ class Inquiries:
             if asking is not None:
                 del self._asking[key]
         elif asking is None:
-            self._asking[key] = _Asking(now + distance * (0.5 + self._rng.random()), span)
+            self._asking[key] = _Asking(now + distance * (0.5 + self._rng.random()), span, now)
         elif asking.span[1] > span[1] or asking.span[0] < span[0]:
             # Something was answered: the rest is asked for soon.
-            asking.span, asking.attempt = span, 0
+            asking.span, asking.since, asking.attempt = span, now, 0
             asking.due = min(asking.due, now + distance * (0.5 + self._rng.random()))
         else:
             asking.span = span
@@ -58,13 +62,22 @@ class Inquiries:
         """When `expire` has something to do next."""
         return min((each.due for each in self._asking.values()), default=None)
 
-    def expire(self, distances: dict[StreamKey, float], now: float) -> tuple[list[Inquiry], list[StreamKey]]:
-        """What to ask now, and the streams of which what is unknown stays so."""
+    def renew(self, now: float, stream: StreamKey | None = None) -> None:
+        """Nobody could be heard until now: ask (about one stream, or all) as if for the first time."""
+        for key, asking in self._asking.items():
+            if stream in (None, key) and now <= asking.since + _LONGEST:
+                asking.attempt, asking.due = 0, now
+
+    def expire(
+        self, distances: dict[StreamKey, float], now: float, silent: Callable[[StreamKey], bool] = lambda _: False
+    ) -> tuple[list[Inquiry], list[StreamKey]]:
+        """What to ask now, and the streams of which what is unknown stays so; none that cannot be heard."""
         inquiries, given_up = [], []
         for key, asking in list(self._asking.items()):
             if asking.due > now:
                 continue
-            if asking.attempt >= self._attempts:
+            hopeless = now > asking.since + _LONGEST or not silent(key)
+            if asking.attempt >= self._attempts and hopeless:
                 del self._asking[key]
                 self.given_up += 1
                 given_up.append(key)

@@ -86,7 +86,10 @@ class SessionCounts(msgspec.Struct):
     #: Numbers beyond the record that nobody could be asked about.
     unknown: int = 0
 
-    def dropped(self) -> dict[str, int]:
-        """What was not delivered, and other oddities, as far as there were any."""
+    def told(self, dropped: dict[str, int]) -> Any:
+        """As fields of `ReceiverStatistics`; what was not delivered, and other oddities, as far as there were any."""
         names = ("duplicates", "late_dropped", "overflows", "absurd", "stale", "unknown")
-        return {name: value for name in names if (value := getattr(self, name))}
+        odd = dict(dropped) | {name: value for name in names if (value := getattr(self, name))}
+        return {
+            "held": self.held, "held_seconds": self.held_time, "late": self.late, "lost": self.losses, "dropped": odd
+        }  # fmt: skip

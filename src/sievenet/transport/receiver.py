@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
 from math import inf
 from random import Random
 from typing import Any, Final
@@ -28,6 +27,7 @@ from sievenet.errors import CodecError
 from sievenet.transport.actions import OPEN, Action, Channel, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, covers_any
 from sievenet.transport.control import Echo, Gone, Inquiry, Repair, Request, decode, encode
+from sievenet.transport.deadline import Deadlines
 from sievenet.transport.inquiries import Inquiries, StreamKey
 from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.profile import Encoding, Profile
@@ -40,7 +40,7 @@ from sievenet.transport.wire import Header, Kind, decode_header
 
 __all__ = ["Receiver", "ReceiverStatistics"]
 
-#: Streams at a time, and seconds of silence after which one is forgotten but for its last number; of so many.
+#: Streams at a time; seconds of silence after which one is forgotten but for its last number, of so many.
 _SESSIONS: Final = 1024
 _IDLE: Final = 120.0
 _REMEMBERED: Final = 4096
@@ -73,7 +73,6 @@ class Receiver:
     ) -> None:
         self.me = me
         self.profile = Profile(interests, flow_bits, width // 8, order, recover, rate)
-        self.interests = self.profile.wanted(width // 8)
         self._decode: Decoder = decode_item or (lambda _header, body: body)
         self._rng = rng or Random(me)
         self._limit, self._idle = sessions, idle
@@ -82,18 +81,18 @@ class Receiver:
         #: Of streams that were forgotten, the first number that has not been accounted for.
         self._resume: OrderedDict[StreamKey, int] = OrderedDict()
         self.requests = Requests(me, recover, self._rng) if recover else None
-        inquire = recover is not None and recover.inquire
-        self.inquiries = Inquiries(me, recover.attempts, self._rng) if recover and inquire else None
+        self.inquiries = Inquiries(me, recover.attempts, self._rng) if recover and recover.inquire else None
         self.volunteer = Volunteer(me, recover, self._rng) if recover and recover.volunteer else None
         self.cache = self.volunteer.cache if self.volunteer else None
         self.counts = SessionCounts()
         self.delivered = self.recovered = self.gaps = 0
         #: Why messages were dropped, and how many.
         self.dropped: Counter[str] = Counter()
-        self._timers: list[tuple[float, StreamKey]] = []
-        self._set: dict[StreamKey, float] = {}
+        self._deadlines: Deadlines[StreamKey] = Deadlines()
         #: When streams are next looked through for those that fell silent.
         self._sweep = inf
+        #: There is no connection just now.
+        self.away = False
         #: What came of sessions that had to go.
         self._spilt: list[Action] = []
 
@@ -119,11 +118,8 @@ class Receiver:
         if item is None:
             self.dropped["unwanted"] += 1
             return []
-        key = (header.publisher, header.epoch)
-        session = self._session(key, header.record.width, now)
+        key, session = self._heard(header, now)
         before = self.counts.received
-        if session.epoch < 0:
-            self._spilt += self._greet(header.publisher, now)
         released = session.arrive(header := session.departures.checked(header, now), item, now)
         if self.requests is not None:
             self.requests.found((*key, header.sequence), now)
@@ -139,10 +135,7 @@ class Receiver:
 
     def digest(self, header: Header, now: float) -> list[Action]:
         """A publisher's digest."""
-        key = (header.publisher, header.epoch)
-        session = self._session(key, header.record.width, now)
-        if session.epoch < 0:
-            self._spilt += self._greet(header.publisher, now)
+        key, session = self._heard(header, now)
         released = session.digest(session.departures.checked(header, now), now)
         self._watch(key, session, now)
         return [*self._spill(), *self._deliver(released)]
@@ -172,10 +165,7 @@ class Receiver:
 
     def timer(self) -> float | None:
         """When to call `expire`; None while nothing is under way."""
-        timers, current = self._timers, self._set
-        while timers and current.get(timers[0][1]) != timers[0][0]:
-            heappop(timers)
-        due = timers[0][0] if timers else None
+        due = self._deadlines.next()
         if self._sessions and (due is None or self._sweep < due):
             due = self._sweep
         repairs = self.volunteer.repairs if self.volunteer else None
@@ -187,12 +177,10 @@ class Receiver:
     def expire(self, now: float) -> list[Action]:
         """Do what is due."""
         actions: list[Action] = []
-        while self._timers and self._timers[0][0] <= now:
-            when, key = heappop(self._timers)
-            if self._set.get(key) == when:
-                actions += self._expire_session(key, now)
+        for key in self._deadlines.passed(now):
+            actions += self._expire_session(key, now)
         if self.requests is not None:
-            requests, given_up = self.requests.expire(now)
+            requests, given_up = self.requests.expire(now, self._silent(now))
             actions += [Send(Channel.PEERS, r.publisher, r.bits, encode(r), r.width) for r in requests]
             actions += [echo for r in requests for echo in self._greet(r.publisher, now)]
             actions += self._given_up(given_up, now)
@@ -207,7 +195,8 @@ class Receiver:
         return actions
 
     def renewed(self, now: float) -> list[Action]:
-        """Something may have been missed: ask publishers how far they are."""
+        """The connection was lost: ask again for what is missing, and publishers how far they are."""
+        self._renew(now)
         tops = {key: session.top + 1 for key, session in self._sessions.items() if not session.ended}
         asked = [Inquiry(*key, top, top, self.me) for key, top in tops.items()] if self.inquiries else []
         return [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
@@ -217,6 +206,26 @@ class Receiver:
         return [each for key in list(self._sessions) for each in self._drop(key, now, _OVERDUE)]
 
     # -- inside ---------------------------------------------------------------------------
+
+    def _heard(self, header: Header, now: float) -> tuple[StreamKey, Session]:
+        """The stream that a publisher's message belongs to."""
+        key = (header.publisher, header.epoch)
+        session = self._session(key, header.record.width, now)
+        if session.epoch < 0:
+            self._spilt += self._greet(header.publisher, now)
+        elif session.silent(now):
+            self._renew(now, key)
+        return key, session
+
+    def _silent(self, now: float) -> Callable[[StreamKey], bool]:
+        """Tells the streams that cannot be heard: nothing of them is given up, since the way may be broken."""
+        return lambda key: self.away or ((found := self._sessions.get(key)) is not None and found.silent(now))
+
+    def _renew(self, now: float, stream: StreamKey | None = None) -> None:
+        """The way is there again: what was asked for meanwhile was asked in vain."""
+        for part in (self.requests, self.inquiries):
+            if part is not None:
+                part.renew(now, stream)
 
     def _greet(self, publisher: int, now: float) -> list[Action]:
         """An echo to a new publisher: timers of requests are in units of its distance."""
@@ -236,8 +245,7 @@ class Receiver:
         return spilt
 
     def _session(self, key: StreamKey, width: int, now: float) -> Session:
-        session = self._sessions.get(key)
-        if session is not None:
+        if (session := self._sessions.get(key)) is not None:
             self.profile.fit(session, width)
             return session
         self._sweep = min(self._sweep, now + self._idle / 4)
@@ -263,7 +271,7 @@ class Receiver:
             actions.append(Gap(*key, session.top + 1, OPEN))
         del self._sessions[key]
         self._rates.pop(key, None)
-        self._set.pop(key, None)
+        self._deadlines.set(key, None)
         if self.inquiries is not None:
             self.inquiries.update(key, None, 0.0, now)
         self._resume[key] = session.top + 1
@@ -277,11 +285,7 @@ class Receiver:
             due = when if due is None or when < due else due
         if self.inquiries is not None and self.requests is not None:
             self.inquiries.update(key, session.asking(), self.requests.distance(key[0]), now)
-        if due is None:
-            self._set.pop(key, None)
-        elif self._set.get(key) != due:
-            self._set[key] = due
-            heappush(self._timers, (due, key))
+        self._deadlines.set(key, due)
 
     def _expire_session(self, key: StreamKey, now: float) -> list[Action]:
         session = self._sessions[key]
@@ -303,7 +307,7 @@ class Receiver:
     def _inquire(self, inquiries: Inquiries, now: float) -> list[Action]:
         assert self.requests is not None
         distances = {key: self.requests.distance(key[0]) for key in self._sessions}
-        asked, given_up = inquiries.expire(distances, now)
+        asked, given_up = inquiries.expire(distances, now, self._silent(now))
         actions: list[Action] = [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
         for key in given_up:
             actions += self._untold(key, 0, OPEN, now)
@@ -383,18 +387,14 @@ class Receiver:
 
     def statistics(self) -> ReceiverStatistics:
         """What was done since the subscription began."""
-        counts, rates = self.counts, self._rates.values()
+        rates = self._rates.values()
         return ReceiverStatistics(
             delivered=self.delivered,
-            held=counts.held,
-            held_seconds=counts.held_time,
             waiting=sum(session.waiting for session in self._sessions.values()),
-            late=counts.late,
-            lost=counts.losses,
             recovered=self.recovered,
             gaps=self.gaps,
             rate=sum(each.rate for each in rates) if rates else None,
             allowed=min((each.allowed for each in rates), default=None),
             sessions=len(self._sessions),
-            dropped=dict(self.dropped) | counts.dropped(),
+            **self.counts.told(self.dropped),
         )

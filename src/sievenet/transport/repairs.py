@@ -13,7 +13,6 @@ node was the one to answer last time (so that nobody else is about to).
 from __future__ import annotations
 
 from collections import OrderedDict
-from heapq import heappop, heappush
 from random import Random
 from typing import Final, Literal
 
@@ -21,6 +20,7 @@ import msgspec
 
 from sievenet.transport.bloom import Bits
 from sievenet.transport.control import Repair, Request
+from sievenet.transport.deadline import Deadlines
 from sievenet.transport.requests import Key
 from sievenet.transport.timers import AdaptiveTimer
 
@@ -43,7 +43,6 @@ class RepairCounts(msgspec.Struct):
 
 
 class _Pending(msgspec.Struct):
-    due: float
     since: float
     distance: float
     message: bytes
@@ -70,7 +69,7 @@ class Repairs:
         self.timer_parameters = AdaptiveTimer(1.0, 1.0, floor=0.2)
         self.counts = RepairCounts()
         self._pending: dict[Key, _Pending] = {}
-        self._due: list[tuple[float, Key]] = []
+        self._due: Deadlines[Key] = Deadlines()
         #: Repaired lately, by whom ever: until when requests for it are not answered again.
         self._done: OrderedDict[Key, tuple[float, float]] = OrderedDict()
         self._mine: OrderedDict[int, bool] = OrderedDict()
@@ -88,12 +87,11 @@ class Repairs:
         if pending is not None:
             if len(pending.requesters) < 64:
                 pending.requesters.add(request.requester)
-            if self._last_resort and request.attempt > 0 and pending.due > now:
-                pending.due = now  # peers had their chance
-                heappush(self._due, (now, key))
-            elif (soonest := now + 2 * self.timer_parameters.mean * request.distance) < pending.due:
-                pending.due = soonest  # whoever asked first said that it was far away
-                heappush(self._due, (soonest, key))
+            soonest = now + 2 * self.timer_parameters.mean * request.distance
+            if self._last_resort and request.attempt > 0:
+                soonest = now  # peers had their chance
+            if soonest < (self._due.get(key) or 0.0):  # whoever asked first said that it was far away
+                self._due.set(key, soonest)
             return
         done = self._done.get(key)
         if (done is not None and now < done[0]) or len(self._pending) >= _PENDING:
@@ -106,14 +104,14 @@ class Repairs:
             wait = 0.0 if request.attempt > 0 else wait + 3.0 * request.distance
         elif not mine:
             wait += request.distance
-        due = now + wait
-        self._pending[key] = _Pending(due, now, request.distance, message, request.bits, {request.requester})
-        heappush(self._due, (due, key))
+        self._pending[key] = _Pending(now, request.distance, message, request.bits, {request.requester})
+        self._due.set(key, now + wait)
 
     def heard(self, key: Key, now: float) -> None:
         """Another has repaired it."""
         pending = self._pending.pop(key, None)
         if pending is not None:
+            self._due.set(key, None)
             self.counts.silenced += 1
             self._answered(key[0], mine=False)
             self._finish(key, now, pending, 0)
@@ -123,16 +121,12 @@ class Repairs:
 
     def timer(self) -> float | None:
         """When `expire` has something to do next."""
-        due = self._due
-        while due and ((pending := self._pending.get(due[0][1])) is None or pending.due != due[0][0]):
-            heappop(due)
-        return due[0][0] if due else None
+        return self._due.next()
 
     def expire(self, now: float) -> list[tuple[Repair, Bits]]:
         """What to repair now, and the bits of each message."""
         repairs = []
-        while (when := self.timer()) is not None and when <= now:
-            _, key = heappop(self._due)
+        for key in self._due.passed(now):
             pending = self._pending.pop(key)
             alone = len(pending.requesters) == 1
             unicast = self._style == "unicast" or (self._style == "auto" and alone and self._mine.get(key[0], False))

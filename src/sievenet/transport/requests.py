@@ -5,6 +5,9 @@
          heard another ask:        repair: found
          wait twice as long
 
+Attempts are counted while the publisher can be heard. Where it says something regularly and is silent, the way to it
+may be broken: then nothing is given up, and when it is heard again everything is asked for as if for the first time.
+
 A request goes to everyone whose filter's bits are within the lost message's bits, so it reaches those who may have the
 message and those who miss it too; the latter fall silent. What nobody has, the publisher's log may (`repairs`), and
 what it no longer has, it says (`gone`). The distance to a publisher is half the round trip of an echo, sent when the
@@ -16,7 +19,7 @@ everybody wait longer and longer.
 from __future__ import annotations
 
 from collections import OrderedDict
-from heapq import heappop, heappush
+from collections.abc import Callable
 from math import inf
 from random import Random
 from typing import Final
@@ -24,14 +27,16 @@ from typing import Final
 import msgspec
 
 from sievenet.transport.control import Echo, Gone, Request
+from sievenet.transport.deadline import Deadlines
 from sievenet.transport.options import Recover
 from sievenet.transport.session import Loss
 from sievenet.transport.timers import AdaptiveTimer
 
 __all__ = ["Key", "RequestCounts", "Requests"]
 
-#: publisher, epoch, sequence.
+#: publisher, epoch, sequence; and without the sequence.
 Key = tuple[int, int, int]
+Stream = tuple[int, int]
 
 #: Distances that are remembered.
 _PUBLISHERS: Final = 1024
@@ -43,6 +48,8 @@ _NEAREST: Final = 0.001
 #: A longer round trip is not believed, in seconds.
 _FARTHEST: Final = 10.0
 _PATIENCE: Final = 0.01
+#: Seconds after which a message is given up whether its publisher can be heard or not.
+_LONGEST: Final = 120.0
 
 
 class RequestCounts(msgspec.Struct):
@@ -60,7 +67,6 @@ class RequestCounts(msgspec.Struct):
 class _Want(msgspec.Struct):
     loss: Loss
     since: float
-    due: float
     attempt: int = 0
     #: When it was first asked for, by me or others.
     asked: float = -1.0
@@ -83,7 +89,7 @@ class Requests:
         self.timer_parameters = AdaptiveTimer(1.0, 1.0)
         self.counts = RequestCounts()
         self._wants: dict[Key, _Want] = {}
-        self._due: list[tuple[float, Key]] = []
+        self._due: Deadlines[Key] = Deadlines()
         #: publisher → smoothed round trip.
         self._trips: OrderedDict[int, float] = OrderedDict()
         #: Last echo: publisher → when sent, and whether it was answered.
@@ -139,9 +145,8 @@ class Requests:
         if self.full:
             return False
         self.counts.wanted += 1
-        due = now + self.timer_parameters.draw(self._rng, self.distance(loss.publisher))
-        self._wants[key] = _Want(loss, now, due)
-        heappush(self._due, (due, key))
+        self._wants[key] = _Want(loss, now)
+        self._due.set(key, now + self.timer_parameters.draw(self._rng, self.distance(loss.publisher)))
         return True
 
     def heard(self, request: Request, now: float) -> None:
@@ -162,6 +167,7 @@ class Requests:
         want = self._wants.pop(key, None)
         if want is None:
             return False
+        self._due.set(key, None)
         self.counts.found += 1
         self.counts.time += now - want.since
         if want.own == 1:  # a repair of a repeated request could answer either
@@ -180,7 +186,14 @@ class Requests:
         ]
         return [self._give_up(key) for key in done]
 
-    def forget(self, stream: tuple[int, int]) -> list[Loss]:
+    def renew(self, now: float, stream: Stream | None = None) -> None:
+        """Nobody could be heard until now: ask for everything (of a stream) as if for the first time."""
+        for key, want in self._wants.items():
+            if stream in (None, key[:2]) and now <= want.since + _LONGEST:
+                want.attempt = want.own = 0
+                self._due.set(key, now + self.timer_parameters.draw(self._rng, self.distance(key[0])))
+
+    def forget(self, stream: Stream) -> list[Loss]:
         """Give up everything of a stream: publisher and epoch."""
         return [self._give_up(key) for key in [key for key in self._wants if key[:2] == stream]]
 
@@ -193,18 +206,17 @@ class Requests:
 
     def timer(self) -> float | None:
         """When `expire` has something to do next."""
-        due = self._due
-        while due and ((want := self._wants.get(due[0][1])) is None or want.due != due[0][0]):
-            heappop(due)
-        return due[0][0] if due else None
+        return self._due.next()
 
-    def expire(self, now: float) -> tuple[list[Request], list[Loss]]:
-        """What to ask for now, and what is given up."""
+    def expire(
+        self, now: float, silent: Callable[[Stream], bool] = lambda _: False
+    ) -> tuple[list[Request], list[Loss]]:
+        """What to ask for now, and what is given up; of a stream that cannot be heard, nothing is."""
         requests, given_up = [], []
-        while (when := self.timer()) is not None and when <= now:
-            _, key = heappop(self._due)
+        for key in self._due.passed(now):
             want = self._wants[key]
-            if want.own >= self._options.attempts:
+            hopeless = now > want.since + _LONGEST or not silent(key[:2])
+            if want.own >= self._options.attempts and hopeless:
                 given_up.append(self._give_up(key))
                 continue
             requests.append(self._request(want, now))
@@ -242,12 +254,12 @@ class Requests:
         # A repair needs a round trip and the repairer's own wait: asking sooner only makes duplicates. And those who
         # have the message may be farther away than the one who sent it.
         wait = max(wait, 4.0 * distance, _PATIENCE * (1 << min(want.attempt, 10)))
-        want.due = now + wait
         want.deaf = now + wait / 2
-        heappush(self._due, (want.due, (loss.publisher, loss.epoch, loss.sequence)))
+        self._due.set((loss.publisher, loss.epoch, loss.sequence), now + wait)
 
     def _give_up(self, key: Key) -> Loss:
         want = self._wants.pop(key)
+        self._due.set(key, None)
         self.counts.given_up += 1
         self._settle(key[0], want)
         return want.loss

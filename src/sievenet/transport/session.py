@@ -50,6 +50,8 @@ _REACH: Final = 2048
 _FULL: Final = (1 << _REACH) - 1
 #: A jump beyond this needs a second message to be believed.
 MAX_JUMP: Final = 1 << 20
+#: A publisher with digests says something every five seconds; after so many, at least one did not come.
+_REGULARLY: Final = 7.5
 #: Later messages with lower numbers, in a row, that show a jump to have been none.
 _CONTRADICTIONS: Final = 2
 
@@ -241,6 +243,10 @@ class Session(Account):
         self._due.clear()
         self._barriers.clear()
         return self._flush(now), lost
+
+    def silent(self, now: float) -> bool:
+        """Whether a publisher that says something regularly has not been heard for longer, and did not say goodbye."""
+        return self.touched + _REGULARLY < now and self.reports and not self.ended
 
     @property
     def waiting(self) -> int:

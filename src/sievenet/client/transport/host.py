@@ -38,6 +38,11 @@ class Host(ABC):
         return await self._node.listen(wanted, accept)
 
     @property
+    def connected(self) -> bool:
+        """Whether the node has a connection."""
+        return self._node.connected
+
+    @property
     @abstractmethod
     def identity(self) -> int:
         """The node's publisher number, which the network vouches for."""

@@ -71,6 +71,11 @@ class Lane:
         """The time, in seconds."""
         return self._time() + self._offset
 
+    @property
+    def connected(self) -> bool:
+        """Whether what is said can be heard: the node has a connection."""
+        return self._host.connected
+
     async def open(self) -> None:
         """May be called any number of times; returns when messages can be sent."""
         if self._opening is None or (self._opening.done() and self._failed(self._opening)):

@@ -243,6 +243,7 @@ class TransportSink:
         now = self._lane.now()
         if self._waiting:
             self._settle(now)
+        self.receiver.away = not self._lane.connected
         self._do(self.receiver.expire(now))
         self._set()
 

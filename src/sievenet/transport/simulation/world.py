@@ -140,6 +140,6 @@ class World:
             found = self._peers[bits] = [
                 client
                 for client, receiver in self.receivers.items()
-                if receiver.requests is not None and covers_any(bits, receiver.interests)
+                if receiver.requests is not None and covers_any(bits, receiver.profile.wanted(receiver.profile.width))
             ]
         return found
