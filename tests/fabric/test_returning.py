@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 import sievenet
 import sievenet.sync
+from sievenet.access.identity import Role
 from sievenet.cli import main
 from sievenet.client.fabric_node import FabricNode
 from sievenet.routers.server import RouterServer
@@ -52,10 +53,16 @@ def test_a_process_that_takes_over_a_session_counts_from_0_and_is_heard():
         async with fabric() as daemon, sievenet.connect(daemon.url) as reader:
             await reader.schema(SCHEMA)
             feed = await reader.subscribe("reading")
-            found, ticket, numbers = [], None, set()
+            found, ticket, numbers = [], b"", set()
             for life in range(3):
                 node = FabricNode(
-                    daemon.url, name="phoenix", host=None, timeout=5.0, reconnect=False, observer=False, transport=None
+                    daemon.url,
+                    name="phoenix",
+                    host=None,
+                    timeout=5.0,
+                    reconnect=False,
+                    role=Role.CLIENT,
+                    transport=None,
                 )
                 node._session._ticket = ticket
                 await node.start()

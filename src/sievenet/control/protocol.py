@@ -271,6 +271,7 @@ class CategoryRemoved(Message, frozen=True):
 CONTROL: Final = Protocol(
     "control",
     PROTOCOL,
+    "sievenet",
     Hello,
     Welcome,
     taken={

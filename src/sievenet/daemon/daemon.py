@@ -17,7 +17,7 @@ import contextlib
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -26,19 +26,24 @@ from sievenet.content.schema import Schema
 from sievenet.control import loading
 from sievenet.control.journal import FileJournal, Journal, MemoryJournal
 from sievenet.control.plane import ControlPlane
+from sievenet.control.protocol import CONTROL
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.reports import Reports
-from sievenet.daemon.server import Server
-from sievenet.daemon.service import Service
+from sievenet.daemon.service import Peer, Service
 from sievenet.daemon.ticket import Tickets
 from sievenet.errors import SchemaError, Unavailable
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
+from sievenet.session.limits import Limits
+from sievenet.session.listener import Listener
 
 __all__ = ["Daemon"]
 
 log = logging.getLogger("sievenet.daemon")
+
+#: Bytes of replies that may wait for one client; at twice as many it is disconnected.
+_BUFFER: Final = 1 << 25
 
 
 class Daemon:
@@ -54,7 +59,7 @@ class Daemon:
         self.plane: AnyPlane
         self.control: ControlPlane
         self.service: Service
-        self.server: Server
+        self.server: Listener[Peer]
         self.answers: Answers
 
     async def start(self) -> Self:
@@ -89,11 +94,23 @@ class Daemon:
         reports = Reports()
         self.answers = Answers(self.control, self.plane, reports, self.shape, lambda: self.service.connected)
         self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen)
-        self.server = Server(self.service, config.listen)
+        self.server = self._listener()
         stack.push_async_callback(self.server.close)
         await self.server.start()
         await planes.open_doors(self.server, self.plane)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+
+    def _listener(self) -> Listener[Peer]:
+        listen = self.config.listen
+        limits = Limits(
+            hello=listen.hello,
+            unread=listen.unread,
+            connections=listen.max_clients,
+            per_address=listen.max_clients,
+            largest=listen.max_request,
+            buffer=_BUFFER,
+        )
+        return Listener(CONTROL, self.service, limits, Peer, host=listen.host, port=listen.port)
 
     async def _share(self) -> int:
         """Half of the smallest flow table; 0 if none is known to be bounded."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sievenet.access.identity import Role
+from sievenet.access.identity import Identity, Role
 from sievenet.config import ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
@@ -23,7 +23,6 @@ from sievenet.control.plane import ControlPlane, Session
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
-from sievenet.daemon.peer import Peer
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.room import Room
@@ -31,7 +30,9 @@ from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
 from sievenet.errors import PlanError, Rejected, SchemaError, SievenetError
 from sievenet.index.plan import Plan
+from sievenet.session.connection import Connection
 from sievenet.session.message import Message
+from sievenet.session.requests import RequestService
 
 __all__ = ["Service"]
 
@@ -44,8 +45,18 @@ _NAMES: Final = 1_000_000
 _SHORT: Final = 1024
 
 
-class Service:
-    """Carries out requests; see `Peer` for the connection around them."""
+class Peer(Connection):
+    """A client's connection, or that of somebody who only looks."""
+
+    #: The client's name once it is welcome; those who only look have none.
+    client: str | None = None
+
+    def __str__(self) -> str:
+        return self.client or self.address
+
+
+class Service(RequestService[Peer]):
+    """Carries out requests; see `sievenet.session` for the connections around them."""
 
     def __init__(
         self,
@@ -56,6 +67,7 @@ class Service:
         reports: Reports,
         listen: ListenConfig,
     ) -> None:
+        super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted))
         self._control = control
         self._plane = plane
         self._tickets = tickets
@@ -81,14 +93,14 @@ class Service:
 
     # -- connections ----------------------------------------------------------------------
 
-    async def hello(self, peer: Peer, message: p.Hello) -> p.Welcome:
+    async def hello(self, peer: Peer, message: p.Hello, identity: Identity) -> p.Welcome:
         """Accept a client, new or returning."""
         if message.role is not Role.CLIENT:
             self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
         resume = message.name is not None and self._proven(message.name, message.ticket)
-        session = await self._join(message.name, message.host or peer.host or self._least_loaded_host(), resume)
+        session = await self._join(message.name, message.host or peer.door or self._least_loaded_host(), resume)
         name = session.client
         older = self._peers.get(name)
         if older is not None:
@@ -155,11 +167,12 @@ class Service:
             raise Rejected("Expected a host to attach to, got a topology without hosts")
         return min(load, key=lambda host: load[host])
 
-    def lost(self, peer: Peer) -> None:
+    async def lost(self, peer: Peer) -> None:
         """A connection is gone; the client's lease goes on."""
         self._everyone.discard(peer)
         if peer.client is not None and self._peers.get(peer.client) is peer:
             del self._peers[peer.client]
+        await super().lost(peer)
 
     def _expired(self, client: str) -> None:
         log.info("lease of %s has ended", client)
