@@ -188,7 +188,6 @@ class Ask(Message, frozen=True):
 ROUTING: Final = Protocol(
     "router",
     PROTOCOL,
-    "sievenet+router",
     Hello,
     Welcome,
     taken={
