@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from sievenet.access.identity import Identity, Role
 from sievenet.config import ListenConfig
 from sievenet.content import Filter, Subscription
 from sievenet.content.codec import encode_subscription
@@ -19,6 +20,7 @@ from sievenet.testing.virtual_time import run_virtual
 from tests.control.world import CONFIG, SCHEMA, World
 
 LEASE, ADOPTION = 8.0, 20.0
+CLIENT = Identity(Role.CLIENT)
 ALL = encode_subscription(Subscription([Filter(SCHEMA, {})]))
 
 
@@ -27,7 +29,7 @@ class FakePeer:
 
     def __init__(self, service):
         self.service = service
-        self.client = self.host = None
+        self.client = self.door = None
         self.sent = []
         self.reason = None
 
@@ -36,7 +38,7 @@ class FakePeer:
 
     def goodbye(self, reason):
         self.reason = reason
-        self.service.lost(self)
+        self.gone = asyncio.ensure_future(self.service.lost(self))
 
     async def say(self, message):
         return await self.service.handle(self, message)
@@ -69,7 +71,7 @@ class Fabric:
 
     async def join(self, name, ticket=b""):
         peer = FakePeer(self.service)
-        peer.welcome = await self.service.hello(peer, p.Hello(p.PROTOCOL, name=name, ticket=ticket))
+        peer.welcome = await self.service.hello(peer, p.Hello(p.PROTOCOL, name=name, ticket=ticket), CLIENT)
         self.service.welcomed(peer)
         return peer
 
@@ -193,7 +195,7 @@ def test_a_client_that_comes_back_during_a_change_is_told_again_whether_or_not_i
         change = fabric.change(5)
         await asyncio.sleep(1.0)
         await publisher.adopt()
-        fabric.service.lost(looker)  # its connection broke before it read the news
+        await fabric.service.lost(looker)  # its connection broke before it read the news
         again = await fabric.join("looker", looker.welcome.ticket)
         assert [type(message) for message in again.sent] == [p.PlanChanged]
         await again.adopt()

@@ -11,10 +11,10 @@ import sievenet
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
-from sievenet.daemon.server import Complaints
 from sievenet.errors import CodecError, Rejected
 from sievenet.index import Plan
 from sievenet.session.framing import frame
+from sievenet.session.listener import Complaints
 from tests.fabric.harness import SCHEMA, eventually, fabric, run
 
 
@@ -191,22 +191,23 @@ def test_requests_that_wait_are_bounded_in_bytes():
             Wire.open(daemon, name="busy") as wire,
         ):
             await wire.hear()
-            (peer,) = daemon.service._everyone
             most = 0
-            work = peer._work
+            handle = daemon.service.handle
 
-            async def watched(message, size):
+            async def watched(peer, message):
                 nonlocal most
-                most = max(most, peer._held)
-                await work(message, size)
+                (desk,) = daemon.service._desks.values()
+                most = max(most, desk._held)
+                return await handle(peer, message)
 
-            peer._work = watched
+            daemon.service.handle = watched
             for i in range(200):
                 wire.say(p.Ask(i + 1, "trace", "x" * 20_000))
             answers = [await wire.hear() for _ in range(200)]
             assert {answer.request for answer in answers} == set(range(1, 201))
             assert most <= 100_000 + 21_000
-            assert peer._held == 0
+            (desk,) = daemon.service._desks.values()
+            assert desk._held == 0
 
     run(main())
 

@@ -15,7 +15,7 @@ from tests.fabric.harness import SCHEMA, config, eventually, fabric, publisher, 
 
 def cut(daemon, name):
     """Break a client's control connection as a network would."""
-    daemon.service._peers[name]._writer.transport.abort()
+    daemon.service._peers[name].abort()
 
 
 def test_a_lost_connection_is_made_again_and_nothing_is_missed():

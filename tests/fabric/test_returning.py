@@ -55,7 +55,15 @@ def test_a_process_that_takes_over_a_session_counts_from_0_and_is_heard():
             feed = await reader.subscribe("reading")
             found, ticket, numbers = [], b"", set()
             for life in range(3):
-                node = FabricNode(daemon.url, name="phoenix", host=None, timeout=5.0, reconnect=False, role=Role.CLIENT)
+                node = FabricNode(
+                    daemon.url,
+                    name="phoenix",
+                    host=None,
+                    timeout=5.0,
+                    reconnect=False,
+                    role=Role.CLIENT,
+                    transport=None,
+                )
                 node._session._ticket = ticket
                 await node.start()
                 numbers.add(node._outbox.publisher)

@@ -71,7 +71,7 @@ class World:
     async def cut(self):
         node = self.nodes[self.rng.choice(sorted(self.nodes))]
         losses = node.statistics().losses
-        self.daemon.service._peers[node.name]._writer.transport.abort()
+        self.daemon.service._peers[node.name].abort()
         await eventually(lambda: node.statistics().losses > losses)
 
     async def restart(self):

@@ -17,7 +17,7 @@ from sievenet.config import load_config
 from sievenet.control import loading
 from sievenet.daemon import daemon as daemon_module
 from sievenet.daemon.daemon import Daemon
-from sievenet.daemon.server import Server
+from sievenet.session.listener import Listener
 
 
 def live(settings: dict[str, object], report: int) -> None:
@@ -29,7 +29,7 @@ def live(settings: dict[str, object], report: int) -> None:
     async def main() -> None:
         daemon = Daemon(load_config(**settings))
 
-        class Recording(Server):
+        class Recording(Listener):
             async def start(self) -> None:
                 found = {}
                 for name in daemon.plane.clients():
@@ -40,7 +40,7 @@ def live(settings: dict[str, object], report: int) -> None:
                 await super().start()
                 os.close(report)
 
-        daemon_module.Server = Recording
+        daemon_module.Listener = Recording
         await daemon.start()
         await asyncio.Event().wait()
 

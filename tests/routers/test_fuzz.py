@@ -176,7 +176,7 @@ def test_strangers_who_go_wrong(seed):
             await there.check()
             for node in (there.publisher, there.subscriber, back.publisher, back.subscriber):
                 assert node.statistics().losses == 0
-            assert a._dispatch.errors == b._dispatch.errors == 0
-            assert a._unfinished.total == b._unfinished.total == 0
+            assert a.errors == b.errors == 0
+            assert a.listener._unfinished.total == b.listener._unfinished.total == 0
 
     asyncio.run(main())

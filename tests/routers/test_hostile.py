@@ -12,12 +12,13 @@ from sievenet.routers import messages as m
 from sievenet.routers import overlay, routing
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
-from sievenet.routers.limits import Admission, Limits, Unfinished
+from sievenet.routers.limits import Limits
 from sievenet.routers.outputs import Send
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
 from sievenet.session.framing import Malformed, frame
+from sievenet.session.limits import Admission, Unfinished
 from tests.fabric.harness import eventually
 from tests.routers.wire import (
     CATEGORY,
@@ -129,7 +130,7 @@ def test_extreme_numbers_disturb_nobody(role):
                 await stranger.ended()
                 stranger.close()
                 await eventually(lambda: "x" not in a._registry.of(role))
-            assert a._dispatch.errors == b._dispatch.errors == 0
+            assert a.errors == b.errors == 0
             await pair.subscriber.unsubscribe(await pair.subscriber.subscribe("wire: n > 3"))
 
     asyncio.run(main())
@@ -143,7 +144,7 @@ def test_one_frame_does_not_break_an_overlay():
             wrong = {"type": "LinkStated", "origin": "a", "number": (1 << 64) - 1, "neighbours": []}
             body = msgspec.msgpack.encode(wrong)
             stranger.say(len(body).to_bytes(4, "big") + body)
-            await eventually(lambda: any(each.malformed for each in a._peers))
+            await eventually(lambda: any(each.callee.malformed for each in a.listener.connections))
             await pair.check()
             feed = await pair.subscriber.subscribe("wire: n = 1000")
             await pair.publisher.publish(SCHEMA.event(n=1000, who="x"))
@@ -166,8 +167,8 @@ def test_an_error_ends_its_connection_alone(monkeypatch, caplog):
                 assert "internal error" in answer["message"]
                 await stranger.ended()
                 patch.setattr(a.router, "tick", broken)
-                patch.setattr(a, "_look_after", broken)
-                await eventually(lambda: a._dispatch.errors > 2)
+                patch.setattr(a.listener, "_look_after", broken)
+                await eventually(lambda: a.errors > 2)
             await pair.check()
             assert "please report" in caplog.text
 
@@ -182,7 +183,7 @@ def test_routers_do_not_complain_about_complaints():
             stranger = await Stranger.call(a.address, router_hello())
             assert await stranger.hear("Welcome")
             stranger.say(p.Failure(0, "Rejected", "what?"), b"\0\0\0\2\xc1\xc1")
-            await eventually(lambda: any(each.malformed for each in a._peers))
+            await eventually(lambda: any(each.callee.malformed for each in a.listener.connections))
             stranger.say(*[b"\0\0\0\2\xc1\xc1"] * 5)
             assert "at most 5 malformed" in (await stranger.hear("Failure"))["message"]
             await stranger.ended()
@@ -248,7 +249,7 @@ def test_strangers_have_to_say_hello_and_to_finish():
             hoard.say(b"\0\2\0\0" + bytes(100_000))
             assert "unfinished frames in all" in (await hoard.hear("Failure"))["message"]
             await pair.check()
-            assert a._unfinished.total == 0
+            assert a.listener._unfinished.total == 0
             assert (await pair.publisher.ask("status"))["turned_away"] == 1
 
     asyncio.run(main())

@@ -14,14 +14,12 @@ from sievenet.client.overlay.node import OverlayNode
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.handshake import Handshake
-from sievenet.routers.identity import contexts
-from sievenet.routers.limits import Limits
-from sievenet.routers.peer import Peer
 from sievenet.routers.registry import Registry
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
+from sievenet.session.tls import contexts
 from tests.fabric.harness import eventually
-from tests.routers.wire import SCHEMA, Stranger, client_hello, honest, router_hello, two_routers
+from tests.routers.wire import SCHEMA, Stranger, a_peer, client_hello, honest, router_hello, two_routers
 
 LEASE = Settings(lease=8.0)
 
@@ -162,21 +160,8 @@ def test_half_a_configuration_is_no_plain_tcp(authority):
 # -- names ---------------------------------------------------------------------------------
 
 
-class _Writer:
-    """As much of a connection as a registry needs."""
-
-    class transport:
-        @staticmethod
-        def is_closing():
-            return False
-
-        @staticmethod
-        def get_write_buffer_size():
-            return 0
-
-
 def peer(dialled=False, certified=()):
-    return Peer(_Writer(), dialled, Limits(), certified=frozenset(certified))
+    return a_peer(dialled=dialled, certified=certified)
 
 
 def test_a_name_is_taken_over_only_with_proof():

@@ -16,7 +16,7 @@ from sievenet.content.codec import encode_filter
 from sievenet.routers import messages as m
 from sievenet.routers import protocol as p
 from sievenet.routers.limits import Limits
-from sievenet.routers.peer import Peer, Pressure
+from sievenet.routers.peer import Pressure
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.session.framing import frame
@@ -27,6 +27,7 @@ from tests.routers.wire import (
     DATA,
     SCHEMA,
     Stranger,
+    a_peer,
     client_hello,
     honest,
     reads_nothing,
@@ -76,7 +77,7 @@ def test_a_neighbour_that_hangs_freezes_nobody():
                 # Nothing waited for the lease to end.
                 assert longest < 4.0
                 await eventually(lambda: "x" not in a._registry.routers)
-                assert link not in a._peers
+                assert link not in a.listener.connections
                 # What it was owed is told to the next of its name.
                 again = await Stranger.call(a.address, hello)
                 assert (await again.hear("Missed"))["events"] == link.unsent() > 100
@@ -85,32 +86,11 @@ def test_a_neighbour_that_hangs_freezes_nobody():
     asyncio.run(main())
 
 
-class Transport:
-    """A buffer that somebody else empties."""
-
-    def __init__(self):
-        self.waiting = 0
-
-    def is_closing(self):
-        return False
-
-    def get_write_buffer_size(self):
-        return self.waiting
-
-
-class Writer:
-    def __init__(self):
-        self.transport = Transport()
-
-    def write(self, data):
-        self.transport.waiting += len(data)
-
-
 def test_publishers_wait_for_links_that_move_only():
     async def main():
         now = 0.0
         pressure = Pressure(lambda: now)
-        links = [Peer(Writer(), False, Limits(buffer=1 << 20)) for _ in range(2)]
+        links = [a_peer(Limits(buffer=1 << 20)) for _ in range(2)]
         for link in links:
             link.offer(bytes(1 << 19), 1)
             assert pressure.holds(link)
@@ -136,7 +116,7 @@ def test_publishers_wait_for_links_that_move_only():
 
 
 def test_a_buffer_is_bounded_and_counts():
-    peer = Peer(Writer(), False, Limits(buffer=100))
+    peer = a_peer(Limits(buffer=100))
     assert peer.offer(bytes(90), 3)
     assert not peer.offer(bytes(20), 4)
     assert (peer.dropped, peer.untold, peer.unsent()) == (4, 4, 7)

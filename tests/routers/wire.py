@@ -13,9 +13,12 @@ from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_filter, encode_schema, encode_subscription
 from sievenet.routers import messages as m
 from sievenet.routers import protocol as p
+from sievenet.routers.limits import Limits
 from sievenet.routers.offload.messages import Answer, Claim, Computed, Relations, encode_answer
+from sievenet.routers.peer import Peer
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
+from sievenet.session.callee import Callee
 from sievenet.session.framing import Framer, frame
 from tests.fabric.harness import eventually
 
@@ -113,6 +116,32 @@ def extremes(message):
         if name in data:
             for number in SEQUENCES:
                 yield (name, number), framed(put(data, (name,), number))
+
+
+class Writer:
+    """A buffer that somebody else empties."""
+
+    def __init__(self, names=()):
+        self.transport, self.waiting = self, 0
+        self._certificate = {"subjectAltName": [("DNS", name) for name in names]}
+
+    def get_extra_info(self, name):
+        return self._certificate if name == "peercert" else None
+
+    def is_closing(self):
+        return False
+
+    def get_write_buffer_size(self):
+        return self.waiting
+
+    def write(self, data):
+        self.waiting += len(data)
+
+
+def a_peer(limits=None, *, dialled=False, certified=()):
+    """A connection to nobody."""
+    limits = limits or Limits()
+    return Peer(None, Writer(certified), Callee(p.ROUTING, limits, 0.0), limits, dialled=dialled)
 
 
 class Stranger:

@@ -216,7 +216,7 @@ def test_a_way_that_is_broken_for_long_costs_time_but_no_message(seconds):
     trial.run(0.02)  # some of it is missing, and asked for
     for i, link in enumerate(trial.links):
         link.loss = 1.0
-        trial.clock.after(seconds, trial.mend, i)
+        trial.clock.call_later(seconds, trial.mend, i)
     for _ in range(8):
         trial.publish(PUBLISHERS[0], 50)
         trial.run(seconds / 7)

@@ -148,10 +148,10 @@ def router(
         where = url or f"sievenet+router://{host or '127.0.0.1'}:{port}"
         _ask(where, wanted, as_json)
         return
-    from sievenet.routers.identity import contexts
     from sievenet.routers.limits import Limits
     from sievenet.routers.offload.jobs import parse_offloading
     from sievenet.routers.routing import Settings
+    from sievenet.session.tls import contexts
 
     offloading = None if offload is None else parse_offloading(offload)
     given = {"bound": bound, "width": width, "height": height, "ask_every": ask_every, "advertisements": advertisements}
@@ -256,7 +256,7 @@ async def _serve(
             node = await stack.enter_async_context(connect(fabric))
             await stack.enter_async_context(Gateway(node, server))
         click.echo(f"router {server.router.name} ({server.router.settings.scheme}) is up: {server.url}")
-        if not server.secure:
+        if not server.listener.secure:
             click.echo(
                 "without TLS nobody is checked: whoever reaches the port may be a client or a neighbour", err=True
             )

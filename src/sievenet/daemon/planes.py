@@ -14,10 +14,9 @@ import logging
 import secrets
 import ssl
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sievenet.config import Config, OpenFlowConfig
-from sievenet.daemon.server import Server
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane
@@ -30,6 +29,7 @@ from sievenet.dataplane.openflow.settling import Pause
 from sievenet.dataplane.openflow.tunnel import open_tunnel
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.topology import Topology
+from sievenet.session.listener import Listener
 
 __all__ = ["AnyPlane", "Planes"]
 
@@ -128,7 +128,7 @@ class Planes:
         await plane.connected(30.0)
         return plane
 
-    async def open_doors(self, server: Server, plane: AnyPlane) -> None:
+    async def open_doors(self, server: Listener[Any], plane: AnyPlane) -> None:
         """Let hosts reach the daemon: through their switches, and those of a network of ours at the usual address."""
         if isinstance(plane, OpenFlowDataPlane):
             await self._open_tunnel(server, plane)
@@ -140,7 +140,7 @@ class Planes:
             await server.add_door(sock, host)
         (network.run_dir / "url").write_text(server.url)
 
-    async def _open_tunnel(self, server: Server, plane: OpenFlowDataPlane) -> None:
+    async def _open_tunnel(self, server: Listener[Any], plane: OpenFlowDataPlane) -> None:
         try:
             tunnel, sock = await asyncio.to_thread(open_tunnel, server.port)
         except Unavailable as error:

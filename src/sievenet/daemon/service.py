@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from sievenet.access.identity import Identity, Role
-from sievenet.access.permissions import Decision
 from sievenet.config import ListenConfig
-from sievenet.content.codec import decode_subscription, encode_subscription
+from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
@@ -25,8 +23,6 @@ from sievenet.control.plane import ControlPlane, Session
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
-from sievenet.daemon.clearance import Clearance
-from sievenet.daemon.peer import Peer
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.room import Room
@@ -34,7 +30,9 @@ from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
 from sievenet.errors import PlanError, Rejected, SchemaError, SievenetError
 from sievenet.index.plan import Plan
+from sievenet.session.connection import Connection
 from sievenet.session.message import Message
+from sievenet.session.requests import RequestService
 
 __all__ = ["Service"]
 
@@ -47,8 +45,18 @@ _NAMES: Final = 1_000_000
 _SHORT: Final = 1024
 
 
-class Service:
-    """Carries out requests; see `Peer` for the connection around them."""
+class Peer(Connection):
+    """A client's connection, or that of somebody who only looks."""
+
+    #: The client's name once it is welcome; those who only look have none.
+    client: str | None = None
+
+    def __str__(self) -> str:
+        return self.client or self.address
+
+
+class Service(RequestService[Peer]):
+    """Carries out requests; see `sievenet.session` for the connections around them."""
 
     def __init__(
         self,
@@ -58,9 +66,8 @@ class Service:
         answers: Answers,
         reports: Reports,
         listen: ListenConfig,
-        clearance: Clearance,
     ) -> None:
-        self._clearance = clearance
+        super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted))
         self._control = control
         self._plane = plane
         self._tickets = tickets
@@ -72,8 +79,6 @@ class Service:
         self._room = Room(listen.max_schemas, listen.max_schema_bytes)
         self._peers: dict[str, Peer] = {}
         self._everyone: set[Peer] = set()
-        #: Connections that count against a member's quota, welcome or not yet.
-        self._entered: dict[Peer, Identity] = {}
         self._adoption = Adoption()
         self._named = 0
         #: Versions of schemas of which clients are being told.
@@ -90,17 +95,12 @@ class Service:
 
     async def hello(self, peer: Peer, message: p.Hello, identity: Identity) -> p.Welcome:
         """Accept a client, new or returning."""
-        self._clearance.enter(identity)
-        self._entered[peer] = identity
-        if identity.quota.queue:
-            peer.most_unread = identity.quota.queue
         if message.role is not Role.CLIENT:
             self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
         resume = message.name is not None and self._proven(message.name, message.ticket)
-        host = message.host or peer.host or self._least_loaded_host()
-        session = await self._join(message.name, host, resume, identity.name)
+        session = await self._join(message.name, message.host or peer.door or self._least_loaded_host(), resume)
         name = session.client
         older = self._peers.get(name)
         if older is not None:
@@ -109,12 +109,11 @@ class Service:
         self._peers[name] = peer
         self._everyone.add(peer)
         attached = session.attachment
-        key = self._clearance.joined(identity, name)
         advertisements, subscriptions = self._control.registrations_of(name)
         endpoint = None
         if attached.endpoint is not None:
             address, port = attached.endpoint
-            endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace, key)
+            endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace)
         return p.Welcome(
             p.PROTOCOL,
             name,
@@ -148,14 +147,13 @@ class Service:
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
         return p.Welcome(p.PROTOCOL, message.name or message.role, lease=3600.0, heartbeat=3600.0, max_event=MAX_BODY)
 
-    async def _join(self, name: str | None, host: str, resume: bool, member: str | None) -> Session:
+    async def _join(self, name: str | None, host: str, resume: bool) -> Session:
         if name is not None:
             return await self._control.join(name, host, resume=resume)
-        prefix = _PREFIX if member is None else f"{member}."
         while True:
             self._named += 1
             try:
-                return await self._control.join(f"{prefix}{self._named}", host)
+                return await self._control.join(f"{_PREFIX}{self._named}", host)
             except Rejected:
                 # Taken, by a client of an earlier life of this daemon: count on, but not for ever.
                 if self._named > _NAMES:
@@ -169,14 +167,12 @@ class Service:
             raise Rejected("Expected a host to attach to, got a topology without hosts")
         return min(load, key=lambda host: load[host])
 
-    def lost(self, peer: Peer) -> None:
+    async def lost(self, peer: Peer) -> None:
         """A connection is gone; the client's lease goes on."""
         self._everyone.discard(peer)
-        identity = self._entered.pop(peer, None)
-        if identity is not None:
-            self._clearance.leave(identity)
         if peer.client is not None and self._peers.get(peer.client) is peer:
             del self._peers[peer.client]
+        await super().lost(peer)
 
     def _expired(self, client: str) -> None:
         log.info("lease of %s has ended", client)
@@ -189,7 +185,6 @@ class Service:
             peer.goodbye(reason)
         self._adoption.gone(client)
         self._reports.forget(client)
-        self._clearance.left(client)
 
     def goodbye(self, reason: str) -> None:
         """Tell everybody that the daemon goes."""
@@ -199,21 +194,7 @@ class Service:
     # -- requests -------------------------------------------------------------------------
 
     async def handle(self, peer: Peer, message: Message) -> Message | None:
-        """Carry out one request; what changes something, or is refused, is in the audit log."""
-        assert peer.identity is not None
-        error = "failed"
-        try:
-            self._clearance.check(peer.identity, message, asyncio.get_running_loop().time())
-            reply = await self._carry_out(peer, peer.identity, message)
-            error = ""
-        except SievenetError as refused:
-            error = str(refused)
-            raise
-        finally:
-            self._clearance.note(peer.identity, peer.client or "", peer.origin, message, error)
-        return reply
-
-    async def _carry_out(self, peer: Peer, identity: Identity, message: Message) -> Message | None:
+        """Carry out one request."""
         control = self._control
         match message:
             case p.LookUp(request, name):
@@ -223,7 +204,7 @@ class Service:
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.Register(request, schema):
-                return p.CategoryReply(request, self._described(await self._register(schema, identity)))
+                return p.CategoryReply(request, self._described(await self._register(schema)))
             case p.RemoveSchema(request, name, version, force):
                 await self._remove(name, version, force)
                 return p.Done(request)
@@ -231,23 +212,16 @@ class Service:
         match message:
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
-                wanted = await self._decoded(number, content, identity)
-                decision = self._clearance.decide(identity, client, id, "publish", wanted)
-                await control.advertise(client, id, decision.allowed, _said(decision, content))
-                return p.Done(request, _narrowed(decision))
+                await control.advertise(client, id, await self._decoded(number, content), content)
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
-                wanted = await self._decoded(number, content, identity)
-                decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
-                await control.subscribe(client, id, decision.allowed, _said(decision, content))
-                return p.Done(request, _narrowed(decision))
+                await control.subscribe(client, id, await self._decoded(number, content), content)
             case p.Unsubscribe(request, id):
                 await control.unsubscribe(client, id)
             case p.Renew(request, report):
                 await control.renew(client)
                 self._reports.add(client, report)
-                return p.Done(request, self._clearance.refusals(client))
             case p.Leave(request):
                 await control.leave(client)
                 self._left(client)
@@ -264,11 +238,11 @@ class Service:
             raise Rejected(f"{peer.client} has left, or has connected again elsewhere")
         return peer.client
 
-    async def _decoded(self, number: int, content: bytes, identity: Identity) -> Subscription:
-        schema, most = self._control.numbered(number).schema, self._clearance.most_cost(identity, self._max_cost)
+    async def _decoded(self, number: int, content: bytes) -> Subscription:
+        schema = self._control.numbered(number).schema
         if len(content) <= _SHORT:
-            return decode_subscription(schema, content, most)
-        return await self._control.worker.run(decode_subscription, schema, content, most)
+            return decode_subscription(schema, content, self._max_cost)
+        return await self._control.worker.run(decode_subscription, schema, content, self._max_cost)
 
     # -- plans ----------------------------------------------------------------------------
 
@@ -316,15 +290,13 @@ class Service:
 
     # -- versions of schemas --------------------------------------------------------------
 
-    async def _register(self, schema: Schema, identity: Identity) -> Category:
+    async def _register(self, schema: Schema) -> Category:
         known = [each for each in self._control.versions(schema.name) if each.schema == schema]
         if known:
             category = known[0]
         else:
             self._room.check(schema, self._control.categories())
-            self._clearance.schema(identity, schema)
             category = await self._control.register_schema(schema)
-            self._clearance.registered(identity, category.number)
         await self._announced(category.number)
         return category
 
@@ -350,21 +322,8 @@ class Service:
             raise SchemaError(expected=f"a version of {name} ({known})", got=version or "`no version`", where="remove")
         number = versions[0].number
         await self._control.remove(number, force)
-        self._clearance.forget()
         for peer in list(self._peers.values()):
             peer.send(p.CategoryRemoved(number))
-
-    async def access_changed(self) -> None:
-        """Members, rules or keys are others now: whoever is connected or registered for more than is so now, goes."""
-        for peer, identity in list(self._entered.items()):
-            if not self._clearance.keeper.stands(identity):
-                peer.goodbye("the login no longer counts, or has another role now")
-        for client, reason in self._clearance.excess():
-            await self._cut_off(client, reason)
-        for peer in list(self._peers.values()):
-            member = self._clearance.keeper.member((peer.identity and peer.identity.name) or "")
-            if member is not None and peer.identity is not None:
-                peer.identity = replace(peer.identity, permissions=member.permissions, quota=member.quota)
 
     async def _cut_off(self, client: str, reason: str) -> None:
         log.warning("%s is cut off: %s", client, reason)
@@ -376,16 +335,6 @@ class Service:
             log.error("%s cannot be cut off yet: %s", client, error)
             return
         self._left(client, reason)
-
-
-def _narrowed(decision: Decision) -> dict[str, bytes] | None:
-    """What the client is told of a wish that was cut to what is allowed."""
-    return {"narrowed": encode_subscription(decision.allowed)} if decision.narrowed else None
-
-
-def _said(decision: Decision, content: bytes) -> bytes:
-    """What is registered, in the codec's bytes."""
-    return encode_subscription(decision.allowed) if decision.narrowed else content
 
 
 def _info(category: Category) -> p.CategoryInfo:

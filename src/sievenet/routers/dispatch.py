@@ -10,9 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
-
-from sievenet.errors import CodecError
 from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
 from sievenet.routers.messages import Carried, Missed
@@ -21,8 +18,7 @@ from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.peer import Peer, Pressure
 from sievenet.routers.registry import Registry
 from sievenet.routers.shipment import Shipment
-from sievenet.session.framing import Malformed, frame
-from sievenet.session.message import failure
+from sievenet.session.framing import frame
 
 __all__ = ["Dispatch"]
 
@@ -46,10 +42,6 @@ class Dispatch:
         self.missed = 0
         #: Errors that should not be: each is in the log.
         self.errors = 0
-
-    def write(self, peer: Peer, message: msgspec.Struct) -> None:
-        """Send what has to arrive."""
-        peer.send(frame(message))
 
     def wrong(self, where: str) -> None:
         """Count the error that is being handled, and log it."""
@@ -87,7 +79,7 @@ class Dispatch:
                     if self.pressure.holds(near):
                         held.add(near)
                 elif near is not None:
-                    self.write(near, message)
+                    near.send(message)
             case WaveDone(number):
                 self.wave_done(number)
             case Tell(client, request):
@@ -98,17 +90,6 @@ class Dispatch:
             self.dropped += events
             if peer.dropped == events:
                 log.warning("%s: %s %s is too slow: events are dropped", self._router.name, peer.role, peer.name)
-
-    def complain(self, peer: Peer, message: Malformed) -> None:
-        """Something that is no message came; `CodecError` if that was too often."""
-        peer.malformed += 1
-        if peer.malformed > peer.limits.malformed:
-            raise CodecError(f"Expected at most {peer.limits.malformed} malformed messages: {message.error}")
-        if peer.role == "router":
-            # Not answered: two routers that do not understand each other's complaints would complain for ever.
-            log.warning("%s: from neighbour %s: %s", self._router.name, peer.name, message.error)
-        else:
-            self.write(peer, failure(message.request, message.error))
 
     def pass_on(self, peer: Peer, message: Missed) -> None:
         """A neighbour dropped events on the way here: whoever is behind may miss some."""

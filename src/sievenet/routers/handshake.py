@@ -8,17 +8,15 @@ import ssl
 import time
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any
 
 from sievenet.access.identity import Role
-from sievenet.errors import CodecError, Rejected
+from sievenet.errors import Rejected
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
 from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.peer import Peer
-from sievenet.routers.registry import ALREADY, Registry, shown
+from sievenet.routers.registry import ALREADY, Registry
 from sievenet.routers.session import Sessions
-from sievenet.session.framing import Malformed
 
 __all__ = ["Handshake"]
 
@@ -55,8 +53,8 @@ class Handshake:
 
     def call(self, peer: Peer, address: Address) -> None:
         """Say hello on a connection that was dialled."""
-        ticket = self._tickets.get(address, b"")
-        self._dispatch.write(peer, p.Hello(p.PROTOCOL, Role.COMPONENT, self._router.name, ticket))
+        peer.at = address
+        peer.send(p.Hello(p.PROTOCOL, Role.COMPONENT, self._router.name, self._tickets.get(address, b"")))
 
     def failed(self, address: Address, reason: str) -> None:
         """A neighbour answers, but there is no link: said once, for it is tried again and again."""
@@ -64,50 +62,48 @@ class Handshake:
             self._reasons[address] = reason
             log.warning("%s: no link to the neighbour at %s:%d: %s", self._router.name, *address, reason)
 
-    def greeted(self, peer: Peer, message: Any, address: Address | None) -> None:
-        """The other side says who it is; raises if it is not welcome."""
+    def greeted(self, peer: Peer, message: p.Hello | p.Welcome) -> p.Welcome | None:
+        """The other side says who it is; how to welcome it. Raises if it is not welcome."""
         match message:
-            case p.Hello(protocol=protocol) | p.Welcome(protocol=protocol) if protocol != p.PROTOCOL:
-                raise Rejected(f"Expected version {p.PROTOCOL} of the router protocol, got {protocol}")
-            case p.Hello(role=Role.CLIENT, name=name, ticket=ticket, taken=taken) if not peer.dialled:
-                self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket, taken)
-            case p.Hello(role=Role.COMPONENT, name=str(name), ticket=ticket) if not peer.dialled:
+            case p.Hello(role=Role.COMPONENT, name=str(name), ticket=ticket):
                 self._check_name(peer, name, self._tls)
                 self._replace(self._registry.called(peer, name, ticket))
-                self._welcome(peer, self._router.name)
-                self._link(peer)
-            case p.Welcome(router=name, ticket=ticket) if peer.dialled and address is not None:
+                return self._welcome(peer, self._router.name)
+            case p.Hello(role=Role.COMPONENT):
+                raise Rejected("Expected the name of a router")
+            case p.Hello(name=name, ticket=ticket, taken=taken):
+                return self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket, taken)
+            case p.Welcome(router=name, ticket=ticket):
+                assert peer.at is not None
                 self._check_name(peer, name, self._dial_tls)
-                self._names[address], self._tickets[address] = name, ticket
+                self._names[peer.at], self._tickets[peer.at] = name, ticket
                 self._replace(self._registry.welcomed(peer, name))
-                self._link(peer)
-            case Malformed(error=error):
-                raise CodecError(str(error))
-            case p.Goodbye() | p.Failure():
-                if address is not None:
-                    self.failed(address, message.message if isinstance(message, p.Failure) else message.reason)
-                peer.writer.close()
-            case _:
-                raise CodecError(expected="Hello", got=type(message).__name__, where="connection")
+        return None
 
-    def _client(self, peer: Peer, name: str, ticket: bytes, taken: int) -> None:
+    def welcomed(self, peer: Peer) -> None:
+        """Go on: with what a client has not confirmed, or as neighbours."""
+        if peer.role == "router":
+            peer.untold += self._registry.owed(peer, b"")
+            self._dispatch.do(self._router.connected(peer.name, time.monotonic()))
+        again, peer.again = peer.again, []
+        for data in again:
+            peer.write(data)
+
+    def _client(self, peer: Peer, name: str, ticket: bytes, taken: int) -> p.Welcome:
         if name in self._dispatch.ports:
             raise Rejected(f"The name {name} is taken")
         before = self._registry.client(peer, name, ticket)
         unique = f"{self._router.name}/{name}/{secrets.token_hex(8)}".encode()
         peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
-        if before is not None and shown(ticket, before):
-            frames, missed = peer.resume(before, taken, ticket)
+        if before is not None and before.shows(ticket):
+            missed = peer.resume(before, taken, ticket)
             self._retire(before)
-            self._welcome(peer, name, missed, resumed=True)
-            for data in frames:
-                peer.send(data)
-            return
+            return self._welcome(peer, name, missed, resumed=True)
         self._replace(before)
         # Its own events reach a client's feeds without us (`client.loopback`).
         self._router.attach(name, echo=False)
         peer.session = self._sessions.begin()
-        self._welcome(peer, name, self._registry.owed(peer, ticket, taken))
+        return self._welcome(peer, name, self._registry.owed(peer, ticket, taken))
 
     def _check_name(self, peer: Peer, name: str, tls: ssl.SSLContext | None) -> None:
         if tls is not None and name not in peer.certified:
@@ -123,13 +119,8 @@ class Handshake:
     def _retire(self, before: Peer) -> None:
         log.info("%s: a newer connection of %s replaces the earlier one", self._router.name, before.name)
         before.role = "replaced"
-        before.writer.transport.abort()
+        before.abort()
 
-    def _welcome(self, peer: Peer, name: str, missed: int = 0, *, resumed: bool = False) -> None:
+    def _welcome(self, peer: Peer, name: str, missed: int = 0, *, resumed: bool = False) -> p.Welcome:
         mine, lease = self._router.name, self._router.settings.lease
-        welcome = p.Welcome(p.PROTOCOL, name, peer.ticket, lease, mine, peer.publisher, missed, resumed)
-        self._dispatch.write(peer, welcome)
-
-    def _link(self, peer: Peer) -> None:
-        peer.untold += self._registry.owed(peer, b"")
-        self._dispatch.do(self._router.connected(peer.name, time.monotonic()))
+        return p.Welcome(p.PROTOCOL, name, peer.ticket, lease, mine, peer.publisher, missed, resumed)

@@ -1,109 +1,23 @@
-"""What strangers may use of a router, and who uses it: connections, and bytes of frames that are not whole yet.
-
-A connection that says nothing costs a file descriptor, and one that sends a part of a frame costs memory. Both are
-bounded in all; connections are bounded per address too, so that one machine cannot keep all others out. If unfinished
-frames take more than they may, the connection that holds most of them is closed: that is never one that sends small
-frames while another hoards.
-
-Pure: the shell says what came and went, and closes what it is told to.
-"""
+"""What clients may use of a router, besides what they may use of any listening process (`session.limits`)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
-from dataclasses import dataclass, fields
-from typing import Generic, TypeVar
+from dataclasses import dataclass
 
-from sievenet.errors import InvalidInput, Rejected
+from sievenet.session import limits
 
-__all__ = ["Admission", "Limits", "Unfinished"]
-
-C = TypeVar("C", bound=Hashable)
+__all__ = ["Limits"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(limits.Limits):
     """Bounds of one router process."""
 
-    #: Seconds that a new connection has until it is welcome.
-    hello: float = 5.0
-    #: Seconds that a frame may take to arrive, besides one for every 64 KiB of it.
-    frame: float = 30.0
-    #: Connections in all, and from one address.
-    connections: int = 4096
-    per_address: int = 1024
-    #: Bytes of unfinished frames in all.
-    unfinished: int = 1 << 28
-    #: Bytes that wait to be written to one connection; then events for it are dropped. At twice as many it is closed.
-    buffer: int = 1 << 26
     #: Bytes of events that a client has not confirmed, for when it loses its connection; and those of all clients.
     kept: int = 1 << 23
     kept_in_all: int = 1 << 28
-    #: Malformed messages of one connection before it is closed.
-    malformed: int = 100
     #: Schemas that one client may make known, and all together.
     schemas_per_client: int = 256
     schemas: int = 4096
     #: Subscriptions and advertisements of one client.
     registrations: int = 1 << 18
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if not getattr(self, each.name) > 0:
-                raise InvalidInput(expected="more than 0", got=getattr(self, each.name), where=f"limits.{each.name}")
-
-
-class Admission:
-    """Counts connections."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._addresses: Counter[str] = Counter()
-        self._total = 0
-        #: Connections that were turned away.
-        self.turned_away = 0
-
-    def enter(self, address: str) -> None:
-        """A connection from an address; `Rejected` if there are too many."""
-        for number, limit, where in (
-            (self._total, self._limits.connections, ""),
-            (self._addresses[address], self._limits.per_address, f" from {address}"),
-        ):
-            if number >= limit:
-                self.turned_away += 1
-                raise Rejected(f"Expected at most {limit} connections{where}, this is one more")
-        self._total += 1
-        self._addresses[address] += 1
-
-    def leave(self, address: str) -> None:
-        """One that entered is gone."""
-        self._total -= 1
-        self._addresses[address] -= 1
-        if not self._addresses[address]:
-            del self._addresses[address]
-
-
-class Unfinished(Generic[C]):
-    """Who holds how many bytes of a frame that is not whole, and since when."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._held: dict[C, tuple[int, float]] = {}
-        self.total = 0
-
-    def note(self, connection: C, size: int, now: float, whole: bool) -> C | None:
-        """A connection holds so many bytes now; ``whole`` if a frame was finished since. Who has to go, if anybody."""
-        before, since = self._held.pop(connection, (0, now))
-        self.total += size - before
-        if size:
-            self._held[connection] = (size, now if whole or not before else since)
-        if self.total <= self._limits.unfinished:
-            return None
-        return max(self._held, key=lambda each: self._held[each][0])
-
-    def late(self, now: float) -> list[C]:
-        """Those whose frame takes too long."""
-        return [
-            each for each, (size, since) in self._held.items() if now - since > self._limits.frame + size / (1 << 16)
-        ]

@@ -12,16 +12,17 @@ Writing never waits. A connection has a buffer of bounded bytes, and
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from sievenet.access.identity import certified_names
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import Missed
 from sievenet.routers.session import Session
-from sievenet.session.framing import frame
+from sievenet.session.connection import Connection
 
 __all__ = ["HOLD", "Peer", "Pressure"]
 
@@ -36,66 +37,58 @@ _LEAST: Final = 1 << 14
 HOLD: Final = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class Peer:
-    """One connection."""
+class Peer(Connection):
+    """One connection: of a client, or of a neighbour."""
 
-    writer: asyncio.StreamWriter
-    dialled: bool
-    limits: Limits = field(default_factory=Limits)
-    #: "client" or "router" once it is welcome, "replaced" when a newer one has its name.
-    role: str = ""
-    name: str = ""
-    address: str = ""
-    #: Names that a verified certificate gives the other side.
-    certified: frozenset[str] = frozenset()
-    #: What a newer connection shows to replace this one.
-    ticket: bytes = b""
-    #: The ticket that this one was made with: it counts until the other side says something, and so has the new one.
-    previous: bytes = b""
-    publisher: int = 0
-    #: When something came last; before it is welcome, when it began.
-    heard: float = 0.0
-    #: Bytes that had been written when the last beat looked.
-    spoken: int = 0
-    malformed: int = 0
-    #: How many schemas this client made known, and what it registered: kind and number.
-    schemas: int = 0
-    entries: set[tuple[str, int]] = field(default_factory=set)
-    #: Events that were dropped, and those of them that the other side has not been told of.
-    dropped: int = 0
-    untold: int = 0
-    #: Whether this client computes for the router.
-    helps: bool = False
-    #: A client's events that it has not confirmed.
-    session: Session | None = None
-    #: The other side said goodbye, or was turned out: nothing is kept for it.
-    ended: bool = False
-    #: The connection of this client is lost; what it registered stays for a lease.
-    absent: bool = False
-    #: Bytes given to the connection so far.
-    written: int = 0
-    #: Events in the buffer: where in the stream each frame ends, and how many it has.
-    _under_way: deque[tuple[int, int]] = field(default_factory=deque)
-    #: Bytes known to have left the buffer; a transport that is closed has forgotten.
-    _left: int = 0
+    limits: Limits
 
-    def send(self, data: bytes) -> bool:
-        """Write what has to arrive; who reads nothing is disconnected."""
-        transport = self.writer.transport
-        if transport.is_closing():
-            return False
-        if transport.get_write_buffer_size() > 2 * self.limits.buffer:
-            transport.abort()
-            return False
-        self.written += len(data)
-        self.writer.write(data)
-        self._left = self.taken
-        return True
+    def __init__(self, *stream: Any, **options: Any) -> None:
+        super().__init__(*stream, **options)
+        #: "client" or "router" once it is welcome, "replaced" when a newer one has its name.
+        self.role = ""
+        self.name = ""
+        #: Where this side dialled.
+        self.at: tuple[str, int] | None = None
+        #: Names that a verified certificate gives the other side.
+        self.certified = certified_names(self.certificate)
+        #: What a newer connection shows to replace this one.
+        self.ticket = b""
+        #: The ticket that this one was made with; it counts until the other side has said something.
+        self.previous = b""
+        self.publisher = 0
+        #: How many schemas this client made known, and what it registered: kind and number.
+        self.schemas = 0
+        self.entries: set[tuple[str, int]] = set()
+        #: Events that were dropped, and those of them that the other side has not been told of.
+        self.dropped = self.untold = 0
+        #: A client's events that it has not confirmed, and frames that it is to be sent again.
+        self.session: Session | None = None
+        self.again: list[bytes] = []
+        #: The connection of this client is lost; what it registered stays for a lease.
+        self.absent = False
+        #: Events in the buffer: where in the stream each frame ends, and how many it has.
+        self._under_way: deque[tuple[int, int]] = deque()
+        #: Bytes known to have left the buffer; a transport that is closed has forgotten.
+        self._left = 0
+
+    def __str__(self) -> str:
+        return self.name or self.address
+
+    def shows(self, ticket: bytes) -> bool:
+        """Whether this is the ticket of this connection."""
+        good = (self.ticket, b"" if self.callee.said else self.previous)
+        return any(each and hmac.compare_digest(ticket, each) for each in good)
+
+    def write(self, data: bytes) -> bool:
+        """Write what has to arrive."""
+        written = super().write(data)
+        if written:
+            self._left = self.taken
+        return written
 
     def offer(self, data: bytes, events: int = 0) -> bool:
         """Write events, or anything that can be done without; False if the buffer is full."""
-        waiting, closing = self.waiting, self.writer.transport.is_closing()
+        waiting, closing = self.waiting, self.closing
         kept = self.session is not None and events > 0
         if (closing and not kept) or (not closing and waiting and waiting + len(data) > self.limits.buffer):
             self.dropped += events
@@ -104,7 +97,7 @@ class Peer:
         self.tell_missed()
         if self.session is not None and events:
             self.session.keep(data, events)
-        if not self.send(data):
+        if not self.write(data):
             return kept
         if events and not kept:
             self._under_way.append((self.written, events))
@@ -114,16 +107,15 @@ class Peer:
 
     def tell_missed(self) -> None:
         """Say how many events were dropped, if some were and there is room to say it."""
-        closing = self.writer.transport.is_closing()
-        if self.untold and not closing and self.waiting <= self.limits.buffer // 2:
+        if self.untold and not self.closing and self.waiting <= self.limits.buffer // 2:
             untold, self.untold = self.untold, 0
-            self.send(frame(Missed(untold)))
+            self.send(Missed(untold))
 
     def unsent(self) -> int:
         """Events that the other side may not have: on their way, or dropped and not told."""
         if self.session is not None:
             return self.untold + self.session.unconfirmed
-        left = self._left if self.writer.transport.is_closing() else self.taken
+        left = self._left if self.closing else self.taken
         return self.untold + sum(events for end, events in self._under_way if end > left)
 
     def settled(self) -> None:
@@ -133,23 +125,13 @@ class Peer:
         if self.session is not None:
             self.session.confirm(self.session.given)
 
-    def resume(self, before: Peer, taken: int, ticket: bytes) -> tuple[list[bytes], int]:
-        """Go on where an earlier connection of this client ended: frames to send again, and events that are missing."""
+    def resume(self, before: Peer, taken: int, ticket: bytes) -> int:
+        """Go on where an earlier connection of this client ended; how many events are missing."""
         self.previous = ticket
         self.session, before.session = before.session, None
         self.schemas, self.entries, self.dropped = before.schemas, before.entries, before.dropped
-        frames, missing = ([], 0) if self.session is None else self.session.resume(taken)
-        return frames, missing + before.untold
-
-    @property
-    def waiting(self) -> int:
-        """Bytes in the buffer."""
-        return self.writer.transport.get_write_buffer_size()
-
-    @property
-    def taken(self) -> int:
-        """Bytes that left the buffer."""
-        return self.written - self.waiting
+        self.again, missing = ([], 0) if self.session is None else self.session.resume(taken)
+        return missing + before.untold
 
 
 class Pressure:
@@ -188,7 +170,7 @@ class Pressure:
     def _look(self) -> None:
         now = self._clock()
         for link, (moved, taken) in list(self._long.items()):
-            if link.writer.transport.is_closing() or link.waiting <= _HIGH / 2 * link.limits.buffer:
+            if link.closing or link.waiting <= _HIGH / 2 * link.limits.buffer:
                 self._release(link)
             elif link.taken >= taken + _LEAST:
                 self._long[link] = (now, link.taken)

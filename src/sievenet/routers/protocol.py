@@ -188,6 +188,7 @@ class Ask(Message, frozen=True):
 ROUTING: Final = Protocol(
     "router",
     PROTOCOL,
+    "sievenet+router",
     Hello,
     Welcome,
     taken={

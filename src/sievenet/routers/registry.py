@@ -21,7 +21,7 @@ from typing import Final
 from sievenet.errors import Rejected
 from sievenet.routers.peer import Peer
 
-__all__ = ["ALREADY", "Registry", "shown"]
+__all__ = ["ALREADY", "Registry"]
 
 #: Two routers that dial each other hear this of one of the connections: nothing is wrong.
 ALREADY: Final = "There is a connection already"
@@ -50,7 +50,7 @@ class Registry:
     def client(self, peer: Peer, name: str, ticket: bytes) -> Peer | None:
         """A client says hello; the connection that it replaces. `Rejected` if the name is another's."""
         before = self.clients.get(name)
-        if before is not None and shown(ticket, before):
+        if before is not None and before.shows(ticket):
             # Nothing is lost with the earlier connection: this one goes on with its session.
             del self.clients[name]
             self._enter(peer, "client", name, None)
@@ -65,7 +65,7 @@ class Registry:
         before = self.routers.get(name)
         if before is not None:
             # It dials again, so it has lost the one that it dialled before. If we dialled, both may have.
-            proven = shown(ticket, before) or name in peer.certified
+            proven = before.shows(ticket) or name in peer.certified
             if before.dialled or not proven:
                 raise Rejected(f"{ALREADY} between {name} and {self._me}")
         return self._enter(peer, "router", name, before)
@@ -108,8 +108,3 @@ class Registry:
             return 0
         del self._owed[key]
         return max(0, found[1] - taken)
-
-
-def shown(ticket: bytes, before: Peer) -> bool:
-    """Whether this is the ticket of a connection."""
-    return any(each and hmac.compare_digest(ticket, each) for each in (before.ticket, before.previous))

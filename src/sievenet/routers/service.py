@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
 from sievenet.errors import CodecError, Rejected, SievenetError
 from sievenet.routers import protocol as p
@@ -25,18 +23,17 @@ __all__ = ["Service"]
 
 
 class Service:
-    """``do`` carries out what the router wants, ``write`` answers, ``counts`` are the server's, for `status`."""
+    """``do`` carries out what the router wants, ``counts`` are the server's, for `status`."""
 
     def __init__(
         self,
         router: Router,
         limits: Limits,
         do: Callable[[Sequence[Output]], set[Peer]],
-        write: Callable[[Peer, msgspec.Struct], None],
         counts: Callable[[], dict[str, Any]],
     ) -> None:
         self._router, self._limits = router, limits
-        self._do, self._write, self._counts = do, write, counts
+        self._do, self._counts = do, counts
         #: Requests that wait for a wave, and what to do to begin one.
         self._waiting: Waiting[tuple[Peer, int]] = Waiting(self._begin_wave, self._run_wave, self._settled)
         self._beginning: list[Output] = []
@@ -46,10 +43,10 @@ class Service:
         router, now = self._router, time.monotonic()
         match message:
             case p.Register(request, data):
-                self._write(peer, p.CategoryIs(request, self._register(peer, data), data))
+                peer.send(p.CategoryIs(request, self._register(peer, data), data))
             case p.LookUp(request, name):
                 category, schema = router.catalogue.named(name)
-                self._write(peer, p.CategoryIs(request, category, encode_schema(schema)))
+                peer.send(p.CategoryIs(request, category, encode_schema(schema)))
             case p.Subscribe(request, number, category, content, claims):
                 self._room(peer, ("subscription", number))
                 wanted = decode_subscription(schema_of(router, category), content)
@@ -63,17 +60,17 @@ class Service:
             case p.Unsubscribe(request, number):
                 self._do(router.unsubscribe(peer.name, number, now))
                 peer.entries.discard(("subscription", number))
-                self._write(peer, p.Done(request))
+                peer.send(p.Done(request))
             case p.Unadvertise(request, number):
                 self._do(router.unadvertise(peer.name, number, now))
                 peer.entries.discard(("advertisement", number))
-                self._write(peer, p.Done(request))
+                peer.send(p.Done(request))
             case p.Volunteer(request, willing):
-                peer.helps = willing
+                peer.timed = willing
                 self._do(router.volunteer(peer.name, willing, now))
-                self._write(peer, p.Done(request))
+                peer.send(p.Done(request))
             case p.Ask(request, about, of):
-                self._write(peer, p.Done(request, answer(router, about, of, self._counts())))
+                peer.send(p.Done(request, answer(router, about, of, self._counts())))
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
 
@@ -84,7 +81,7 @@ class Service:
             try:
                 shipments.append(shipment_of(self._router, peer.publisher, message))
             except SievenetError as error:
-                self._write(peer, failure(message.request, error))
+                peer.send(failure(message.request, error))
         messages.clear()
         held: set[Peer] = set()
         for shipment in Shipment.joined(shipments):
@@ -124,4 +121,4 @@ class Service:
         self._do(outputs)
 
     def _settled(self, request: tuple[Peer, int]) -> None:
-        self._write(request[0], p.Done(request[1]))
+        request[0].send(p.Done(request[1]))

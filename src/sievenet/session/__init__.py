@@ -6,6 +6,12 @@ Every part of Sievenet that speaks over TCP or TLS speaks through this package, 
                   that cross the wire
     `framing`     messages to bytes and back; bounded
     `protocol`    `Protocol`: the table of a protocol's messages, with the least role that may send each, and bounds
+    `callee`      the listening side of one conversation, pure: hello, roles, malformed messages, silence, unread bytes
+    `limits`      what one connection and all together may use, pure
+    `listener`    its one shell: `Listener` accepts, lets in and looks after; `Service` is the part behind it
+    `connection`  `Connection`: one stream with its bounded buffer; parts derive from it what they keep of each
+    `requests`    `RequestService`: a service whose requests take a while, beside each other and bounded in bytes
+    `tls`         contexts for TLS from files
 
 How a connection is let in (the contract with `sievenet.access`):
 
@@ -13,8 +19,9 @@ How a connection is let in (the contract with `sievenet.access`):
    version, and in the fields of `message.Hello` a name, the role asked for, a ticket of an earlier connection and a
    token.
 2. The listening side makes `access.Credentials` of the hello, of the verified certificate of the TLS connection and of
-   the address, and asks its `access.Gate` once. The gate answers with an `Identity` or raises `Rejected`, which is told
-   as `Failure` before the connection is closed. Then the part behind the connection welcomes it, or raises.
+   the address, and asks its `access.Gate` (`Listener(gate=…)`) once. The gate answers with an `Identity` or raises
+   `Rejected`, which is told as `Failure` before the connection is closed. Then the part behind the connection
+   (`Service.hello`, which gets the identity too) welcomes it, or raises.
 3. From then on `connection.identity` says who speaks. Each message that comes is looked up in the protocol's table:
    `Protocol.check(role, message)` raises `Rejected` if the role is not enough. This is done in one place, before the
    part behind the connection sees the message. Permissions as filters and quotas belong to the identity and are checked

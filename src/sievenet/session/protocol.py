@@ -33,6 +33,8 @@ class Protocol:
     name: str
     #: Both sides must have the same.
     version: int
+    #: Of its URLs; with TLS an ``s`` follows.
+    scheme: str
     #: The first message of the side that dials, and its answer.
     hello: type[Hello]
     welcome: type[Welcome]

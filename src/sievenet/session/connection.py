@@ -1,0 +1,123 @@
+"""One connection of the listening side: a stream with a bounded buffer around a `Callee`. Writing never waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+from sievenet.access.identity import Credentials, Identity
+from sievenet.session.callee import Callee
+from sievenet.session.framing import frame
+from sievenet.session.limits import Limits
+from sievenet.session.message import Goodbye, Hello, Message, failure
+
+__all__ = ["Connection"]
+
+log = logging.getLogger("sievenet.session")
+
+
+class Connection:
+    """Parts derive from it what they keep of each connection."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        callee: Callee,
+        limits: Limits,
+        *,
+        dialled: bool = False,
+        door: str | None = None,
+    ) -> None:
+        self.reader, self.writer = reader, writer
+        self.callee, self.limits = callee, limits
+        #: Whether this side dialled.
+        self.dialled = dialled
+        #: What the door that it came by says of where it comes from.
+        self.door = door
+        #: Bytes given to the connection so far.
+        self.written = 0
+        #: Whether decoding is timed, and the processor seconds that it took last.
+        self.timed, self.spent = False, 0.0
+        #: The other side said goodbye; or it did not, and was turned out.
+        self.left = self.ended = False
+        self.address = str((writer.get_extra_info("peername") or ("",))[0])
+        #: The other side's verified certificate.
+        self.certificate: dict[str, Any] | None = writer.get_extra_info("peercert")
+        raw = writer.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who is at the other end, once it is welcome."""
+        return self.callee.identity
+
+    @property
+    def heard(self) -> float:
+        """When something came last."""
+        return self.callee.heard
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self.writer.transport.is_closing()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes in the buffer."""
+        return self.writer.transport.get_write_buffer_size()
+
+    @property
+    def taken(self) -> int:
+        """Bytes that left the buffer."""
+        return self.written - self.waiting
+
+    def credentials(self, hello: Hello) -> Credentials:
+        """What the other side shows."""
+        encrypted = self.writer.get_extra_info("ssl_object") is not None
+        return Credentials(hello.role, hello.name, hello.token, self.certificate, self.address, encrypted)
+
+    def send(self, message: Message) -> bool:
+        """Write what has to arrive; who reads nothing is disconnected."""
+        return self.write(frame(message))
+
+    def write(self, data: bytes) -> bool:
+        """Write a frame that has to arrive; False if it cannot."""
+        if self.closing:
+            return False
+        if self.waiting > 2 * self.limits.buffer:
+            log.warning("%s does not read: disconnected", self)
+            self.abort()
+            return False
+        self.written += len(data)
+        self.writer.write(data)
+        return True
+
+    def goodbye(self, reason: str) -> None:
+        """Say why, and close once it is said."""
+        if not self.closing:
+            self.send(Goodbye(reason))
+            self.close()
+
+    def end(self, error: BaseException) -> None:
+        """Tell why, if the other side reads, and close."""
+        self.ended = True
+        self.send(failure(0, error))
+        if self.waiting:
+            self.abort()
+        self.close()
+
+    def close(self) -> None:
+        """Close once everything is written."""
+        self.writer.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self.writer.transport.abort()
+
+    def __str__(self) -> str:
+        name = None if self.identity is None else self.identity.name
+        return name or self.address

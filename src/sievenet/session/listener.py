@@ -1,0 +1,316 @@
+"""The shell of the listening side: accepts connections within limits, lets them in by the gate, reads, and looks after.
+
+    accept ─▶ `Admission` ─▶ hello ─▶ `Gate` ─▶ `Service.hello` ─▶ messages ─▶ `Service.take`
+                                                     every beat ─▶ `Callee.tick`: too late, too silent, unread, alive
+
+What holds, whatever one connection does: an error while it is served ends it alone; it says hello within a few
+seconds, finishes a frame that it began, and says something within each lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar
+
+from sievenet.access.identity import Gate, Identity, OpenGate, Role
+from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.session.callee import Callee
+from sievenet.session.connection import Connection
+from sievenet.session.framing import frame
+from sievenet.session.limits import Admission, Limits, Unfinished
+from sievenet.session.message import Welcome, failure
+from sievenet.session.protocol import Protocol
+
+__all__ = ["Listener", "Service"]
+
+log = logging.getLogger("sievenet.session")
+
+_CHUNK: Final = 1 << 18
+#: Seconds that the last words to a connection may take.
+_LINGER: Final = 1.0
+
+C = TypeVar("C", bound=Connection)
+
+
+class Service(ABC, Generic[C]):
+    """The part behind the connections."""
+
+    @abstractmethod
+    async def hello(self, connection: C, hello: Any, identity: Identity) -> Welcome | None:
+        """Accept whom the gate has let in, or raise; None if this side dialled, and ``hello`` is the welcome."""
+
+    def welcomed(self, connection: C) -> None:
+        """The welcome is sent; what else there is to say may follow."""
+
+    @abstractmethod
+    def take(self, connection: C, messages: list[tuple[Any, int]]) -> Awaitable[None] | None:
+        """Carry out messages (with their sizes) that came together; nothing more is read until the result is done."""
+
+    async def lost(self, connection: C) -> None:
+        """The connection is gone."""
+
+    def beat(self, now: float, slept: float) -> None:
+        """A beat; this process was held up for so long since the last one."""
+
+
+class Complaints:
+    """What the event loop complains of; of a lack of file descriptors, which it does for every connection, seldom."""
+
+    def __init__(self, pause: float = 10.0) -> None:
+        self._pause = pause
+        self._next = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._next:
+            self._next = loop.time() + self._pause
+            log.error("no connection can be accepted: %s (see `ulimit -n`)", error.strerror)
+
+
+class Listener(Generic[C]):
+    """Listens for one protocol; ``make`` is the class of its connections, ``pause`` the time between beats."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        service: Service[C],
+        limits: Limits,
+        make: Callable[..., C],
+        *,
+        host: str,
+        port: int,
+        gate: Gate | None = None,
+        tls: ssl.SSLContext | None = None,
+        pause: float = 1.0,
+    ) -> None:
+        self.protocol, self._service, self.limits, self._make = protocol, service, limits, make
+        self.gate: Gate = gate or OpenGate()
+        self._tls = tls
+        self._pause = min(pause, limits.hello / 4)
+        #: Where it listens.
+        self.address = (host, port)
+        self._admission = Admission(limits)
+        self._unfinished: Unfinished[C] = Unfinished(limits)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.connections: set[C] = set()
+        #: Errors that should not be: each is in the log.
+        self.errors = 0
+
+    @property
+    def turned_away(self) -> int:
+        """Connections that were turned away because there were too many."""
+        return self._admission.turned_away
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self._tls is not None
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self.address[1]
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        host, port = self.address
+        scheme = f"{self.protocol.scheme}{'s' if self.secure else ''}"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen; `Unavailable` if the address is in use."""
+        loop = asyncio.get_running_loop()
+        if loop.get_exception_handler() is None:
+            loop.set_exception_handler(Complaints())
+        host, port = self.address
+        patience = None if self._tls is None else self.limits.hello
+        try:
+            server = await asyncio.start_server(
+                self._accept, host, port, ssl=self._tls, ssl_handshake_timeout=patience, backlog=512
+            )
+        except OSError as error:
+            raise Unavailable(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
+        self._servers.append(server)
+        self.address = server.sockets[0].getsockname()[:2]
+        self.begin(self._beat())
+
+    async def add_door(self, sock: socket.socket, host: str | Callable[[str], str | None]) -> None:
+        """Accept connections at another socket as well; all come from one host, or their addresses tell from which."""
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            where = host if isinstance(host, str) else host(writer.get_extra_info("peername")[0])
+            await self._accept(reader, writer, where)
+
+        self._servers.append(await asyncio.start_server(accept, sock=sock))
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something until the listener closes."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Accept nobody more and end every connection."""
+        for server in self._servers:
+            server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+
+    async def _beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(self._pause)
+            now = time.monotonic()
+            slept, last = max(0.0, now - last - self._pause), now
+            try:
+                for connection in list(self.connections):
+                    self._look_after(connection, now, slept)
+                for connection in [each for each in self._unfinished.late(now) if not each.closing]:
+                    self._end(connection, Unavailable("Expected the rest of a frame in time"))
+                self._service.beat(now, slept)
+            except Exception:
+                self.wrong("at a beat")
+
+    def _look_after(self, connection: C, now: float, slept: float) -> None:
+        connection.callee.slept(slept)
+        found = connection.callee.tick(now, connection.written, connection.waiting)
+        if isinstance(found, SievenetError):
+            self._end(connection, found)
+        elif found is not None:
+            connection.send(found)
+
+    def _end(self, connection: C, error: SievenetError) -> None:
+        log.warning("connection of %s ended: %s", connection, error)
+        connection.end(error)
+
+    def wrong(self, where: str) -> None:
+        """Count the error that is being handled, and log it."""
+        self.errors += 1
+        log.exception("internal error %s (please report)", where)
+
+    # -- connections ----------------------------------------------------------------------
+
+    async def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, door: str | None = None
+    ) -> None:
+        address = str((writer.get_extra_info("peername") or ("?",))[0])
+        try:
+            self._admission.enter(address)
+        except Rejected as error:
+            writer.write(frame(failure(0, error)))
+            writer.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self.serve(self.enter(reader, writer, door=door))
+        except asyncio.CancelledError:
+            # The listener is closing; asyncio would log a cancelled handler as an error.
+            writer.close()
+        finally:
+            self._tasks.discard(task)
+            self._admission.leave(address)
+
+    def enter(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        dialled: bool = False,
+        door: str | None = None,
+    ) -> C:
+        """A connection that was accepted or dialled."""
+        callee = Callee(self.protocol, self.limits, time.monotonic(), dialled=dialled)
+        connection = self._make(reader, writer, callee, self.limits, dialled=dialled, door=door)
+        self.connections.add(connection)
+        return connection
+
+    async def serve(self, connection: C) -> SievenetError | None:
+        """Serve a connection until it ends; why, if something was wrong."""
+        try:
+            while not connection.closing and (data := await connection.reader.read(_CHUNK)):
+                await self._read(connection, data)
+        except SievenetError as error:
+            connection.end(error)
+            return error
+        except OSError as error:
+            log.debug("connection of %s: %s", connection, error)
+        except Exception as error:
+            self.wrong(f"while serving {connection}, whose connection ends")
+            connection.end(error)
+        finally:
+            self.connections.discard(connection)
+            self._unfinished.note(connection, 0, 0.0, whole=True)
+            connection.close()
+            await self._service.lost(connection)
+            await self._closed(connection)
+        return None
+
+    @staticmethod
+    async def _closed(connection: C) -> None:
+        """Until what was said last is sent; who does not read it soon does not get it."""
+        try:
+            async with asyncio.timeout(_LINGER):
+                await connection.writer.wait_closed()
+        except TimeoutError:
+            connection.abort()
+        except OSError as error:
+            log.debug("connection of %s: %s", connection, error)
+
+    async def _read(self, connection: C, data: bytes) -> None:
+        callee, whole = connection.callee, False
+        while True:
+            begin = time.process_time() if connection.timed else 0.0
+            step = callee.receive(data, time.monotonic())
+            if connection.timed:
+                connection.spent = time.process_time() - begin
+            whole |= step.whole
+            for answer in step.answers:
+                connection.send(answer)
+            if step.messages:
+                held = self._service.take(connection, step.messages)
+                if held is not None:
+                    await held
+            if step.left:
+                connection.left = connection.ended = True
+                connection.close()
+            if step.end is not None:
+                raise step.end
+            if step.greeting is None or connection.closing:
+                break
+            await self._greet(connection, step.greeting)
+            data = b""
+        most = self._unfinished.note(connection, callee.pending, time.monotonic(), whole)
+        if most is not None:
+            limit = self.limits.unfinished
+            self._end(most, Unavailable(f"Expected at most {limit} bytes of unfinished frames in all"))
+
+    async def _greet(self, connection: C, hello: Any) -> None:
+        if connection.dialled:
+            identity = Identity(Role.COMPONENT)
+        else:
+            identity = self.gate.admit(connection.credentials(hello))
+        welcome = await self._service.hello(connection, hello, identity)
+        connection.callee.welcomed(identity, hello.lease if welcome is None else welcome.lease)
+        if welcome is not None:
+            connection.send(welcome)
+        self._service.welcomed(connection)
