@@ -27,10 +27,10 @@ from benchmarks.harness import Bench, Report, most, quantiles, share
 from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.bloom import Bits, Tagger
+from sievenet.transport.codec import NO_RECORD, Header, Record, record_entry
 from sievenet.transport.latch import ConstantLatch, DelayModel, Latch, two_laplace_cdf
-from sievenet.transport.session import Limits, Session, SessionCounts
 from sievenet.transport.simulation import Overlay, low_degree_graph
-from sievenet.transport.wire import NO_RECORD, Header, Record, record_entry
+from sievenet.transport.stream import Limits, SessionCounts, Stream
 
 #: What it should come to.
 GOALS = {
@@ -192,7 +192,7 @@ def replay(trace: Trace, sent: dict[int, list[Header]], latch: Callable[[], Latc
     late, extra, total, messages = 0, [], 0.0, 0
     for (publisher, client), arrivals in trace.arrivals.items():
         counts = SessionCounts()
-        session = Session(publisher, trace.interests[client], latch(), limits=LIMITS, counts=counts)
+        session = Stream(publisher, trace.interests[client], latch(), limits=LIMITS, counts=counts)
         own = sent[publisher]
         delivered = 0
         for arrival, sequence in arrivals:
@@ -346,7 +346,7 @@ def cost(bench: Bench, report: Report) -> None:
         times = [i * 1e-5 + 0.05 + rng.random() * 1e-5 for i in range(count)]
 
         def go() -> None:
-            session = Session(1, (wanted,), DelayModel(0.05, 25), limits=LIMITS)
+            session = Stream(1, (wanted,), DelayModel(0.05, 25), limits=LIMITS)
             for header, now in zip(made, times, strict=True):
                 due = session.timer()
                 if due is not None and due <= now:
@@ -366,7 +366,7 @@ def cost(bench: Bench, report: Report) -> None:
     before = tracemalloc.get_traced_memory()[0]
     kept = []
     for publisher in range(sessions):
-        session = Session(publisher, (wanted,), DelayModel(0.05, 25))
+        session = Stream(publisher, (wanted,), DelayModel(0.05, 25))
         for i in range(60):
             session.arrive(Header(publisher, 1, i, i * 0.01, 10_000), None, i * 0.01 + rng.random() * 0.001)
         kept.append(session)
@@ -378,7 +378,7 @@ def cost(bench: Bench, report: Report) -> None:
 def adaptivity(bench: Bench, report: Report) -> None:
     """One pair whose publication rate changes: the latch follows."""
     rng = Random(3)
-    session = Session(1, (0,), DelayModel(0.05, 25), limits=LIMITS)
+    session = Stream(1, (0,), DelayModel(0.05, 25), limits=LIMITS)
     queue: list[tuple[float, int, float]] = []
     now, sequence = 0.0, 0
     length = bench.size(60.0, quick=4.0)

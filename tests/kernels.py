@@ -11,7 +11,7 @@ import multiprocessing
 import numpy as np
 
 from sievenet.content import Filter, Record, Subscription, ValueSet
-from sievenet.control import loading
+from sievenet.control import warmup
 from sievenet.control.covering import Coverer
 from sievenet.index import Plan
 from sievenet.matcher import Matcher, level
@@ -64,7 +64,7 @@ if __name__ == "__main__":
     # Apart, for they share next to nothing.
     other = multiprocessing.get_context("spawn").Process(target=match)
     other.start()
-    loading.load()
+    warmup.load()
     index()
     other.join()
     raise SystemExit(other.exitcode)

@@ -31,8 +31,8 @@ from sievenet.content import (
     parse_filter,
 )
 from sievenet.content.batch_codec import MAX_BATCH
-from sievenet.content.filter_wire import MAX_CUTS
-from sievenet.content.wire import Reader, opening, varint, zigzag
+from sievenet.content.binary import Reader, opening, varint, zigzag
+from sievenet.content.filter_codec import MAX_CUTS
 from sievenet.errors import CodecError
 from sievenet.testing import strategies
 

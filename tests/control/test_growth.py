@@ -8,7 +8,7 @@ import random
 import pytest
 
 from sievenet.content import Filter, Subscription
-from sievenet.control.wires import Routes, Wires, bits
+from sievenet.control.routes import Routes, Wires, bits
 from sievenet.dataplane.plane import Redrawn, SwitchUp
 from sievenet.dataplane.simulator import Simulator
 from sievenet.network import SpanningTree, Topology, parse_topology

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sievenet.control.registrations import Registrations
-from sievenet.control.wires import Routes, Wires, bits
+from sievenet.control.routes import Routes, Wires, bits
 from sievenet.index import ROOT, Dz
 from sievenet.network import FlowTable, Link, Random, SpanningTree, Topology
 from tests.control import definition

@@ -9,11 +9,11 @@ import threading
 import sievenet
 from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
-from sievenet.control import loading
+from sievenet.control import warmup
 from sievenet.daemon.daemon import Daemon
 
 # Leases in tests are shorter than loading compiled code takes.
-loading.load()
+warmup.load()
 
 SCHEMA = Schema(
     "reading",

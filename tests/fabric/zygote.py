@@ -14,7 +14,7 @@ import os
 import sys
 
 from sievenet.config import load_config
-from sievenet.control import loading
+from sievenet.control import warmup
 from sievenet.daemon import daemon as daemon_module
 from sievenet.daemon.daemon import Daemon
 from sievenet.session.listener import Listener
@@ -48,7 +48,7 @@ def live(settings: dict[str, object], report: int) -> None:
 
 
 def main() -> None:
-    loading.load()
+    warmup.load()
     say({})
     born = None
     for line in sys.stdin:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.dataplane.openflow.numbers import Oxm
-from sievenet.dataplane.openflow.pipeline import Translator
+from sievenet.dataplane.openflow.translation import Translator
 from sievenet.errors import CodecError, PlanError
 from sievenet.index import Cell, Dz
 from sievenet.index.address import IPV4, IPV6, IPV6_MULTICAST, Addressing, Head, ipv4

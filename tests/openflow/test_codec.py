@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.dataplane.openflow import messages as m
-from sievenet.dataplane.openflow import oxm, pipeline, statistics
+from sievenet.dataplane.openflow import oxm, statistics, translation
 from sievenet.dataplane.openflow.numbers import ANY, CONTROLLER, V13, V14, Bundle, Multipart, Oxm, Type
 from sievenet.dataplane.openflow.tables import RULES, Table
 from sievenet.errors import CodecError, InvalidInput
@@ -73,7 +73,7 @@ def flows(draw):
 
 
 def translator(version):
-    found = pipeline.Translator(version)
+    found = translation.Translator(version)
     found.home.update({number: number - 1000 for number in range(1024, 1041)})
     return found
 
@@ -174,30 +174,30 @@ def test_codes_too_long_for_an_address():
 
 @versions
 def test_admission(version):
-    link = read(pipeline.admit_link(version, 1, 3))
+    link = read(translation.admit_link(version, 1, 3))
     assert dict(link.match.items())["in_port"] == 3
     assert link.instructions[0].table_id == Table.CONTENT
-    client = read(pipeline.admit_client(version, 2, 4, 1024))
+    client = read(translation.admit_client(version, 2, 4, 1024))
     assert dict(client.match.items())["udp_src"] == 1024
-    assert read(pipeline.admit_client(version, 2, 4, 1024, leave=True)).command == 4
-    assert read(pipeline.punt(version, 3, "discovery")).instructions[0].actions[0].port == CONTROLLER
-    assert dict(read(pipeline.punt(version, 3, "control")).match.items())["ipv6_dst"] == "fd0f::1"
-    assert read(pipeline.unwanted(version, 4)).priority == 0
-    assert read(pipeline.delete_all(version, 5, Table.CONTENT)).command == 3
+    assert read(translation.admit_client(version, 2, 4, 1024, leave=True)).command == 4
+    assert read(translation.punt(version, 3, "discovery")).instructions[0].actions[0].port == CONTROLLER
+    assert dict(read(translation.punt(version, 3, "control")).match.items())["ipv6_dst"] == "fd0f::1"
+    assert read(translation.unwanted(version, 4)).priority == 0
+    assert read(translation.delete_all(version, 5, Table.CONTENT)).command == 3
 
 
 def test_groups():
-    data = pipeline.group_mod(V14, 1, 1024, 7, known=False)
+    data = translation.group_mod(V14, 1, 1024, 7, known=False)
     found = read(data)
     assert (found.command, found.group_id, found.type) == (0, 1024, 0)
     actions = found.buckets[0].actions
     assert [type(action).__name__ for action in actions] == ["NXActionRegLoad", "OFPActionSetField", "OFPActionOutput"]
     assert actions[1].value == 1024
     assert actions[2].port == 7
-    gone = read(pipeline.group_mod(V14, 1, 1024, None, known=True))
+    gone = read(translation.group_mod(V14, 1, 1024, None, known=True))
     assert (gone.command, gone.buckets) == (1, [])
     # os-ken does not read the older one, which is the same but for the version.
-    assert pipeline.group_mod(V13, 1, 1024, 7, known=False)[1:] == data[1:]
+    assert translation.group_mod(V13, 1, 1024, 7, known=False)[1:] == data[1:]
 
 
 # -- small messages --------------------------------------------------------------------------------

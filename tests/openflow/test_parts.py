@@ -16,9 +16,9 @@ from sievenet.config import load_config
 from sievenet.daemon import planes
 from sievenet.daemon.daemon import Daemon
 from sievenet.dataplane.openflow import messages as m
+from sievenet.dataplane.openflow.effect import Pause, Rounds, appctl
 from sievenet.dataplane.openflow.numbers import V13, V14, Multipart, Type
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
-from sievenet.dataplane.openflow.settling import Pause, Rounds, appctl
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, parse_topology

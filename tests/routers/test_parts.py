@@ -13,13 +13,13 @@ from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schem
 from sievenet.errors import CodecError, SchemaError
 from sievenet.routers.alarm import Alarm
 from sievenet.routers.channel import Holder, Teller
+from sievenet.routers.duplicates import Seen
 from sievenet.routers.forwarding import Forwarding
 from sievenet.routers.merging import Merger, excess, share
 from sievenet.routers.messages import SUBSCRIPTION, Carried, Delta, Item, category_of
 from sievenet.routers.overlay import LinkStates, Overlay
 from sievenet.routers.overlay import Record as LinkRecord
 from sievenet.routers.routing import Catalogue
-from sievenet.routers.seen import Seen
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.unconfirmed import Unconfirmed
 from sievenet.routers.waves import Waves

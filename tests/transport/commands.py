@@ -119,11 +119,11 @@ def say(word):
 
 
 def serve():
-    from sievenet.control import loading
-    from sievenet.routers import warmup
+    from sievenet.control import warmup as control
+    from sievenet.routers import warmup as routers
 
-    loading.load()
-    warmup.load()
+    control.load()
+    routers.load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who ends is gone, not a zombie
     say("ready")
     for line in sys.stdin:

@@ -14,8 +14,8 @@ from sievenet.errors import CodecError
 from sievenet.index.plan import Plan
 from sievenet.transport.actions import Channel, Send
 from sievenet.transport.bloom import Tagger
+from sievenet.transport.codec import Header, Record, encode_header
 from sievenet.transport.control import Echo, Gone, Repair, Request, encode
-from sievenet.transport.wire import Header, Record, encode_header
 from tests.seeds import seeds
 
 SCHEMA = Schema(

@@ -11,11 +11,11 @@ from math import inf, nan
 import pytest
 
 from sievenet.transport.actions import Deliver, Gap, Publish, Send
+from sievenet.transport.codec import Header, Record, encode_header, kind_of
 from sievenet.transport.control import Echo, Feedback, FlowRequest, Gone, Inquiry, Repair, Request, encode
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
-from sievenet.transport.wire import Header, Record, encode_header, kind_of
 from tests.seeds import START
 
 PUBLISHER, ME, EPOCH = 77, 5, 1234567

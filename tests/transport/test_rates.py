@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sievenet.errors import InvalidInput, Rejected
 from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import Publish
+from sievenet.transport.codec import Control, Header, decode_header
 from sievenet.transport.control import Echo, Feedback, FlowRequest, encode
 from sievenet.transport.doubt import Doubt
 from sievenet.transport.flows import Flow, FlowTable, SendQueue
@@ -21,10 +22,9 @@ from sievenet.transport.rates import RateSession, max_min
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
 from sievenet.transport.sender import Sender
-from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Overlay, TcpFlow, World, low_degree_graph
-from sievenet.transport.window import Window
-from sievenet.transport.wire import Control, Header, decode_header
+from sievenet.transport.stream import Loss
+from sievenet.transport.window import CongestionWindow
 
 P = 1000
 
@@ -84,7 +84,7 @@ def test_intervals_are_in_segments():
 
 
 def test_window_grows_by_a_segment_per_round_trip_and_halves():
-    window = Window(Random(1))
+    window = CongestionWindow(Random(1))
     window.received(0.2, 0.0)
     assert window.size == inf  # no limit before the first loss
     assert window.lost(1.0, 0.1, 31.5, 1.0, 1.0)
@@ -105,7 +105,7 @@ def test_window_grows_by_a_segment_per_round_trip_and_halves():
 
 
 def test_a_loss_event_leaves_a_quarter_of_what_is_under_way():
-    window = Window(Random(1))
+    window = CongestionWindow(Random(1))
     window.lost(1.0, 0.1, 3.5, 1.0, 1.0)
     assert window.flight == 1.5
     window.lost(2.0, 0.1, 0.0, 1.0, 1.0)
@@ -123,7 +123,7 @@ def test_a_window_keeps_as_much_under_way_as_a_tcp_with_the_same_losses(p):
     tcp.start()
     clock.run(400)
     theirs = tcp.received / 1460 / 400 * 0.1
-    rng, window = Random(3), Window(Random(4))
+    rng, window = Random(3), CongestionWindow(Random(4))
     window.lost(0.0, 0.0, 10.0, 1.0, 1.0)
     departure, came = 1.0, 0
     while departure < 401:
@@ -137,7 +137,7 @@ def test_a_window_keeps_as_much_under_way_as_a_tcp_with_the_same_losses(p):
 
 
 def test_a_window_that_grows_by_a_tenth_meets_a_tenth_of_the_losses():
-    rng, window = Random(3), Window(Random(4), 0.1)
+    rng, window = Random(3), CongestionWindow(Random(4), 0.1)
     window.lost(0.0, 0.0, 10.0, 1.0, 1.0)
     departure, came = 1.0, 0
     while departure < 1001:
@@ -152,11 +152,11 @@ def test_a_window_that_grows_by_a_tenth_meets_a_tenth_of_the_losses():
 
 
 def test_one_loss_in_n_small_messages_counts():
-    assert 340 < sum(Window(Random(seed)).lost(1.0, 0.1, 2.5, 0.2, 1.0) for seed in range(2000)) < 460
+    assert 340 < sum(CongestionWindow(Random(seed)).lost(1.0, 0.1, 2.5, 0.2, 1.0) for seed in range(2000)) < 460
 
 
 def test_what_is_hardly_noticed_weighs_more():
-    window = Window(Random(1))
+    window = CongestionWindow(Random(1))
     window.lost(1.0, 0.1, 15.5, 1.0, 0.5)
     assert window.size == 4
 

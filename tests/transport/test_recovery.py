@@ -12,16 +12,16 @@ from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import OPEN, Channel, Deliver, Gap, Publish, Send
 from sievenet.transport.bloom import Tagger
 from sievenet.transport.cache import Cache, Log
+from sievenet.transport.codec import HEADER, decode_header
 from sievenet.transport.control import Echo, Gone, Inquiry, Repair, Request, decode, encode
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.repairs import Repairs
 from sievenet.transport.requests import Requests
 from sievenet.transport.sender import Sender
-from sievenet.transport.session import Loss
 from sievenet.transport.simulation import Overlay, World
+from sievenet.transport.stream import Loss
 from sievenet.transport.timers import AdaptiveTimer
-from sievenet.transport.wire import HEADER, decode_header
 from tests.seeds import seeds
 
 SCHEMA = Schema("s", (Attribute("x", "int", 0, 99),))

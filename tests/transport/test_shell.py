@@ -14,8 +14,8 @@ from sievenet.content import Event, EventBatch
 from sievenet.errors import EventError, InvalidInput, Rejected
 from sievenet.transport import Order, Publishing, RateControl, Recover
 from sievenet.transport.actions import Channel, Send
+from sievenet.transport.codec import Header, encode_header
 from sievenet.transport.control import Echo, Feedback, FlowRequest, Gone, Repair, Request, encode
-from sievenet.transport.wire import Header, encode_header
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.fabric.harness import take as take_in_time
 

@@ -133,7 +133,7 @@ async def _up(
     as_json: bool,
     taps: Taps | None,
 ) -> None:
-    from sievenet.control import loading
+    from sievenet.control import warmup
     from sievenet.daemon.collector import collecting_seldom
     from sievenet.daemon.daemon import Daemon
     from sievenet.workload.samples import load_schema
@@ -141,7 +141,7 @@ async def _up(
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
-        load = asyncio.create_task(asyncio.to_thread(loading.load))
+        load = asyncio.create_task(asyncio.to_thread(warmup.load))
         if not (await asyncio.wait([load], timeout=_PATIENCE))[0]:
             click.echo("compiling the inner loops, once on this machine: up to half a minute …", err=True)
         await load

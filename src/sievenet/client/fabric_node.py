@@ -32,7 +32,7 @@ from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
-from sievenet.index.cover import loading
+from sievenet.index.cover import warmup
 from sievenet.transport.options import Publishing
 
 __all__ = ["FabricNode"]
@@ -62,7 +62,7 @@ class FabricNode(Node):
         super().__init__(transport)
         self._catalog = Catalog()
         self._outbox = Outbox(self._catalog)
-        self._receiver = Receiver(ready=loading.done)
+        self._receiver = Receiver(ready=warmup.done)
         self._edges = Edges()
         self._twins = Twins(self._ledger, self._catalog)
         #: Where deliveries of each subscription go.
@@ -164,7 +164,7 @@ class FabricNode(Node):
         self._outbox.offers.forbid(entry)
 
     def _open(self, entry: Registration, sink: Sink) -> None:
-        loading.begin()
+        warmup.begin()
         self._sinks[entry.id] = sink
         for each in (entry, *self._twins.new(entry)):
             self._connect(each, sink)

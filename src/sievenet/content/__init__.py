@@ -7,7 +7,7 @@ The idea to know first is in `valueset`: a constraint is a set of values on one 
     antichain → filter, cost                      filters, unions of them, and what they cost
     batch                                         many events as columns
     text, lexer, parser, event_parser, explain    for people
-    wire, filter_wire, codec, batch_codec         for machines
+    binary, filter_codec, codec, batch_codec      for machines
 """
 
 from sievenet.content.batch import Column, EventBatch, StringColumn

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content.batch import Column, EventBatch, StringColumn
+from sievenet.content.binary import Reader, opening, text_bytes, varint
 from sievenet.content.codec import BATCH, check_version, int_width
 from sievenet.content.event import MAX_PAYLOAD
 from sievenet.content.schema import Attribute, Schema
-from sievenet.content.wire import Reader, opening, text_bytes, varint
 from sievenet.errors import CodecError
 
 __all__ = ["MAX_BATCH", "MAX_BATCH_BYTES", "decode_batch", "encode_batch"]

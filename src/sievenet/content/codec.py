@@ -1,6 +1,6 @@
 """Events, records, filters, subscriptions and schemas as bytes.
 
-The first byte holds the version and what follows; then (`wire` defines varints and texts)
+The first byte holds the version and what follows; then (`binary` defines varints and texts)
 
     event         schema version, fixed part, free strings as text, payload length, payload
     record        count, per field: name, value                                  names ascending
@@ -33,14 +33,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sievenet.content.binary import Reader, opening, text_bytes, varint, zigzag
 from sievenet.content.cost import cost
 from sievenet.content.event import MAX_PAYLOAD, Event, Record
 from sievenet.content.filter import Filter, Subscription
-from sievenet.content.filter_wire import read_body, write_body
+from sievenet.content.filter_codec import read_body, write_body
 from sievenet.content.parser import MAX_FILTERS
 from sievenet.content.schema import MAX_ATTRIBUTES, MAX_STRING, Schema
 from sievenet.content.valueset import Value
-from sievenet.content.wire import Reader, opening, text_bytes, varint, zigzag
 from sievenet.errors import CodecError, InvalidInput
 
 __all__ = [

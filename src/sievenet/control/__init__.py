@@ -1,6 +1,6 @@
 """Decides: advertisements and subscriptions become flow tables.
 
-Start with `registrations` (who wants what, and the tables that follow) and `wires` (paths
+Start with `registrations` (who wants what, and the tables that follow) and `routes` (paths
 as masks), then `controller` (stimuli in, instructions out), `plane` (the shell around
 it) and `journal`.  May import `errors`, `jit`, `content`, `index` and `network`; names are
 imported from the modules, since clients need `protocol` alone and nothing heavy.

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from sievenet.content import Schema, Subscription, decode_subscription
-from sievenet.content.wire import VERSION
+from sievenet.content.binary import VERSION
 from sievenet.control.old_journal import read_cuts
 from sievenet.errors import CodecError
 

@@ -37,14 +37,14 @@ from sievenet.control.commands import (
     Unsubscribe,
 )
 from sievenet.control.config import ControlConfig
-from sievenet.control.dispatcher import Dispatcher, Found
+from sievenet.control.dispatcher import Covered, Dispatcher
 from sievenet.control.fleet import Fleet
 from sievenet.control.lane import Job
 from sievenet.control.leases import Leases
 from sievenet.control.ledger import Entered, Ledger, Then
 from sievenet.control.recovery import replay
 from sievenet.control.space import Space
-from sievenet.control.state import Client, Entry, State
+from sievenet.control.state import Client, Registration, State
 from sievenet.control.status import mistake
 from sievenet.control.transition import Transition, TransitionReport, usable
 from sievenet.control.trees import Links, TreeKeeper
@@ -82,7 +82,7 @@ class Controller:
         self._leases = Leases(self.state, self.board, config, self._lease_ended)
         self._ledger = Ledger(self.state, config.snapshot)
         self.dispatcher = Dispatcher(self.state, self.spaces, self.transitions, self.board, config.share)
-        self._jobs: dict[Entry, Job] = {}
+        self._jobs: dict[Registration, Job] = {}
         #: Categories that are about to be removed.
         self._closing: set[int] = set()
         self._started = False
@@ -117,7 +117,7 @@ class Controller:
         self.board.ring()
         return self._flush(gather=isinstance(stimulus, signals.Request))
 
-    def start(self, now: float, covered: Mapping[Entry, Found] | None = None) -> list[signals.Instruction]:
+    def start(self, now: float, covered: Mapping[Registration, Covered] | None = None) -> list[signals.Instruction]:
         """Begin, once the clients that the journal knows are placed: read all switches and put them right.
 
         What is registered is covered already, or is set aside.
@@ -272,7 +272,7 @@ class Controller:
                 self.dispatcher.dispatch(entry, client.wire, False, job)
         job.part_done()
 
-    def _added(self, client: Client, entry: Entry, command: Command, job: Job) -> None:
+    def _added(self, client: Client, entry: Registration, command: Command, job: Job) -> None:
         self._jobs.pop(entry, None)
         for ticket in job.tickets:
             self._reply(ticket, job.error)

@@ -26,7 +26,7 @@ from sievenet.control import signals
 from sievenet.control.covering import Coverer
 from sievenet.control.lane import Job, Part
 from sievenet.control.space import Space
-from sievenet.control.state import Category, Entry, State
+from sievenet.control.state import Category, Registration, State
 from sievenet.control.status import mistake
 from sievenet.control.switchboard import Switchboard
 from sievenet.errors import Rejected, SievenetError
@@ -34,12 +34,12 @@ from sievenet.errors import Rejected, SievenetError
 if TYPE_CHECKING:
     from sievenet.control.transition import Transition
 
-__all__ = ["Dispatcher", "Found"]
+__all__ = ["Covered", "Dispatcher"]
 
 logger = logging.getLogger(__name__)
 
 #: Keys, or why there are none.
-Found = list[int] | SievenetError
+Covered = list[int] | SievenetError
 
 
 class Dispatcher:
@@ -62,9 +62,9 @@ class Dispatcher:
         #: The dz of each client, by its wire: what its entries are charged with.
         self._taken: Counter[int] = Counter()
         self._coverers: dict[int, Coverer] = {}
-        self._covering: dict[int, Callable[[Sequence[Found]], None]] = {}
+        self._covering: dict[int, Callable[[Sequence[Covered]], None]] = {}
         #: Entries that have been accepted, but are in no lane yet.
-        self.waiting: set[Entry] = set()
+        self.waiting: set[Registration] = set()
         #: Spaces whose lanes have got something to do since the last `pump`.
         self._touched: dict[int, Space] = {}
 
@@ -88,14 +88,14 @@ class Dispatcher:
         self,
         coverer: Coverer,
         contents: Sequence[tuple[Subscription | bytes, bool]],
-        then: Callable[[Sequence[Found]], None],
+        then: Callable[[Sequence[Covered]], None],
     ) -> None:
         """Have contents covered beside the event loop."""
         serial = self._board.serial()
         self._covering[serial] = then
         self._board.out.append(signals.Cover(serial, coverer, contents))
 
-    def covered(self, serial: int, found: Sequence[Found]) -> None:
+    def covered(self, serial: int, found: Sequence[Covered]) -> None:
         """Somebody's keys have come."""
         then = self._covering.pop(serial, None)
         if then is not None:
@@ -103,7 +103,9 @@ class Dispatcher:
 
     # -- what goes to lanes ----------------------------------------------------------------
 
-    def dispatch(self, entry: Entry, wire: int | None, add: bool, job: Job, said: Subscription | None = None) -> None:
+    def dispatch(
+        self, entry: Registration, wire: int | None, add: bool, job: Job, said: Subscription | None = None
+    ) -> None:
         """Give each lane its part of a request."""
         if wire is None:
             return  # its client has no port yet: registered when it gets one
@@ -114,21 +116,21 @@ class Dispatcher:
             entry, partial(self._add, entry, wire, job, said) if add else partial(self._remove, entry, wire, job)
         )
 
-    def _enter(self, entry: Entry, act: Callable[[Space], None]) -> None:
+    def _enter(self, entry: Registration, act: Callable[[Space], None]) -> None:
         space = self._spaces[entry.category]
         if space.closed:
             space.postponed.append(partial(self._enter, entry, act))
         else:
             act(space)
 
-    def _remove(self, entry: Entry, wire: int, job: Job, space: Space) -> None:
+    def _remove(self, entry: Registration, wire: int, job: Job, space: Space) -> None:
         self.waiting.discard(entry)
         self._charge(entry, wire, 0)
         if (transition := self._transitions.get(space.number)) is not None:
             transition.removed(entry)
         self._hand_out(space, [(i, ()) for i in range(len(space.lanes))], entry, wire, False, job)
 
-    def _add(self, entry: Entry, wire: int, job: Job, said: Subscription | None, space: Space) -> None:
+    def _add(self, entry: Registration, wire: int, job: Job, said: Subscription | None, space: Space) -> None:
         if entry not in self.waiting:
             job.part_done()  # taken back before it was anywhere
             return
@@ -150,7 +152,7 @@ class Dispatcher:
             self._register(entry, wire, job, keys, space)
             return
 
-        def then(found: Sequence[Found]) -> None:
+        def then(found: Sequence[Covered]) -> None:
             if space.number not in self._spaces:
                 job.part_done()  # the category was removed
                 return
@@ -160,7 +162,14 @@ class Dispatcher:
         self.cover(coverer, [(said, entry.wants)], then)
 
     def _found(
-        self, entry: Entry, wire: int, job: Job, said: Subscription, coverer: Coverer, found: Found, space: Space
+        self,
+        entry: Registration,
+        wire: int,
+        job: Job,
+        said: Subscription,
+        coverer: Coverer,
+        found: Covered,
+        space: Space,
     ) -> None:
         if isinstance(found, SievenetError):
             self._refuse(entry, job, found)
@@ -169,11 +178,11 @@ class Dispatcher:
         else:
             self._add(entry, wire, job, said, space)
 
-    def _refuse(self, entry: Entry, job: Job, error: SievenetError) -> None:
+    def _refuse(self, entry: Registration, job: Job, error: SievenetError) -> None:
         self.waiting.discard(entry)
         job.part_done(error)
 
-    def _register(self, entry: Entry, wire: int, job: Job, keys: list[int], space: Space) -> None:
+    def _register(self, entry: Registration, wire: int, job: Job, keys: list[int], space: Space) -> None:
         # What was accepted in an earlier life, for which nobody waits, stands.
         if self._share and job.tickets and self._taken[wire] + len(keys) > self._share:
             full = (
@@ -188,7 +197,7 @@ class Dispatcher:
             transition.added(entry, wire)
         self._hand_out(space, space.split(keys), entry, wire, True, job)
 
-    def _charge(self, entry: Entry, wire: int, count: int) -> None:
+    def _charge(self, entry: Registration, wire: int, count: int) -> None:
         self._taken[wire] += count - entry.charged
         if not self._taken[wire]:
             del self._taken[wire]
@@ -210,7 +219,7 @@ class Dispatcher:
 
     # -- at the start ----------------------------------------------------------------------
 
-    def register_now(self, entry: Entry, wire: int, keys: list[int] | None = None) -> None:
+    def register_now(self, entry: Registration, wire: int, keys: list[int] | None = None) -> None:
         """Register without telling switches: at the start, when whole tables are compared."""
         space = self._spaces[entry.category]
         category = self._state.categories[entry.category]

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from sievenet.control.rollout import Rollout
+from sievenet.control.routes import Routes, Wires
 from sievenet.control.space import Space
 from sievenet.control.switchboard import Switchboard
 from sievenet.control.trees import Links, TreeKeeper
-from sievenet.control.wires import Routes, Wires
 from sievenet.network import Flow, Topology, link_id
 
 __all__ = ["Fleet"]

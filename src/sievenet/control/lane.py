@@ -23,8 +23,8 @@ from typing import Protocol
 
 from sievenet.control.registrations import Changes, Registrations
 from sievenet.control.rollout import Outlet, Rollout
-from sievenet.control.state import Entry
-from sievenet.control.wires import Routes, Wires
+from sievenet.control.routes import Routes, Wires
+from sievenet.control.state import Registration
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, Match
@@ -57,7 +57,7 @@ class Part:
 
     __slots__ = ("add", "entry", "job", "keys", "wire")
 
-    def __init__(self, entry: Entry, wire: int, add: bool, keys: Sequence[int], job: Job | None) -> None:
+    def __init__(self, entry: Registration, wire: int, add: bool, keys: Sequence[int], job: Job | None) -> None:
         self.entry = entry
         self.wire = wire
         self.add = add

@@ -19,8 +19,8 @@ from sievenet.content import Subscription
 from sievenet.control.aside import Aside
 from sievenet.control.commands import decode_command, decode_content
 from sievenet.control.covering import Coverer
-from sievenet.control.dispatcher import Found
-from sievenet.control.state import Entry, State
+from sievenet.control.dispatcher import Covered
+from sievenet.control.state import Registration, State
 from sievenet.control.status import mistake
 from sievenet.control.worker import Worker
 from sievenet.errors import CodecError, SievenetError
@@ -56,9 +56,9 @@ def replay(state: State, records: Iterable[bytes]) -> list[Aside]:
     return aside
 
 
-def cover_all(coverer: Coverer, contents: Sequence[tuple[Subscription | bytes, bool]]) -> list[Found]:
+def cover_all(coverer: Coverer, contents: Sequence[tuple[Subscription | bytes, bool]]) -> list[Covered]:
     """Keys for contents, decoded or in the journal's bytes; what cannot be covered gets the reason."""
-    found: list[Found] = []
+    found: list[Covered] = []
     for content, wants in contents:
         try:
             said = decode_content(coverer.plan.schema, content) if isinstance(content, bytes) else content
@@ -71,10 +71,10 @@ def cover_all(coverer: Coverer, contents: Sequence[tuple[Subscription | bytes, b
     return found
 
 
-async def cover_recovered(controller: Controller, worker: Worker) -> dict[Entry, Found]:
+async def cover_recovered(controller: Controller, worker: Worker) -> dict[Registration, Covered]:
     """Keys of everything registered, worked out before the first switch is compared with them."""
     state, dispatcher = controller.state, controller.dispatcher
-    found: dict[Entry, Found] = {}
+    found: dict[Registration, Covered] = {}
     for i, entry in enumerate([e for client in state.clients.values() for e in client.entries()]):
         if i % _TURN == 0:
             await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def cover_recovered(controller: Controller, worker: Worker) -> dict[Entry,
         coverer = dispatcher.coverer(category)
         try:
             said = entry.subscription(category.schema)
-            keys: Found | None = coverer.at_once(said, entry.wants)
+            keys: Covered | None = coverer.at_once(said, entry.wants)
             if keys is None:
                 keys = (await worker.run(cover_all, coverer, [(said, entry.wants)]))[0]
         except SievenetError as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from sievenet.control.config import ControlConfig
 from sievenet.control.lane import Lane
 from sievenet.control.rollout import Outlet
-from sievenet.control.wires import Routes, Wires
+from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz
 from sievenet.network import Flow
 

@@ -38,7 +38,7 @@ from sievenet.errors import InvalidInput, Rejected, SchemaError
 from sievenet.index import Plan
 from sievenet.network import MAX_CATEGORY
 
-__all__ = ["Category", "Client", "Entry", "State"]
+__all__ = ["Category", "Client", "Registration", "State"]
 
 #: Versions of one schema at the same time.
 MAX_VERSIONS: Final = 16
@@ -68,7 +68,7 @@ class Category(msgspec.Struct, frozen=True):
         return self.name if self.schema.version == 1 else f"{self.name} version {self.schema.version}"
 
 
-class Entry:
+class Registration:
     """One advertisement or subscription of a client."""
 
     __slots__ = ("category", "charged", "keys", "record", "wants")
@@ -104,8 +104,8 @@ class Client:
         self.name = name
         self.host = host
         self.life = life
-        self.advertisements: dict[int, Entry] = {}
-        self.subscriptions: dict[int, Entry] = {}
+        self.advertisements: dict[int, Registration] = {}
+        self.subscriptions: dict[int, Registration] = {}
         #: Advertisements and subscriptions by category.
         self.counts: dict[int, tuple[int, int]] = {}
         #: Its port as a number, as soon as it has one.
@@ -113,12 +113,12 @@ class Client:
         #: When its lease ends.
         self.deadline = 0.0
 
-    def count(self, entry: Entry, change: int) -> None:
+    def count(self, entry: Registration, change: int) -> None:
         """An entry came (1) or went (-1)."""
         ads, subs = self.counts.get(entry.category, (0, 0))
         self.counts[entry.category] = (ads, subs + change) if entry.wants else (ads + change, subs)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Registration]:
         """Everything registered, advertisements first."""
         yield from self.advertisements.values()
         yield from self.subscriptions.values()
@@ -128,13 +128,13 @@ class Effect(msgspec.Struct):
     """What a command does to registrations."""
 
     client: Client | None = None
-    added: Iterable[Entry] = ()
-    removed: Iterable[Entry] = ()
+    added: Iterable[Registration] = ()
+    removed: Iterable[Registration] = ()
     #: The entry that a repeated request speaks of.
-    same: Entry | None = None
+    same: Registration | None = None
     category: Category | None = None
     #: Entries that go with their category.
-    orphans: Iterable[tuple[Client, Entry]] = ()
+    orphans: Iterable[tuple[Client, Registration]] = ()
     #: A category that there is no more.
     closed: int | None = None
 
@@ -230,11 +230,11 @@ class State:
             raise Rejected(f"{client.name} has another {what} {command.id} already")
         if len(held) >= MAX_ENTRIES:
             raise Rejected(f"{client.name} has {MAX_ENTRIES} registrations already, which is the limit")
-        entry = held[command.id] = Entry(command.category, wants, record)
+        entry = held[command.id] = Registration(command.category, wants, record)
         client.count(entry, 1)
         return Effect(client, added=(entry,))
 
-    def strike(self, client: Client, entry: Entry) -> None:
+    def strike(self, client: Client, entry: Registration) -> None:
         """Forget an entry, whatever its id."""
         held = client.subscriptions if entry.wants else client.advertisements
         for number in [number for number, each in held.items() if each is entry]:
@@ -242,7 +242,7 @@ class State:
             client.count(entry, -1)
 
     @staticmethod
-    def _remove(client: Client, entry: Entry | None) -> Effect:
+    def _remove(client: Client, entry: Registration | None) -> Effect:
         if entry is None:
             return Effect(client)
         client.count(entry, -1)

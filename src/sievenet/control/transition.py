@@ -30,12 +30,12 @@ import msgspec
 from sievenet.content import Schema
 from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
-from sievenet.control.dispatcher import Found
+from sievenet.control.dispatcher import Covered
 from sievenet.control.lane import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
 from sievenet.control.stages import STAGES, Signal, Stage
-from sievenet.control.state import Entry
+from sievenet.control.state import Registration
 from sievenet.errors import PlanError, SievenetError
 from sievenet.index import Plan
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, Modify
@@ -76,11 +76,11 @@ class Transition:
         self._since = controller.board.now
         self._seconds: dict[str, float] = {}
         #: What is still to be covered, with the wire of its client.
-        self.work: list[tuple[Entry, int]] = []
+        self.work: list[tuple[Registration, int]] = []
         #: What is being covered just now.
-        self._flying: dict[Entry, int] = {}
+        self._flying: dict[Registration, int] = {}
         self._busy = False
-        self._shadow: dict[Entry, tuple[Entry, int]] = {}
+        self._shadow: dict[Registration, tuple[Registration, int]] = {}
         self._lanes = space.new_lanes(controller.fleet.routes)
         self._old = space.lanes
         self._flows = (0, 0)
@@ -149,12 +149,12 @@ class Transition:
         self._busy, self._flying = True, dict(batch)
         contents = [(entry.content, entry.wants) for entry, _ in batch]
 
-        def then(found: Sequence[Found]) -> None:
+        def then(found: Sequence[Covered]) -> None:
             self._covered(list(zip(batch, found, strict=True)))
 
         self._c.dispatcher.cover(self._coverer, contents, then)
 
-    def _covered(self, found: Sequence[tuple[tuple[Entry, int], Found]]) -> None:
+    def _covered(self, found: Sequence[tuple[tuple[Registration, int], Covered]]) -> None:
         still, self._busy, self._flying = self._flying, False, {}
         for (entry, wire), keys in found:
             if entry not in still:
@@ -163,19 +163,19 @@ class Transition:
                 self._done(keys)
                 return
             # A stand-in that collects the dz of the new plan while the entry keeps the old ones.
-            twin = Entry(entry.category, entry.wants, entry.record)
+            twin = Registration(entry.category, entry.wants, entry.record)
             for i, part in self._space.split(keys):
                 self._lanes[i].register(Part(twin, wire, True, part, None))
             self._shadow[entry] = twin, wire
         self.step()
 
-    def added(self, entry: Entry, wire: int) -> None:
+    def added(self, entry: Registration, wire: int) -> None:
         """Something was registered meanwhile."""
         if self.stage == "covering":
             self.work.append((entry, wire))
             self.step()
 
-    def removed(self, entry: Entry) -> None:
+    def removed(self, entry: Registration) -> None:
         """Something was taken back meanwhile."""
         known = self._shadow.pop(entry, None)
         if known is not None:

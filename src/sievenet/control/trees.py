@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sievenet.control.wires import Wires
+from sievenet.control.routes import Wires
 from sievenet.network import SpanningTree, Topology, link_id, spanning_trees
 
 __all__ = ["TreeKeeper"]

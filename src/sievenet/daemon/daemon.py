@@ -23,7 +23,7 @@ import msgspec
 
 from sievenet.config import Config
 from sievenet.content.schema import Schema
-from sievenet.control import loading
+from sievenet.control import warmup
 from sievenet.control.journal import FileJournal, Journal, MemoryJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.control.protocol import CONTROL
@@ -80,7 +80,7 @@ class Daemon:
         tickets = Tickets() if state is None else Tickets.load(state)
         planes = Planes(config, topology, stack)
         self.plane = await planes.open(tickets.derived(b"tokens"))
-        await asyncio.to_thread(loading.load)  # in the middle of things it would keep everybody waiting
+        await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
         journal = self._journal
         if journal is None:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")

@@ -22,10 +22,10 @@ from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane
 from sievenet.dataplane.namespaces import listening
 from sievenet.dataplane.openflow.discovery import Discovery, Names, Scout
+from sievenet.dataplane.openflow.effect import Pause
 from sievenet.dataplane.openflow.inband import InBand
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
-from sievenet.dataplane.openflow.settling import Pause
 from sievenet.dataplane.openflow.tunnel import open_tunnel
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.topology import Topology

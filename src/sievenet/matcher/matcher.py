@@ -27,8 +27,8 @@ from sievenet.matcher import records, scan
 from sievenet.matcher.keytable import KeyTable
 from sievenet.matcher.level import Level
 from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
-from sievenet.matcher.pending import Pending, merge
-from sievenet.matcher.reading import Columns, Reader, RecordReader, SchemaReader
+from sievenet.matcher.reader import Columns, Reader, RecordReader, SchemaReader
+from sievenet.matcher.store import Pending, merge
 
 __all__ = ["Matcher"]
 

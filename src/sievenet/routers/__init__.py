@@ -1,10 +1,10 @@
 """The broker overlay: routers in software, for networks without programmable switches and between those that have them.
 
     poset, forest             routing tables: filters by their covering relation
-    schemes, refining         what a router tells its neighbours of them
+    schemes, refinement       what a router tells its neighbours of them
     bounds                    which filters can cover which, many at a time
     overlay                   the overlay as a router knows it: link states, the tree, shortest paths
-    tree, cbcb, bdrp, edged   schemes at work in a router
+    tree, cbcb, bdrp, edge    schemes at work in a router
     readiness, settling       whether tables are complete while the overlay changes, and who has been told
     carriage, unconfirmed     events: by the tables or to everybody, once, and again when a link breaks
     core                      the router itself: a message and the time in, messages out

@@ -35,14 +35,14 @@ from sievenet.content.valueset import Cut
 from sievenet.errors import InvalidInput
 from sievenet.routers.bounds import Bounds
 from sievenet.routers.forest import Forest, Node
-from sievenet.routers.poset import Entry, Poset
+from sievenet.routers.poset import Poset, Vertex
 
 __all__ = ["Item", "Items", "enter_forest", "enter_poset"]
 
 #: A filter, and the interface that wants it.
 Item = tuple[Filter, Hashable]
 Items = Sequence[Item]
-Entered = Callable[[Entry, Hashable], None] | None
+Entered = Callable[[Vertex, Hashable], None] | None
 #: So many are compared with each other.
 _TOGETHER: Final = 16
 

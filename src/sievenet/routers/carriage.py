@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import msgspec
 
+from sievenet.routers.duplicates import Seen
 from sievenet.routers.messages import Carried, Received
 from sievenet.routers.outputs import Counts, unwanted
 from sievenet.routers.readiness import Readiness
 from sievenet.routers.routing import Context, Interface, Routing
-from sievenet.routers.seen import Seen
 from sievenet.routers.shipment import Shipment, numbers
 from sievenet.routers.unconfirmed import EVERY, Unconfirmed
 

@@ -8,7 +8,7 @@
 *p* is an immediate predecessor of *f* if p covers f and no third filter lies between. Entries are named by whole
 numbers; the links are sets of them, so that what does not need a covering test is set arithmetic.
 
-**Searching** (`place`) is in `searching`: by an index of bounds, or as Siena does, by a walk.
+**Searching** (`place`) is in `placement`: by an index of bounds, or as Siena does, by a walk.
 
 **Placing without searching** (`immediate`). Given *all* that cover f and all that f covers, the immediate ones follow
 without a covering test, because whatever lies strictly between is itself among them:
@@ -36,9 +36,9 @@ from typing import Final
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
 from sievenet.routers.bounds import Bounds
-from sievenet.routers.searching import find_down, find_up, walk_down, walk_up
+from sievenet.routers.placement import find_down, find_up, walk_down, walk_up
 
-__all__ = ["Entry", "Poset"]
+__all__ = ["Poset", "Vertex"]
 
 #: Told that an entry moved: its number, the level it had, the level it has; ``None`` for not in the poset.
 OnLevel = Callable[[int, int | None, int | None], None]
@@ -46,7 +46,7 @@ _NOTHING: Final[Mapping[int, bool]] = {}
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class Vertex:
     """One filter of the poset and its place."""
 
     id: int
@@ -66,7 +66,7 @@ class Poset:
     """Filters of one schema (or of none), by number, with their immediate relations."""
 
     def __init__(self, *, index: bool = True, prune: bool = True, on_level: OnLevel | None = None) -> None:
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, Vertex] = {}
         self._numbers: dict[Filter, int] = {}
         self._next = 0
         #: Entries that nothing covers; in insertion order.
@@ -87,7 +87,7 @@ class Poset:
     def __contains__(self, wanted: object) -> bool:
         return wanted in self._numbers
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Vertex]:
         return iter(self.entries.values())
 
     def watch(self, on_level: OnLevel | None) -> None:
@@ -97,7 +97,7 @@ class Poset:
             for each in self.entries.values():
                 on_level(each.id, None, each.level)
 
-    def get(self, wanted: Filter) -> Entry | None:
+    def get(self, wanted: Filter) -> Vertex | None:
         """The entry of an equal filter."""
         number = self._numbers.get(wanted)
         return None if number is None else self.entries[number]
@@ -113,7 +113,7 @@ class Poset:
 
     # -- subscriptions --------------------------------------------------------------------
 
-    def subscribe(self, wanted: Filter, interface: Hashable, *, eliminate: bool = False) -> Entry | None:
+    def subscribe(self, wanted: Filter, interface: Hashable, *, eliminate: bool = False) -> Vertex | None:
         """Enter a filter for an interface.
 
         With ``eliminate``, in Siena's manner, an interface that has a covering filter needs no other (then nothing is
@@ -161,7 +161,7 @@ class Poset:
             waiting += fresh
         return False
 
-    def withdraw_below(self, entry: Entry, interface: Hashable) -> None:
+    def withdraw_below(self, entry: Vertex, interface: Hashable) -> None:
         """Take an interface from everything below an entry."""
         for number in self.below(entry.id):
             lower = self.entries[number]
@@ -221,7 +221,7 @@ class Poset:
 
     # -- changing -------------------------------------------------------------------------
 
-    def link(self, wanted: Filter, preds: set[int], succs: set[int]) -> Entry:
+    def link(self, wanted: Filter, preds: set[int], succs: set[int]) -> Vertex:
         """Put a filter between its immediate predecessors and successors."""
         if wanted in self._numbers:
             raise InvalidInput(expected="a filter that is not there yet", got=wanted)
@@ -229,12 +229,12 @@ class Poset:
         self.settle((), new=(entry.id,))
         return entry
 
-    def enter(self, wanted: Filter, preds: set[int], succs: set[int], ended: set[int]) -> Entry:
+    def enter(self, wanted: Filter, preds: set[int], succs: set[int], ended: set[int]) -> Vertex:
         """Make an entry and its links, and end those from predecessors to ``ended``; `settle` has to follow."""
         entries = self.entries
         number = self._next
         self._next += 1
-        entry = entries[number] = Entry(number, wanted, set(preds), set(succs))
+        entry = entries[number] = Vertex(number, wanted, set(preds), set(succs))
         self._numbers[wanted] = number
         if self.bounds is not None:
             self.bounds.add(number, wanted)
@@ -279,11 +279,11 @@ class Poset:
             self.on_level(number, entry.level, None)
         self.settle(entry.succs)
 
-    def _leads(self, upper: Entry, number: int, held: set[int], seen: set[int]) -> bool:
+    def _leads(self, upper: Vertex, number: int, held: set[int], seen: set[int]) -> bool:
         """Whether links lead from an entry down to another.
 
         The walk goes up through what the upper one covers: if no link is missing each step gets nearer, and there is
-        no way back. ``held`` are those known to be reached, ``seen`` those met before; both are added to.
+        no way back. ``held`` are those known to be reached, ``duplicates`` those met before; both are added to.
         """
         entries, level = self.entries, upper.level
         seen.add(number)

@@ -6,8 +6,8 @@ each neighbour Y, the set to tell it. On a tree that set is defined by what is w
     simple       every subscription by itself, also equal ones                       Flat(tagged=True)
     identity     each distinct filter once                                           Flat(tagged=False)
     covering     those that no other one covers                                      Covering
-    merging      unions of those, exact or within a bound (`refining`)               Merging(Covering)
-    advertised   of any of these, what overlaps an advertisement from Y (`refining`) Advertised(…)
+    merging      unions of those, exact or within a bound (`refinement`)               Merging(Covering)
+    advertised   of any of these, what overlaps an advertisement from Y (`refinement`) Advertised(…)
 
 Since the set is *defined*, not accumulated, unsubscribing needs no rule of its own: what a root filter kept covered is
 in the set as soon as the filter is gone (it is *uncovered*), and `changes` tells Y of both in one message.
@@ -23,7 +23,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from sievenet.content.filter import Filter
 from sievenet.routers.batches import Items, enter_poset
-from sievenet.routers.poset import Entry, Poset
+from sievenet.routers.poset import Poset, Vertex
 
 __all__ = ["LOCAL", "Change", "Covering", "Flat", "Placing", "Scheme", "Telling", "Want"]
 
@@ -216,7 +216,7 @@ class Covering(Telling[Want]):
         else:
             enter_poset(self.poset, items, self.entered)
 
-    def entered(self, entry: Entry, interface: Hashable) -> None:
+    def entered(self, entry: Vertex, interface: Hashable) -> None:
         """A filter is in the poset, for an interface."""
         for neighbour in self._told:
             if neighbour != interface and self._uncovered(entry, neighbour):
@@ -247,7 +247,7 @@ class Covering(Telling[Want]):
             for want in due - told:
                 self._tell(neighbour, want)
 
-    def _uncovered(self, entry: Entry, neighbour: str) -> bool:
+    def _uncovered(self, entry: Vertex, neighbour: str) -> bool:
         """Whether an entry is wanted by others than a neighbour, and nothing above it is."""
         if not _others(entry, neighbour):
             return False
@@ -263,7 +263,7 @@ class Covering(Telling[Want]):
             waiting += fresh
         return True
 
-    def _cover(self, entry: Entry, neighbour: str) -> None:
+    def _cover(self, entry: Vertex, neighbour: str) -> None:
         """Take back what an entry now covers."""
         entries, told = self.poset.entries, self._told[neighbour]
         seen = set(entry.succs)
@@ -307,7 +307,7 @@ class Covering(Telling[Want]):
         return self.poset.tests
 
 
-def _others(entry: Entry, neighbour: str) -> bool:
+def _others(entry: Vertex, neighbour: str) -> bool:
     """Whether somebody else than a neighbour wants an entry."""
     subscribers = entry.subscribers
     return len(subscribers) > (neighbour in subscribers)

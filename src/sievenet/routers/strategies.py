@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sievenet.routers.bdrp import BdrpRouting
 from sievenet.routers.cbcb import CbcbRouting
-from sievenet.routers.edged import EdgeRouting
+from sievenet.routers.edge import EdgeRouting
 from sievenet.routers.helpers import Helpers
 from sievenet.routers.routing import Context, Routing
 from sievenet.routers.tree import TreeRouting

@@ -15,7 +15,7 @@ from sievenet.content.filter import Filter
 from sievenet.routers.channel import Holder, Teller
 from sievenet.routers.helpers import Helpers
 from sievenet.routers.messages import ADVERTISEMENT, SUBSCRIPTION, AskWhole, Delta, Item, Whole
-from sievenet.routers.refining import Advertised, Merging, Refining
+from sievenet.routers.refinement import Advertised, Merging, Refining
 from sievenet.routers.routing import Context, Interface, Rows, Settings
 from sievenet.routers.schemes import LOCAL, Covering, Flat, Scheme, Want
 from sievenet.routers.shipment import Shipment

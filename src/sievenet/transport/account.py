@@ -5,7 +5,7 @@
                │                            ╰──deadline──▶ lost: reported once; with recovery missing until repaired
                ╰──deadline──▶ asked for (`inquire`), or counted (there is a record), or lost (there is none: basic mode)
 
-`Session` puts numbers in, and takes out what came. Nothing leaves any other way than by coming, by being judged not
+`Stream` puts numbers in, and takes out what came. Nothing leaves any other way than by coming, by being judged not
 wanted, or as a `Loss`; where there is no room for one more missing message, it stays unknown and is asked for later.
 """
 
@@ -15,11 +15,11 @@ from heapq import heappop, heappush
 from math import inf
 
 from sievenet.transport.bloom import Bits
+from sievenet.transport.codec import Header
 from sievenet.transport.doubt import Doubt
 from sievenet.transport.latch import Latch
 from sievenet.transport.outcome import Limits, Loss, Missing, SessionCounts
 from sievenet.transport.stretch import Stretches
-from sievenet.transport.wire import Header
 
 __all__ = ["Account"]
 

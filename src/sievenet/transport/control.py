@@ -19,7 +19,7 @@ import msgspec
 
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.bloom import MAX_WIDTH, Bits
-from sievenet.transport.wire import MAX_SEQUENCE, MAX_TIME, VERSION, Kind, checked_rate, decode_header, kind_of
+from sievenet.transport.codec import MAX_SEQUENCE, MAX_TIME, VERSION, Kind, checked_rate, decode_header, kind_of
 
 __all__ = [
     "MAX_FLOWS",

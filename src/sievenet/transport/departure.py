@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from sievenet.transport.wire import Header
+from sievenet.transport.codec import Header
 
 __all__ = ["LEAP", "Departures"]
 

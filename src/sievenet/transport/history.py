@@ -8,7 +8,7 @@ whatever can still be repaired can also be named. What is older is gone, and tha
 from __future__ import annotations
 
 from sievenet.transport.bloom import Bits
-from sievenet.transport.wire import Record, record_entry
+from sievenet.transport.codec import Record, record_entry
 
 __all__ = ["History"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
+from sievenet.transport.codec import Header
 from sievenet.transport.outcome import Released, SessionCounts
-from sievenet.transport.wire import Header
 
 __all__ = ["Hold"]
 

@@ -9,8 +9,8 @@ import msgspec
 
 from sievenet.errors import InvalidInput
 from sievenet.transport.bloom import MAX_WIDTH
-from sievenet.transport.session import Limits
-from sievenet.transport.wire import MAX_RECORD
+from sievenet.transport.codec import MAX_RECORD
+from sievenet.transport.stream import Limits
 
 __all__ = ["Order", "Publishing", "RateControl", "Recover"]
 

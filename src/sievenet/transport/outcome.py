@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sievenet.transport.bloom import Bits
-from sievenet.transport.wire import Header
+from sievenet.transport.codec import Header
 
 __all__ = ["Limits", "Loss", "Missing", "Released", "SessionCounts"]
 

@@ -12,7 +12,7 @@ from sievenet.transport.doubt import Doubt
 from sievenet.transport.latch import DelayModel
 from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.rates import RateSession
-from sievenet.transport.session import Limits, Session, SessionCounts
+from sievenet.transport.stream import Limits, SessionCounts, Stream
 
 __all__ = ["Encoding", "Profile"]
 
@@ -45,11 +45,11 @@ class Profile:
         #: When the subscription stood; until that is said, nothing is due that left before the first message.
         self.since = inf
 
-    def session(self, publisher: int, width: int, resume: int, counts: SessionCounts) -> Session:
+    def session(self, publisher: int, width: int, resume: int, counts: SessionCounts) -> Stream:
         """For a stream that is heard for the first time; ``resume`` is the first number that is due, -1 if unknown."""
         order, recover = self.order, self.recover
         interests = self.wanted(width or self.width)
-        return Session(
+        return Stream(
             publisher,
             interests,
             DelayModel(order.p_late, order.samples) if order else DelayModel(Order().p_late),
@@ -66,12 +66,12 @@ class Profile:
             width=width,
         )
 
-    def fit(self, session: Session, width: int) -> None:
+    def fit(self, session: Stream, width: int) -> None:
         """A publisher's records have this width."""
         if session.width != width:  # of a digest, or forged
             session.width, session.interests = width, self.wanted(width or self.width)
 
-    def rates(self, me: int, session: Session, width: int, rng: Random) -> RateSession | None:
+    def rates(self, me: int, session: Stream, width: int, rng: Random) -> RateSession | None:
         """Congestion control of the same stream, if it is on."""
         if self.rate is None:
             return None

@@ -34,14 +34,14 @@ from typing import Final
 import msgspec
 
 from sievenet.transport.bloom import Bits
+from sievenet.transport.codec import MAX_RATE, Header
 from sievenet.transport.control import MAX_FLOWS, Echo, Feedback, FlowRequest
 from sievenet.transport.latch import Latch
 from sievenet.transport.numbers import Numbers
 from sievenet.transport.options import RateControl
 from sievenet.transport.response import LossIntervals, loss_rate_for, tcp_rate
-from sievenet.transport.session import Loss
-from sievenet.transport.window import Window
-from sievenet.transport.wire import MAX_RATE, Header
+from sievenet.transport.stream import Loss
+from sievenet.transport.window import CongestionWindow
 
 __all__ = ["FilterRate", "RateSession", "max_min"]
 
@@ -123,7 +123,7 @@ class RateSession:
         self._urgent = False
         #: Feedback that waits for its (suppressible) turn.
         self._pending: float | None = None
-        self.window = Window(rng, options.growth)
+        self.window = CongestionWindow(rng, options.growth)
         self._numbers = Numbers(model)
         #: Share of the losses that are noticed: of the messages that tell whether the one before them came.
         self._noticed = 1.0

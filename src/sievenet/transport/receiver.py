@@ -26,6 +26,7 @@ from typing import Any, Final
 from sievenet.errors import CodecError
 from sievenet.transport.actions import OPEN, Action, Channel, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, covers_any
+from sievenet.transport.codec import Header, Kind, decode_header
 from sievenet.transport.control import Echo, Gone, Inquiry, Repair, Request, decode, encode
 from sievenet.transport.deadline import Deadlines
 from sievenet.transport.inquiries import Inquiries, StreamKey
@@ -33,10 +34,9 @@ from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.profile import Encoding, Profile
 from sievenet.transport.rates import RateSession
 from sievenet.transport.requests import Requests
-from sievenet.transport.session import Loss, Released, Session, SessionCounts
 from sievenet.transport.statistics import ReceiverStatistics
+from sievenet.transport.stream import Loss, Released, SessionCounts, Stream
 from sievenet.transport.volunteer import Volunteer
-from sievenet.transport.wire import Header, Kind, decode_header
 
 __all__ = ["Receiver", "ReceiverStatistics"]
 
@@ -76,7 +76,7 @@ class Receiver:
         self._decode: Decoder = decode_item or (lambda _header, body: body)
         self._rng = rng or Random(me)
         self._limit, self._idle = sessions, idle
-        self._sessions: OrderedDict[StreamKey, Session] = OrderedDict()
+        self._sessions: OrderedDict[StreamKey, Stream] = OrderedDict()
         self._rates: dict[StreamKey, RateSession] = {}
         #: Of streams that were forgotten, the first number that has not been accounted for.
         self._resume: OrderedDict[StreamKey, int] = OrderedDict()
@@ -207,7 +207,7 @@ class Receiver:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _heard(self, header: Header, now: float) -> tuple[StreamKey, Session]:
+    def _heard(self, header: Header, now: float) -> tuple[StreamKey, Stream]:
         """The stream that a publisher's message belongs to."""
         key = (header.publisher, header.epoch)
         session = self._session(key, header.record.width, now)
@@ -244,7 +244,7 @@ class Receiver:
         spilt, self._spilt = self._spilt, []
         return spilt
 
-    def _session(self, key: StreamKey, width: int, now: float) -> Session:
+    def _session(self, key: StreamKey, width: int, now: float) -> Stream:
         if (session := self._sessions.get(key)) is not None:
             self.profile.fit(session, width)
             return session
@@ -279,7 +279,7 @@ class Receiver:
             self._resume.popitem(last=False)
         return actions
 
-    def _watch(self, key: StreamKey, session: Session, now: float) -> None:
+    def _watch(self, key: StreamKey, session: Stream, now: float) -> None:
         due = session.timer()
         if self._rates and (when := self._rates[key].timer()) is not None:
             due = when if due is None or when < due else due

@@ -29,7 +29,7 @@ import msgspec
 from sievenet.transport.control import Echo, Gone, Request
 from sievenet.transport.deadline import Deadlines
 from sievenet.transport.options import Recover
-from sievenet.transport.session import Loss
+from sievenet.transport.stream import Loss
 from sievenet.transport.timers import AdaptiveTimer
 
 __all__ = ["Key", "RequestCounts", "Requests"]

@@ -21,13 +21,7 @@ from sievenet.errors import CodecError, InvalidInput, Rejected
 from sievenet.transport.actions import Action, Channel, Publish, Send
 from sievenet.transport.bloom import Bits
 from sievenet.transport.cache import Log
-from sievenet.transport.control import MAX_MESSAGE, Echo, Feedback, Gone, Inquiry, Repair, Request, decode, encode
-from sievenet.transport.flows import Flow, FlowTable, SendQueue
-from sievenet.transport.history import History
-from sievenet.transport.options import Publishing
-from sievenet.transport.repairs import Repairs
-from sievenet.transport.statistics import SenderStatistics
-from sievenet.transport.wire import (
+from sievenet.transport.codec import (
     HEADER,
     MAX_DIGEST,
     Control,
@@ -36,6 +30,12 @@ from sievenet.transport.wire import (
     decode_header,
     encode_header,
 )
+from sievenet.transport.control import MAX_MESSAGE, Echo, Feedback, Gone, Inquiry, Repair, Request, decode, encode
+from sievenet.transport.flows import Flow, FlowTable, SendQueue
+from sievenet.transport.history import History
+from sievenet.transport.options import Publishing
+from sievenet.transport.repairs import Repairs
+from sievenet.transport.statistics import SenderStatistics
 
 __all__ = ["Sender", "SenderStatistics"]
 

@@ -7,11 +7,11 @@ from random import Random
 from sievenet.transport.actions import Action, Channel, Send
 from sievenet.transport.bloom import Bits
 from sievenet.transport.cache import Cache
+from sievenet.transport.codec import decode_header
 from sievenet.transport.control import Repair, Request, encode
 from sievenet.transport.options import Recover
 from sievenet.transport.repairs import Repairs
 from sievenet.transport.requests import Key
-from sievenet.transport.wire import decode_header
 
 __all__ = ["Volunteer"]
 

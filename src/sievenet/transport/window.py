@@ -37,7 +37,7 @@ from math import inf
 from random import Random
 from typing import Final
 
-__all__ = ["Window"]
+__all__ = ["CongestionWindow"]
 
 #: What a TCP leaves unused of its window on average, in segments.
 _HELD: Final = 0.5
@@ -47,7 +47,7 @@ _LEFT: Final = 0.25
 _SMALLEST: Final = _HELD + 1 / 64
 
 
-class Window:
+class CongestionWindow:
     """One session's window, in segments; without limit until the first loss event."""
 
     __slots__ = ("_growth", "_rng", "_until", "size")

@@ -1,6 +1,6 @@
 """A data port whose packets are addressed by what they say: IPv6 and UDP, for networks of real switches.
 
-    to    fd0e:<category>:<code>  UDP 0x8000 (see `dataplane.openflow.pipeline`)
+    to    fd0e:<category>:<code>  UDP 0x8000 (see `dataplane.openflow.translation`)
     from  the host's own address, and the client's own UDP port, which is also where its packets arrive
 
 Nothing between client and network could keep a secret or a window: the switch knows the client by the port and

@@ -26,7 +26,7 @@ from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ValueSet
 from sievenet.transport.actions import Channel, Send
 from sievenet.transport.bloom import Bits, Tagger
-from sievenet.transport.wire import Kind
+from sievenet.transport.codec import Kind
 
 __all__ = ["PREFIX", "control_schema", "events_of", "peers", "spoken_for", "to_node"]
 

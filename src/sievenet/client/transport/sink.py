@@ -29,10 +29,10 @@ from sievenet.content.filter import Filter
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.actions import Action, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, Tagger
+from sievenet.transport.codec import Header
 from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.statistics import ReceiverStatistics
-from sievenet.transport.wire import Header
 
 if TYPE_CHECKING:
     from sievenet.client.feed import Feed

@@ -22,10 +22,10 @@ from sievenet.content.schema import Schema
 from sievenet.errors import EventError, SievenetError, Unavailable
 from sievenet.transport.actions import Action, Publish, Send
 from sievenet.transport.bloom import Tagger
+from sievenet.transport.codec import HEADER
 from sievenet.transport.options import Publishing
 from sievenet.transport.sender import Sender
 from sievenet.transport.statistics import SenderStatistics
-from sievenet.transport.wire import HEADER
 
 if TYPE_CHECKING:
     from sievenet.client.feed import Feed

@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import msgspec
 
-from sievenet.control.registrations.tree import Found
-from sievenet.control.registrations.tree.layout import ADDED, COVERED, GROWN, LESSENED, NOTHING
-from sievenet.control.wires import Wires
+from sievenet.control.registrations.trie import Lookup
+from sievenet.control.registrations.trie.layout import ADDED, COVERED, GROWN, LESSENED, NOTHING
+from sievenet.control.routes import Wires
 from sievenet.network import Add, Delete, Flow, FlowChange, Match, Modify
 
 __all__ = ["Changes", "changes_of"]
@@ -30,7 +30,7 @@ class Changes(msgspec.Struct):
         return bool(self.first or self.second)
 
 
-def changes_of(category: int, wires: Wires, found: Found) -> Changes:
+def changes_of(category: int, wires: Wires, found: Lookup) -> Changes:
     """What a walk found: additions first, then modifications, then deletions with the shorter dz before the longer."""
     first: defaultdict[str, list[FlowChange]] = defaultdict(list)
     grown: defaultdict[str, list[FlowChange]] = defaultdict(list)

@@ -10,7 +10,7 @@ flow above; its priority is its length.
 **How it is computed.**  Not switch by switch and path by path: that touches a hundred
 switches per request.  One prefix tree holds, per dz, the clients that want it and those
 that offer it, counted.  Let W(d) and A(d) be all clients that want, or offer, d or a dz
-above it.  Then the out ports of *all* switches for content in d are one mask (`wires`):
+above it.  Then the out ports of *all* switches for content in d are one mask (`routes`):
 
     P(d) = to(W(d)) & frm(A(d))
 
@@ -44,7 +44,7 @@ ones below only at switches where that subscriber's port and theirs meet: few.
 carry them out in.  With P before and P' after, every dz that has a flow before or
 after has ports P | P' between the steps (less the wires that are dead).
 
-The tree is in arrays (`tree`), and all this compiled (`walk`): a tree of a hundred thousand
+The tree is in arrays (`trie`), and all this compiled (`walk`): a tree of a hundred thousand
 subscriptions has a million nodes, and a broad dz may concern thousands of them.
 
 Departure from PLEROMA: it looks at the flows of each switch on each path and tells five
@@ -56,8 +56,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sievenet.control.registrations.changes import Changes, changes_of
-from sievenet.control.registrations.tree import Tree
-from sievenet.control.wires import Routes, Wires
+from sievenet.control.registrations.trie import Trie
+from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz
 from sievenet.network import Flow, Match
 
@@ -70,7 +70,7 @@ class Registrations:
     def __init__(self, category: int, wires: Wires, routes: Routes) -> None:
         self.category = category
         self._wires = wires
-        self._tree = Tree(wires, routes)
+        self._tree = Trie(wires, routes)
         #: Wires that must not be used even in between.
         self._dead = 0
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.control.registrations.tree.kernels import clear, copy, leading, own, prune
-from sievenet.control.registrations.tree.layout import (
+from sievenet.control.registrations.trie.kernels import clear, copy, leading, own, prune
+from sievenet.control.registrations.trie.layout import (
     ADDED,
     COVERED,
     DELETED,

@@ -1,8 +1,8 @@
 """Real OpenFlow switches as a data plane: our own codec and driver, and networks of Open vSwitch.
 
 Bytes: `numbers` (what the standard calls things), `messages`, `oxm` (matches and actions), `statistics`.  Meaning:
-`pipeline` says which entries of a switch our flows are.  Talking: `connection` (no I/O), `channel` (its socket),
-`handle` (one switch), `plane` (all of them, as a `DataPlane`), `settling`, `discovery`.  How hosts reach us: `inband`
+`translation` says which entries of a switch our flows are.  Talking: `connection` (no I/O), `channel` (its socket),
+`handle` (one switch), `plane` (all of them, as a `DataPlane`), `effect`, `discovery`.  How hosts reach us: `inband`
 and `tunnel`.  Open vSwitch on this machine: `buffers`, `ovs`.  May import what `dataplane` may; importing it opens
 nothing.
 """

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from sievenet.dataplane.openflow import messages as m
-from sievenet.dataplane.openflow import oxm, pipeline
+from sievenet.dataplane.openflow import oxm, translation
 from sievenet.dataplane.openflow.channel import Channel
 from sievenet.dataplane.openflow.numbers import CONTROLLER, LOCAL, Multipart
 from sievenet.errors import CodecError, InvalidInput, Unavailable
@@ -329,7 +329,7 @@ class Scout:
     async def introduced(self, channel: Channel, features: m.Features) -> None:
         """A switch is there: it is to give us link discovery frames."""
         ports = m.read_ports(channel.version, await channel.ask(Multipart.PORT_DESC))
-        await channel.change([partial(pipeline.punt, channel.version, kind="discovery")], atomic=False)
+        await channel.change([partial(translation.punt, channel.version, kind="discovery")], atomic=False)
         channel.name = f"{features.datapath:#x}"
         up = frozenset(port.number for port in ports if port.up and port.number != LOCAL)
         self.discovery.switch(features.datapath, up)

@@ -31,7 +31,7 @@ from sievenet.network.topology import Topology
 
 if TYPE_CHECKING:
     from sievenet.dataplane.openflow.channel import Channel
-    from sievenet.dataplane.openflow.settling import Settling
+    from sievenet.dataplane.openflow.effect import Settling
 
 __all__ = ["PERIOD", "Growth"]
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from sievenet.dataplane.openflow import messages as m
-from sievenet.dataplane.openflow import pipeline, statistics
+from sievenet.dataplane.openflow import statistics, translation
 from sievenet.dataplane.openflow.channel import Channel, Refused
 from sievenet.dataplane.openflow.connection import Encode
+from sievenet.dataplane.openflow.effect import Settling
 from sievenet.dataplane.openflow.numbers import Multipart
-from sievenet.dataplane.openflow.settling import Settling
 from sievenet.dataplane.openflow.tables import Table
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Unavailable
@@ -47,7 +47,7 @@ class SwitchHandle:
         self.limit: int | None = None
         #: Port number of each attached client → the port of its host, and the host's address if it is known.
         self.clients: dict[int, tuple[int, int | None]] = {}
-        self._translator = pipeline.Translator(0)
+        self._translator = translation.Translator(0)
         self._groups: set[int] = set()
         #: Entries in our two tables after our last change; None if a change is under way.
         self._baseline: tuple[int, int] | None = None
@@ -85,9 +85,9 @@ class SwitchHandle:
         self._groups = set(statistics.read_group_numbers(groups))
         self.limit = statistics.read_limits(limits).get(Table.CONTENT)
         self.present = {port.number for port in m.read_ports(version, ports) if port.up}
-        encoders: list[Encode] = [partial(pipeline.punt, version, kind=kind) for kind in ("discovery", "control")]
-        encoders.append(partial(pipeline.unwanted, version))
-        encoders += [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links)]
+        encoders: list[Encode] = [partial(translation.punt, version, kind=kind) for kind in ("discovery", "control")]
+        encoders.append(partial(translation.unwanted, version))
+        encoders += [partial(translation.admit_link, version, port=port) for port in sorted(self.links)]
         for number, (home, source) in self.clients.items():
             encoders += self._attaching(version, number, home, source)
         await channel.change(encoders, atomic=False)
@@ -96,8 +96,8 @@ class SwitchHandle:
     def _attaching(self, version: int, number: int, home: int, source: int | None) -> list[Encode]:
         known = number in self._groups
         return [
-            partial(pipeline.group_mod, version, number=number, home=home, known=known),
-            partial(pipeline.admit_client, version, home=home, port=number, source=source),
+            partial(translation.group_mod, version, number=number, home=home, known=known),
+            partial(translation.admit_client, version, home=home, port=number, source=source),
         ]
 
     async def attach(self, number: int, home: int, source: int | None = None) -> None:
@@ -116,8 +116,8 @@ class SwitchHandle:
         home, source = known
         version = self.channel.version
         leave: list[Encode] = [
-            partial(pipeline.admit_client, version, home=home, port=number, source=source, leave=True),
-            partial(pipeline.group_mod, version, number=number, home=None, known=number in self._groups),
+            partial(translation.admit_client, version, home=home, port=number, source=source, leave=True),
+            partial(translation.group_mod, version, number=number, home=None, known=number in self._groups),
         ]
         await self._changing(self.channel, leave, atomic=False)
 
@@ -127,8 +127,10 @@ class SwitchHandle:
         if self.channel is None or before == self.links:
             return  # a switch that comes back is set right then
         version = self.channel.version
-        leave = [partial(pipeline.admit_link, version, port=port, leave=True) for port in sorted(before - self.links)]
-        admit = [partial(pipeline.admit_link, version, port=port) for port in sorted(self.links - before)]
+        leave = [
+            partial(translation.admit_link, version, port=port, leave=True) for port in sorted(before - self.links)
+        ]
+        admit = [partial(translation.admit_link, version, port=port) for port in sorted(self.links - before)]
         await self._changing(self.channel, [*leave, *admit], atomic=False)
 
     # -- changing ------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ class SwitchHandle:
         if missing:
             # Flows that outlive their clients, or precede them, need a group to point to all the same.
             await channel.change(
-                [partial(pipeline.group_mod, version, number=n, home=None, known=False) for n in sorted(missing)],
+                [partial(translation.group_mod, version, number=n, home=None, known=False) for n in sorted(missing)],
                 atomic=False,
             )
             self._groups |= missing
@@ -168,7 +170,7 @@ class SwitchHandle:
     async def _poke(self) -> None:
         """Change nothing."""
         channel = self.connected()
-        await channel.change([partial(pipeline.unwanted, channel.version)], atomic=False)
+        await channel.change([partial(translation.unwanted, channel.version)], atomic=False)
 
     async def count(self) -> None:
         """Remember how many entries there are."""
@@ -191,14 +193,14 @@ class SwitchHandle:
 
     # -- reading -------------------------------------------------------------------------------------
 
-    async def entries(self) -> list[pipeline.Entry]:
+    async def entries(self) -> list[translation.CountedFlow]:
         """The flows in the switch, with their counts; entries that are none of ours are left out."""
         answer = await self.connected().ask(Multipart.FLOW, statistics.all_flows(Table.CONTENT))
         found = []
         for entry in statistics.read_flows(answer):
             flow = self._translator.decode(entry.priority, entry.cookie, entry.fields, entry.ports, entry.groups)
             if flow is not None:
-                found.append(pipeline.Entry(flow, entry.packets, entry.bytes))
+                found.append(translation.CountedFlow(flow, entry.packets, entry.bytes))
         return found
 
     async def table(self) -> FlowTable:
@@ -229,7 +231,7 @@ class SwitchHandle:
                 found[port.number] = PortCount(received, sent, port.dropped)
         sent_to = statistics.read_groups(groups)
         for entry in statistics.read_flows(admission):
-            number = pipeline.admitted_client(entry.priority, entry.fields)
+            number = translation.admitted_client(entry.priority, entry.fields)
             if number is not None:
                 found[number] = PortCount(Count(entry.packets, entry.bytes), Count(*sent_to.get(number, (0, 0))))
         return SwitchCounters(flows, found, unwanted, self.limit)

@@ -31,8 +31,8 @@ from typing import Final, Literal, TypeAlias
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.local import MTU, LocalNetwork
 from sievenet.dataplane.openflow.buffers import enlarge
+from sievenet.dataplane.openflow.effect import Rounds
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
-from sievenet.dataplane.openflow.settling import Rounds
 from sievenet.network.topology import Topology
 
 __all__ = ["Links", "OvsNetwork"]

@@ -1,7 +1,7 @@
 """OpenFlow switches as a `DataPlane`.
 
 Switches connect to us.  Each is known by its datapath number; when it has introduced itself, it is given the entries
-around content (`pipeline`), the groups of the clients that are attached there, and only then counts as up:
+around content (`translation`), the groups of the clients that are attached there, and only then counts as up:
 
     connected ──▶ ports, groups, limits read ──▶ entries and groups set right ──▶ up
        ▲                                                                          │
@@ -13,7 +13,7 @@ another number of entries than after our own last change: somebody has been at i
 
 What a switch refuses is `Rejected`, with the change and the reason (`Refused`), and nothing was carried out; without
 bundles some of it may have been, and then the state is undefined, as after a timeout.  With `rounds`, a change counts
-as acknowledged when it is in effect (`settling`).
+as acknowledged when it is in effect (`effect`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.audit import audit
 from sievenet.dataplane.openflow.channel import Channel
 from sievenet.dataplane.openflow.discovery import Discovery
+from sievenet.dataplane.openflow.effect import Settling
 from sievenet.dataplane.openflow.growth import Growth
 from sievenet.dataplane.openflow.handle import SwitchHandle
 from sievenet.dataplane.openflow.numbers import CONTROLLER
-from sievenet.dataplane.openflow.settling import Settling
 from sievenet.dataplane.packet import DATAGRAM_HEADER, PACKET_HEADER
 from sievenet.dataplane.plane import (
     Attached,

@@ -8,7 +8,7 @@ from typing import Protocol
 from sievenet.content.filter import Filter
 from sievenet.routers.batches import Items, enter_forest, enter_poset
 from sievenet.routers.forest import Forest
-from sievenet.routers.poset import Entry, Poset
+from sievenet.routers.poset import Poset, Vertex
 
 __all__ = ["ForestTable", "OnLevel", "PosetTable", "Table"]
 
@@ -63,7 +63,7 @@ class PosetTable:
         poset: Poset | None = None,
         *,
         eliminate: bool = False,
-        entered: Callable[[Entry, Hashable], None] | None = None,
+        entered: Callable[[Vertex, Hashable], None] | None = None,
         rebuilt: Callable[[], None] | None = None,
     ) -> None:
         self.poset = poset if poset is not None else Poset()

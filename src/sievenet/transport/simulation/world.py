@@ -13,10 +13,10 @@ from typing import Final
 from sievenet.errors import Rejected
 from sievenet.transport.actions import Action, Channel, Deliver, Gap, Publish, Send
 from sievenet.transport.bloom import Bits, covers_any
+from sievenet.transport.codec import kind_of
 from sievenet.transport.receiver import Receiver
 from sievenet.transport.sender import Sender
 from sievenet.transport.simulation.overlay import Overlay
-from sievenet.transport.wire import kind_of
 
 __all__ = ["OVERHEAD", "World"]
 

@@ -1,5 +1,5 @@
 """The prefix tree of registrations: who wants and who offers which dz, in arrays, with what follows for switches."""
 
-from sievenet.control.registrations.tree.tree import Found, Tree
+from sievenet.control.registrations.trie.trie import Lookup, Trie
 
-__all__ = ["Found", "Tree"]
+__all__ = ["Lookup", "Trie"]

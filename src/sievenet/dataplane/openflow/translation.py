@@ -31,7 +31,7 @@ from sievenet.index.address import CONTENT_PREFIX, IPV6
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match
 from sievenet.network.topology import CLIENT_PORTS
 
-__all__ = ["CONTROL_ADDRESS", "Entry", "Translator", "admit_client", "admit_link", "admitted_client"]
+__all__ = ["CONTROL_ADDRESS", "CountedFlow", "Translator", "admit_client", "admit_link", "admitted_client"]
 __all__ += ["delete_all", "group_mod", "punt", "unwanted"]
 
 #: Where a host reaches the control plane through its switch.
@@ -54,7 +54,7 @@ _PLAIN: Final = struct.Struct(">HHHBBHHBB16s16s2x")
 _RESET_COUNTS: Final = 4
 
 
-class Entry(NamedTuple):
+class CountedFlow(NamedTuple):
     """A flow of ours as the switch holds it."""
 
     flow: Flow

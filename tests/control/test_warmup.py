@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from sievenet.control import loading
+from sievenet.control import warmup
 from sievenet.control.registrations import Registrations
-from sievenet.control.wires import Routes, Wires
+from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz
 from sievenet.network import Clos, SpanningTree
 
 
 def test_nothing_is_left_to_compile():
-    from sievenet.control.registrations.tree.kernels import register
+    from sievenet.control.registrations.trie.kernels import register
     from sievenet.control.registrations.walk import table, walk
 
-    loading.load()
+    warmup.load()
     kernels = (register, table, walk)
     before = [kernel.signatures for kernel in kernels]
     assert all(before)
@@ -28,4 +28,4 @@ def test_nothing_is_left_to_compile():
     assert registrations.changes()
     assert registrations.table(topology.switches[0])
     assert [kernel.signatures for kernel in kernels] == before
-    loading.load()
+    warmup.load()

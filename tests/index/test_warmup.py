@@ -2,16 +2,16 @@
 
 import threading
 
-from sievenet.index.cover import loading
+from sievenet.index.cover import warmup
 
 
 def test_loading_begins_once_and_ends():
-    loading.begin()
+    warmup.begin()
     first = [t for t in threading.enumerate() if t.name == "sievenet-loading"]
-    loading.begin()
+    warmup.begin()
     second = [t for t in threading.enumerate() if t.name == "sievenet-loading"]
     assert len(second) <= max(1, len(first))
     for thread in second:
         thread.join(60)
-    loading.load()
-    assert loading.done()
+    warmup.load()
+    assert warmup.done()

@@ -5,7 +5,7 @@ A node stands for a dz that somebody registered, or at which two such part; ther
     nodes   per node: the one above, the two below, the length of its dz, its lists of items
             (those who want, those who offer), its row in `was`, whether it or one below has such a row
     keys    per node: its dz, left-aligned in two words
-    sub     per node: the ways (see `wires`) to all who want, and from all who offer, it or a dz below; this
+    sub     per node: the ways (see `routes`) to all who want, and from all who offer, it or a dz below; this
             tells a walk from above what it would find without going there
     items   in lists: a client's wire, how often it is registered, the next of the list
     was     per node that changed: the ways to and from those registered at it, as the switches know them

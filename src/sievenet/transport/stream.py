@@ -35,15 +35,15 @@ from typing import Any, Final
 
 from sievenet.transport.account import Account
 from sievenet.transport.bloom import Bits
+from sievenet.transport.codec import Header
 from sievenet.transport.departure import Departures
 from sievenet.transport.doubt import Doubt
 from sievenet.transport.hold import Hold
 from sievenet.transport.latch import Latch
 from sievenet.transport.outcome import Limits, Loss, Missing, Released, SessionCounts
 from sievenet.transport.stretch import Stretches
-from sievenet.transport.wire import Header
 
-__all__ = ["Limits", "Loss", "Released", "Session", "SessionCounts"]
+__all__ = ["Limits", "Loss", "Released", "SessionCounts", "Stream"]
 
 #: Numbers below `top` for which it is remembered whether they came.
 _REACH: Final = 2048
@@ -56,7 +56,7 @@ _REGULARLY: Final = 7.5
 _CONTRADICTIONS: Final = 2
 
 
-class Session(Account):
+class Stream(Account):
     """Sequence state of one stream at one receiver."""
 
     def __init__(

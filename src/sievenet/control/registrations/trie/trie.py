@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.control.registrations.tree.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
-from sievenet.control.wires import Routes, Wires
+from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
+from sievenet.control.routes import Routes, Wires
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined, word_arrays
 
-__all__ = ["Found", "Tree"]
+__all__ = ["Lookup", "Trie"]
 
 #: Requests kept at most.
 _KEPT: Final = 8192
@@ -25,7 +25,7 @@ _WORD: Final = (1 << 64) - 1
 _Array = npt.NDArray[Any]
 
 
-class Found(NamedTuple):
+class Lookup(NamedTuple):
     """What a walk found."""
 
     #: The dz concerned, each after those above it.
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     used: int
 
 
-class Tree:
+class Trie:
     """Who is registered where."""
 
     def __init__(self, wires: Wires, routes: Routes) -> None:
@@ -83,22 +83,22 @@ class Tree:
         self.routes = routes
         if a is None:
             return
-        from sievenet.control.registrations.tree.kernels import remember_all, sum_up_all
+        from sievenet.control.registrations.trie.kernels import remember_all, sum_up_all
 
         a = self._arrays = a._replace(was=_roomy(a.was, len(a.nodes)))
         remember_all(a)
         sum_up_all(self._with_ways(a))
 
-    def changed(self, dead: int) -> Found:
+    def changed(self, dead: int) -> Lookup:
         """What the switches must be told since the last time; `dead` wires are not used even in between."""
         a = self._carry_out()
         if a is None:
-            return Found([], [], b"", 0, 0)
+            return Lookup([], [], b"", 0, 0)
         from sievenet.control.registrations.walk import walk
 
         wires = self._wires
         told = walk(a, wires.owners, wires.outs, wires.words(~dead))
-        return Found(
+        return Lookup(
             [_dz(*place) for place in told.places.tolist()],
             told.rows.tolist(),
             told.masks.tobytes(),
@@ -127,7 +127,7 @@ class Tree:
             return a
         a = self._with_room(some)
         if some:
-            from sievenet.control.registrations.tree.kernels import register
+            from sievenet.control.registrations.trie.kernels import register
 
             kinds, whose, keys = self._kinds, self._whose, self._keys
             self._kinds, self._whose, self._keys = [], [], []
@@ -152,7 +152,7 @@ class Tree:
             idle=_roomy(a.idle, idle + some),
         )
         if wider:
-            from sievenet.control.registrations.tree.kernels import sum_up_all
+            from sievenet.control.registrations.trie.kernels import sum_up_all
 
             a = self._with_ways(a)
             sum_up_all(a)

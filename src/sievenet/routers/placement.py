@@ -30,12 +30,12 @@ from sievenet.content.filter import Filter
 from sievenet.routers.bounds import Bounds
 
 if TYPE_CHECKING:
-    from sievenet.routers.poset import Entry, Poset
+    from sievenet.routers.poset import Poset, Vertex
 
 __all__ = ["find_down", "find_up", "walk_down", "walk_up"]
 
-_Test = Callable[["Entry"], bool]
-_Links = Callable[["Entry"], set[int]]
+_Test = Callable[["Vertex"], bool]
+_Links = Callable[["Vertex"], set[int]]
 _level: Final = attrgetter("level")
 _preds: Final[_Links] = attrgetter("preds")
 _succs: Final[_Links] = attrgetter("succs")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport import control as c
-from sievenet.transport.wire import (
+from sievenet.transport.codec import (
     MAX_DIGEST,
     MAX_RECORD,
     NO_RECORD,

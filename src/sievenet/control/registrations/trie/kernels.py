@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.control.registrations.tree.layout import (
+from sievenet.control.registrations.trie.layout import (
     COUNT,
     FREE,
     FREE_ITEM,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sievenet.transport.codec import Header, Record
 from sievenet.transport.latch import ConstantLatch, DelayModel
-from sievenet.transport.session import MAX_JUMP, Limits, Session
-from sievenet.transport.wire import Header, Record
+from sievenet.transport.stream import MAX_JUMP, Limits, Stream
 
 MINE, OTHER = 0b11, 0b100
 
@@ -18,7 +18,7 @@ def header(sequence, departure, entries=(), *, epoch=1, previous=1000, digest=Fa
 
 
 def session(latch=0.1, **options):
-    return Session(9, (MINE,), ConstantLatch(latch), **options)
+    return Stream(9, (MINE,), ConstantLatch(latch), **options)
 
 
 def numbers(released):
@@ -87,7 +87,7 @@ def test_basic_mode_holds_every_gap_and_reports_what_did_not_come():
 
 
 def test_gap_beyond_the_record_waits_for_its_earliest():
-    s = Session(9, (MINE,), DelayModel(0.2, 5))
+    s = Stream(9, (MINE,), DelayModel(0.2, 5))
     for i in range(6):
         s.arrive(header(i, i * 0.01), None, i * 0.01 + (0.03 if i % 2 else 0.0))
     s.arrive(header(20, 0.06, [(100, OTHER)] * 2, previous=100), None, 0.061)
@@ -230,7 +230,7 @@ def test_every_number_is_settled_missing_or_unknown():
 
 
 def test_far_future_departure_is_harmless():
-    s = Session(9, (MINE,), DelayModel())
+    s = Stream(9, (MINE,), DelayModel())
     s.arrive(header(1, 1.0), None, 1.0)
     s.arrive(header(2, 1e11), None, 1.1)
     s.arrive(header(3, 1.2), None, 1.2)
@@ -262,7 +262,7 @@ def test_everything_is_delivered_once_and_in_order_given_time(seed, record, hold
         made.append(header(i, i * 0.01, entries, previous=10_000))
     wanted = [i for i in range(60) if bits[i] == MINE and (i == 0 or rng.random() >= loss)]
     arrivals = sorted((i * 0.01 + rng.expovariate(50), i) for i in wanted)
-    s = Session(9, (MINE,), DelayModel(0.05, 10), hold_lost=False, late="deliver" if hold else "drop")
+    s = Stream(9, (MINE,), DelayModel(0.05, 10), hold_lost=False, late="deliver" if hold else "drop")
     out = []
     for now, i in arrivals:
         while (due := s.timer()) is not None and due <= now:

@@ -18,11 +18,11 @@ import struct
 from bisect import bisect_left
 from typing import Final
 
+from sievenet.content.binary import Reader, text_bytes, varint, zigzag
 from sievenet.content.filter import Filter
 from sievenet.content.number import EXACT, next_number, previous_number
 from sievenet.content.schema import MAX_ATTRIBUTES, MAX_STRING, Attribute, Schema
 from sievenet.content.valueset import BOOL, NUMBER, STRING, Cut, ValueSet, after, before
-from sievenet.content.wire import Reader, text_bytes, varint, zigzag
 from sievenet.errors import CodecError
 
 __all__ = ["MAX_CUTS", "read_body", "write_body"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 
 from sievenet.control.registrations import Registrations
-from sievenet.control.wires import Routes, Wires
-from sievenet.index.cover import loading
+from sievenet.control.routes import Routes, Wires
+from sievenet.index.cover import warmup
 from sievenet.network import Line, SpanningTree
 
 __all__ = ["load"]
@@ -26,7 +26,7 @@ def load() -> None:
     with _loading:
         if _loaded:
             return
-        loading.load()
+        warmup.load()
         topology = Line.build(switches=2)
         switch = topology.switches[0]
         wires = Wires(topology)
