@@ -29,7 +29,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.errors import InvalidInput
 from sievenet.network.link import LinkSettings
 
-__all__ = ["Config", "DataConfig", "ListenConfig", "OpenFlowConfig", "load_config"]
+__all__ = ["AccessConfig", "Config", "DataConfig", "ListenConfig", "OpenFlowConfig", "load_config"]
 
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -43,7 +43,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ListenConfig(_Settings, frozen=True):
     """The control port, and what one connection may do."""
 
-    #: Address to listen on; anything but loopback lets others in, and nothing is encrypted.
+    #: Address to listen on; anything but loopback needs `access.folder`.
     host: str = "127.0.0.1"
     #: TCP port; 0 takes a free one.
     port: Port = 7400
@@ -79,6 +79,19 @@ class DataConfig(_Settings, frozen=True):
     port: Port = 7401
     #: Flows that a switch's table holds; None means any number.
     capacity: Positive | None = None
+
+
+class AccessConfig(_Settings, frozen=True):
+    """Who may connect (docs/howto/secure.md)."""
+
+    #: The access folder (`sievenet keys authority` makes one); None lets in everybody who reaches the port.
+    folder: str | None = None
+    #: The member that this daemon is: its login is in the folder.
+    login: str = "daemon"
+    #: The audit log; None means audit.jsonl in the state directory, if there is one.
+    audit: str | None = None
+    #: Listen where others can connect, though nobody has to be known.
+    insecure: bool = False
 
 
 class OpenFlowConfig(_Settings, frozen=True):
@@ -124,6 +137,7 @@ class Config(_Settings, frozen=True):
     dataplane: Literal["embedded", "ovs", "kernel", "openflow"] = "embedded"
     openflow: OpenFlowConfig = OpenFlowConfig()
     data: DataConfig = DataConfig()
+    access: AccessConfig = AccessConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()
     #: JSON files with schemas to register at start.

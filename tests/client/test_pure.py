@@ -105,17 +105,18 @@ def test_latency_of_nothing_and_of_clocks_that_disagree():
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "port"),
+    ("text", "host", "port", "tls"),
     [
-        ("sievenet://127.0.0.1:7400", "127.0.0.1", 7400),
-        ("sievenet://example.org", "example.org", 7400),
-        ("localhost:12", "localhost", 12),
-        ("sievenet://[::1]:7", "::1", 7),
+        ("sievenet://127.0.0.1:7400", "127.0.0.1", 7400, False),
+        ("sievenets://example.org", "example.org", 7400, True),
+        ("localhost:12", "localhost", 12, False),
+        ("sievenet://[::1]:7", "::1", 7, False),
+        ("sievenets://[::1]:7", "::1", 7, True),
     ],
 )
-def test_urls(text, host, port):
+def test_urls(text, host, port, tls):
     address = parse_url(text)
-    assert address == (host, port)
+    assert address == (host, port, tls)
     assert parse_url(str(address)) == address
 
 
@@ -127,6 +128,6 @@ def test_bad_urls(text):
 
 def test_the_environment_gives_the_default(monkeypatch):
     monkeypatch.setenv("SIEVENET_URL", "sievenet://10.0.0.1:9")
-    assert parse_url() == ("10.0.0.1", 9)
+    assert parse_url() == ("10.0.0.1", 9, False)
     monkeypatch.delenv("SIEVENET_URL")
     assert str(parse_url()) == "sievenet://127.0.0.1:7400"

@@ -5,11 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
+from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Identity, Role
 from sievenet.config import ListenConfig
 from sievenet.content import Filter, Subscription
 from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
+from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Service
 from sievenet.daemon.ticket import Tickets
@@ -26,6 +28,8 @@ ALL = encode_subscription(Subscription([Filter(SCHEMA, {})]))
 
 class FakePeer:
     """A connection whose client is played by the test."""
+
+    identity, address = CLIENT, "127.0.0.1"
 
     def __init__(self, service):
         self.service = service
@@ -67,7 +71,10 @@ class Fabric:
     async def start(self):
         await self.world.start()
         self.world.control._on_plan.clear()
-        self.service = Service(self.world.control, self.world.plane, self.tickets, None, Reports(), ListenConfig())
+        clearance = Clearance(Doorkeeper(), self.world.control, self.world.plane)
+        self.service = Service(
+            self.world.control, self.world.plane, self.tickets, None, Reports(), ListenConfig(), clearance
+        )
 
     async def join(self, name, ticket=b""):
         peer = FakePeer(self.service)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.access.seal import SEAL
 from sievenet.dataplane.packet import (
     DATAGRAM_HEADER,
     FULL_DATAGRAM,
@@ -82,7 +83,7 @@ def test_truncated_and_extended_datagrams_are_errors(sent, data):
 def test_limits():
     most = Packet(1, 0, 0, 0, 0, 0, b"x" * MAX_BODY)
     (datagram,) = encode(1, [most])
-    assert len(datagram) == MAX_DATAGRAM
+    assert len(datagram) == MAX_DATAGRAM - SEAL
     assert decode(datagram).packets == [most]
     with pytest.raises(InvalidInput, match="at most"):
         encode(1, [Packet(1, 0, 0, 0, 0, 0, b"x" * (MAX_BODY + 1))])

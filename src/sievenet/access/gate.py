@@ -14,34 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sievenet.access.identity import Credentials, Identity, Role, certified_names
+from sievenet.access.identity import Credentials, Identity, Proof, Role, certified_names
 from sievenet.access.members import Member, Members
-from sievenet.access.permissions import EVERYTHING, Permissions
-from sievenet.access.quota import NO_QUOTA, Quota
 from sievenet.access.token import StoredToken, check_name, shown
 from sievenet.errors import InvalidInput, Rejected
 
-__all__ = ["Keyring", "Known", "MemberGate", "Proof", "member_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What proved a name: a token's hash, or a certificate's serial number."""
-
-    name: str
-    token: bytes = b""
-    serial: int = 0
-    #: Seconds since 1970 until which the certificate counts; 0 if no certificate was shown.
-    until: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Known(Identity):
-    """A member, with what it may do."""
-
-    permissions: Permissions = EVERYTHING
-    quota: Quota = NO_QUOTA
-    proof: Proof | None = None
+__all__ = ["Keyring", "MemberGate", "member_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +72,7 @@ class MemberGate:
         if not member.role.includes(credentials.role):
             raise Rejected(f"{member.name} is {_article(member.role)} and may not be {_article(credentials.role)}")
         self._check_name(member, credentials)
-        return Known(member.role, member.name, member.permissions, member.quota, proof)
+        return Identity(member.role, member.name, member.permissions, member.quota, proof)
 
     def _proof(self, credentials: Credentials) -> Proof:
         now = self._clock()

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from sievenet.access.permissions import EVERYTHING, Permissions
+from sievenet.access.quota import NO_QUOTA, Quota
 from sievenet.errors import Rejected
 
-__all__ = ["Credentials", "Gate", "Identity", "OpenGate", "Role", "certified_names"]
+__all__ = ["Credentials", "Gate", "Identity", "OpenGate", "Proof", "Role", "certified_names"]
 
 
 class Role(StrEnum):
@@ -71,6 +73,17 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What proved a name: a token's hash, or a certificate's serial number."""
+
+    name: str
+    token: bytes = b""
+    serial: int = 0
+    #: Seconds since 1970 until which the certificate counts.
+    until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Who the other side of a connection is found to be."""
 
@@ -78,6 +91,12 @@ class Identity:
     role: Role
     #: The name that it has proved; None if names are given to whoever comes first.
     name: str | None = None
+    #: What it may publish and subscribe to.
+    permissions: Permissions = EVERYTHING
+    #: How much.
+    quota: Quota = NO_QUOTA
+    #: By what it is known; None if nobody has to be.
+    proof: Proof | None = None
 
 
 class Gate(Protocol):

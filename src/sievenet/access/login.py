@@ -21,7 +21,7 @@ import msgspec
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["ENVIRONMENT", "Login", "load_login", "login_text", "write_secret"]
+__all__ = ["ENVIRONMENT", "Login", "load_login", "login_text", "told", "write_secret"]
 
 #: Environment variable that names the login file.
 ENVIRONMENT = "SIEVENET_LOGIN"
@@ -74,6 +74,16 @@ class Login:
                 context.load_cert_chain(self.path)
         except (OSError, ssl.SSLError) as error:
             raise InvalidInput(f"Expected certificates and a key in PEM: {error}", where=str(self.path)) from None
+
+
+def told(error: ssl.SSLError) -> str:
+    """What went wrong with TLS, for people."""
+    reason = getattr(error, "verify_message", "") or (error.reason or "").replace("_", " ").lower() or str(error)
+    if "WRONG_VERSION_NUMBER" in str(error):
+        return "it does not speak TLS (it knows nobody; connect without a login)"
+    return (
+        f"{reason} (its certificate is checked against the authority in the login)" if "verif" in str(error) else reason
+    )
 
 
 def load_login(path: str | os.PathLike[str]) -> Login:

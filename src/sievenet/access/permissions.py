@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sievenet.access.rule import Action, Rule
+from sievenet.content.codec import encode_subscription
 from sievenet.content.cost import cost
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
@@ -33,6 +34,15 @@ class Decision(NamedTuple):
     allowed: Subscription
     #: Whether it was more.
     narrowed: bool = False
+
+    def content(self, wanted: bytes) -> bytes:
+        """What is allowed in the codec's bytes, given those of the wish."""
+        return encode_subscription(self.allowed) if self.narrowed else wanted
+
+    @property
+    def told(self) -> dict[str, bytes] | None:
+        """What the client is told of a wish that was cut to what is allowed."""
+        return {"narrowed": encode_subscription(self.allowed)} if self.narrowed else None
 
 
 @dataclass(frozen=True, slots=True)

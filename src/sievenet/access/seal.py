@@ -18,7 +18,7 @@ import secrets
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["KEY", "SEAL", "WINDOW", "Opener", "Sealer", "new_key"]
+__all__ = ["KEY", "SEAL", "WINDOW", "Channel", "Opener", "Sealer", "new_key"]
 
 #: Bytes of a key, and of what a seal adds to a datagram.
 KEY: Final = 32
@@ -27,6 +27,8 @@ _NUMBER: Final = 8
 SEAL: Final = _NUMBER + _TAG
 #: How far behind the highest number one may come late.
 WINDOW: Final = 1024
+#: Seconds for which what was sealed with the key before is opened.
+_GRACE: Final = 5.0
 _FULL: Final = (1 << WINDOW) - 1
 
 
@@ -94,6 +96,76 @@ class Opener:
             return False
         self._seen |= 1 << -ahead
         return True
+
+
+class Channel:
+    """Both directions of a session at one end, over changes of the key.
+
+    The dialling end (``down=False``) seals with a new key at once. The other seals with it as soon as something sealed
+    with it has come, for until then it is not known at the other end. What was under way with the key before is opened
+    for a while.
+    """
+
+    def __init__(self, key: bytes, *, down: bool) -> None:
+        self._down = down
+        self._sealer = Sealer(key, down=down)
+        self._opener = Opener(key, down=not down)
+        self._before: Opener | None = None
+        #: Until when the key before counts; None until the new one was used.
+        self._until: float | None = None
+        #: The key to seal with once the other end has it.
+        self._next = b""
+        self._forged = self._replayed = 0
+
+    def rekey(self, key: bytes) -> None:
+        """Another key from now on."""
+        self._retire()
+        self._before, self._opener, self._until = self._opener, Opener(key, down=not self._down), None
+        if self._down:
+            self._next = key
+        else:
+            self._sealer = Sealer(key, down=False)
+
+    def seal(self, datagram: bytes) -> bytes:
+        """A datagram as it travels."""
+        return self._sealer.seal(datagram)
+
+    def open(self, data: memoryview, now: float) -> memoryview | None:
+        """The datagram in sealed bytes, or None."""
+        if self._before is None:
+            return self._opener.open(data)
+        if self._until is not None and now > self._until:
+            self._retire()
+            return self._opener.open(data)
+        forged = self._opener.forged
+        found = self._opener.open(data)
+        if found is not None:
+            if self._until is None:
+                self._until = now + _GRACE
+                if self._next:
+                    self._sealer, self._next = Sealer(self._next, down=True), b""
+            return found
+        if self._opener.forged > forged:
+            # Not of the new key: perhaps of the one before, which then counts it.
+            self._opener.forged = forged
+            return self._before.open(data)
+        return None
+
+    def _retire(self) -> None:
+        if self._before is not None:
+            self._forged += self._before.forged
+            self._replayed += self._before.replayed
+            self._before = None
+
+    @property
+    def forged(self) -> int:
+        """Datagrams that did not verify."""
+        return self._forged + self._opener.forged + (self._before.forged if self._before else 0)
+
+    @property
+    def replayed(self) -> int:
+        """Datagrams that had come before, or were too late."""
+        return self._replayed + self._opener.replayed + (self._before.replayed if self._before else 0)
 
 
 def _hash(key: bytes, down: bool) -> blake2b:

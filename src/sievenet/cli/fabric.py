@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -19,13 +20,28 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def url_option(command: F) -> F:
-    """``--url``, as the argument ``url``."""
+    """``--url``, as the argument ``url``; and ``--login``, which counts for all connections of this command."""
+    command = click.option(
+        "--login",
+        envvar="SIEVENET_LOGIN",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        expose_value=False,
+        callback=_use_login,
+        help="A login file (`sievenet keys`): encrypts, and proves who you are. Default: $SIEVENET_LOGIN, else none.",
+    )(command)
     return click.option(
         "--url",
         envvar="SIEVENET_URL",
         metavar="URL",
         help="Where the fabric's daemon listens. Default: $SIEVENET_URL, else sievenet://127.0.0.1:7400.",
     )(command)
+
+
+def _use_login(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    # The file's path, not its secret: where connections look for it anyway.
+    if value is not None:
+        os.environ["SIEVENET_LOGIN"] = value
 
 
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -61,6 +61,15 @@ _PATIENCE: Final = 3.0
 @click.option(
     "--data-port", type=click.IntRange(0, 65535), help="UDP port for events, 0 for a free one. Default: 7401."
 )
+@click.option("--host", metavar="ADDRESS", help="Address for clients and events. Default: 127.0.0.1.")
+@click.option(
+    "--access",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Let in members only, with TLS (`sievenet keys authority` makes the folder).",
+)
+@click.option("--audit", type=click.Path(dir_okay=False), help="The audit log. Default: audit.jsonl in --state.")
+@click.option("--insecure", is_flag=True, default=None, help="Let others connect though nobody has to be known.")
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
@@ -80,6 +89,10 @@ def up(
     state: str | None,
     port: int | None,
     data_port: int | None,
+    host: str | None,
+    access: str | None,
+    audit: str | None,
+    insecure: bool | None,
     lease: float | None,
     seconds: float | None,
     every: float,
@@ -98,7 +111,8 @@ def up(
       $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
-      $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4  # needs switches
+      $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
+      $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
       $ sievenet up --topology fattree,k=4 --schema stock --state ./fabric  # needs Ctrl-C to end
     """
     from sievenet.config import load_config
@@ -113,10 +127,17 @@ def up(
         state=state,
         listen__port=port,
         data__port=data_port,
+        listen__host=host,
+        data__host=host,
+        access__folder=access,
+        access__audit=audit,
+        access__insecure=insecure,
         control__lease=lease,
     )
     if tap is not None and sample_name is None:
         raise click.UsageError("--tap keeps what the sample publishes: give --sample too; others have `pub --tap`")
+    if sample_name is not None and config.access.folder is not None:
+        raise click.UsageError("The sample's clients are no members: leave --sample or --access")
     taps = None if tap is None else tapping(tap, tap_factor)
     run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps))
     if taps is not None:
@@ -164,6 +185,8 @@ def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
         f"clients at {daemon.url}, "
         + (f"events at {daemon.plane.endpoint[1]}/udp" if daemon.plane.endpoint else "events by their content")
     )
+    if not daemon.keeper.known:
+        yield _who(daemon)
     if sample_name == "stock":
         command = _own_command()
         where = "" if daemon.url.endswith(":7400") else f" --url {daemon.url}"
@@ -171,6 +194,13 @@ def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
         yield f"  {command} sub{where} 'stock: price > 420'"
         yield f"  {command} pub{where} 'stock: symbol=IBM, price=421.5, volume=1200'"
         yield f"  {command} plan apply{where} stock     # an index made for these watchers: far fewer false positives"
+
+
+def _who(daemon: Daemon) -> str:
+    """What it means that nobody has to be known."""
+    if not daemon.config.access.insecure:
+        return "everybody on this machine is an operator here; others cannot connect (docs/howto/secure.md)"
+    return "INSECURE: everybody who reaches it may connect and publish, and nothing is encrypted"
 
 
 def _own_command() -> str:

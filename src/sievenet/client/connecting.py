@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from sievenet.access.identity import Role
+from sievenet.access.login import ENVIRONMENT as LOGIN
+from sievenet.access.login import load_login
 from sievenet.client.fabric_node import FabricNode
 from sievenet.client.node import Node
 from sievenet.client.transport.transport import publishing
@@ -44,6 +46,7 @@ def connect(
     reconnect: bool = True,
     observer: bool = False,
     operator: bool = False,
+    login: str | os.PathLike[str] | None = None,
     tap: str | os.PathLike[str] | None = None,
     tap_factor: int = 100,
     transport: Publishing | bool | None = None,
@@ -54,6 +57,8 @@ def connect(
     the fabric; without one the daemon gives one. `host` says where to attach, else the daemon chooses. `timeout` is the
     longest that any request takes, in seconds, a reconnect included. An `observer` may ask, not publish or subscribe;
     an `operator` may change plans and schemas besides, from the daemon's own machine.
+    `login` is a login file (`sievenet keys`): with it the connection is encrypted, both sides prove who they are, and
+    the name is that of the login or NAME.anything; without one, the environment's ``SIEVENET_LOGIN`` counts.
     `transport` says what this node's events carry for receivers that order, recover or control rates: `Publishing(…)`,
     or True for the usual; each `advertise` can say otherwise. With `tap`, one in `tap_factor` of the published events
     is kept in that folder, for the pipeline.
@@ -63,6 +68,8 @@ def connect(
     """
     options = publishing(transport, None)
     address = url or os.environ.get(ENVIRONMENT) or ""
+    file = login or os.environ.get(LOGIN)
+    known = None if file is None else load_login(file)
     if address.startswith("sievenet+router"):
         from sievenet.client.overlay.node import OverlayNode
 
@@ -75,6 +82,7 @@ def connect(
             timeout=timeout,
             reconnect=reconnect,
             role=Role.OPERATOR if operator else Role.OBSERVER if observer else Role.CLIENT,
+            login=known,
             transport=options,
         )
     if tap is not None:

@@ -76,10 +76,12 @@ class Conversation:
         #: Requests without an answer yet; 0 is the hello.
         self._open: set[int] = set()
 
-    def hello(self, name: str | None, host: str | None, ticket: bytes, role: Role = Role.CLIENT) -> bytes:
+    def hello(
+        self, name: str | None, host: str | None, ticket: bytes, role: Role = Role.CLIENT, token: str = ""
+    ) -> bytes:
         """The first bytes to send."""
         self._open.add(0)
-        return frame(p.Hello(p.PROTOCOL, role, name, ticket, host=host))
+        return frame(p.Hello(p.PROTOCOL, role, name, ticket, token, host=host))
 
     def request(self, make: Request) -> tuple[int, bytes]:
         """A new request: its number and its bytes. A request larger than the daemon takes is refused here."""

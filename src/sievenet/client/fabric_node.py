@@ -9,9 +9,12 @@ from dataclasses import replace
 from typing import Any, Final, Self
 
 from sievenet.access.identity import Role
+from sievenet.access.login import Login
+from sievenet.client.allowance import Allowance
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
 from sievenet.client.feed import Feed
+from sievenet.client.hooks import Hooks
 from sievenet.client.ledger import Registration
 from sievenet.client.node import Node
 from sievenet.client.outbox import Outbox
@@ -20,7 +23,7 @@ from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.port import DataPort
 from sievenet.client.receiver import Receiver, Sink
 from sievenet.client.reporting import Reporter
-from sievenet.client.session import Hooks, Session
+from sievenet.client.session import Session
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.fabric_host import FabricHost
 from sievenet.client.transport.shim import all_escaped, escaped
@@ -57,6 +60,7 @@ class FabricNode(Node):
         timeout: float,
         reconnect: bool,
         role: Role,
+        login: Login | None = None,
         transport: Publishing | None = None,
     ) -> None:
         super().__init__(transport)
@@ -64,6 +68,7 @@ class FabricNode(Node):
         self._outbox = Outbox(self._catalog)
         self._receiver = Receiver(ready=warmup.done)
         self._edges = Edges()
+        self._allowance = Allowance()
         self._twins = Twins(self._ledger, self._catalog)
         #: Where deliveries of each subscription go.
         self._sinks: dict[int, Sink] = {}
@@ -84,6 +89,8 @@ class FabricNode(Node):
                 removed=self._removed,
                 refused=self._refused,
                 settled=self._settled,
+                answered=self._answered,
+                told=self._allowance.told,
                 report=self._reporter.report,
             ),
             name=name,
@@ -91,6 +98,7 @@ class FabricNode(Node):
             timeout=timeout,
             reconnect=reconnect,
             role=role,
+            login=login,
         )
 
     @property
@@ -141,13 +149,16 @@ class FabricNode(Node):
         return self._catalog.update(await self._session.call(lambda number: p.LookUp(number, wanted)))
 
     async def _say(self, entry: Registration) -> None:
-        await self._session.call(self._session.request(entry))
+        await self._register(entry)
         try:
             for twin in self._twins.of(entry):
-                await self._session.call(self._session.request(twin))
+                await self._register(twin)
         except (Rejected, InvalidInput):
             await self._withdraw(entry)
             raise
+
+    async def _register(self, entry: Registration) -> None:
+        self._answered(entry, await self._session.call(self._session.request(entry)))
 
     async def _withdraw(self, entry: Registration) -> None:
         for each in (*self._orphans.pop(entry.id, ()), *self._twins.of(entry), entry):
@@ -157,8 +168,16 @@ class FabricNode(Node):
         if entry.kind == "advertisement":
             self._allow(entry)
 
+    def _answered(self, entry: Registration, answer: Any) -> None:
+        """The daemon may let a registration be less than was asked for: so be it here too."""
+        allowed = self._allowance.answered(entry, answer)
+        if allowed is not None and entry.kind == "subscription" and allowed.schema is not None:
+            category = self._catalog.known(allowed.schema)
+            self._edges.remove(allowed.schema, entry.id)
+            self._receiver.enter(category.number, self._edges.add(category, entry.id, allowed))
+
     def _allow(self, entry: Registration) -> None:
-        self._outbox.offers.allow(entry)
+        self._outbox.offers.allow(self._allowance.of(entry))
 
     def _forbid(self, entry: Registration) -> None:
         self._outbox.offers.forbid(entry)
@@ -208,6 +227,8 @@ class FabricNode(Node):
         """Publish one event. Raises if it is not advertised or too large; waits while nobody would forward it."""
         if not isinstance(event, Event):
             raise EventError(expected="an event of a schema", got=event, where="publish")
+        if self._allowance.refusal is not None:
+            self._allowance.check()
         if not self._session.may_send:
             await self._session.sendable()
         if self._transport is not None and (source := self._transport.source_of(event)) is not None:
@@ -229,6 +250,7 @@ class FabricNode(Node):
         # What is no event of a schema is refused by the outbox, with a message.
         rows: EventBatch | list[Any] = events if isinstance(events, EventBatch) else list(events)
         for start in range(0, len(rows), _CHUNK):
+            self._allowance.check()
             await self._session.sendable()
             if isinstance(rows, EventBatch):
                 chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
@@ -307,7 +329,7 @@ class FabricNode(Node):
         self._edges.adopt(self._catalog.update(info))
         for twin in self._more_twins():
             try:
-                await self._session.call(self._session.request(twin))
+                await self._register(twin)
             except (Rejected, InvalidInput) as error:
                 self._refused(twin, error)
         # From here on events are encoded with the new plan; what waits for the window still has the old one.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from sievenet.access.identity import Role
+from sievenet.access.login import Login, told
 from sievenet.client.conversation import Answered, Conversation, Ended, PlanNews, Removal, Request, Welcomed
 from sievenet.client.url import Address
 from sievenet.control.protocol import CategoryInfo, LookUp, Welcome
@@ -59,23 +61,27 @@ class Link:
         host: str | None = None,
         ticket: bytes = b"",
         role: Role = Role.CLIENT,
+        login: Login | None = None,
         timeout: float = 5.0,
     ) -> tuple[Link, Welcome]:
         """Connect and say hello. Raises what the daemon says against it, or `Unavailable`."""
+        tls = login.dialling() if login is not None else ssl.create_default_context() if address.tls else None
         try:
             async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(address.host, address.port)
+                reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls)
         except TimeoutError:
             raise Unavailable(f"No connection to {address} within {timeout:g} s") from None
         except ConnectionRefusedError:
             raise NoDaemon(f"No daemon at {address}: nobody listens there") from None
+        except ssl.SSLError as error:
+            raise Unavailable(f"No daemon to trust at {address}: {told(error)}") from None
         except OSError as error:
             raise Unavailable(f"No daemon at {address}: {error.strerror or error}") from None
         raw = writer.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = cls(reader, writer, on_plan, on_removal)
-        writer.write(link._conversation.hello(name, host, ticket, role))
+        writer.write(link._conversation.hello(name, host, ticket, role, "" if login is None else login.token))
         link._task = asyncio.create_task(link._read(), name=f"link {address}")
         try:
             async with asyncio.timeout(timeout):

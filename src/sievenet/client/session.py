@@ -18,24 +18,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from sievenet.access.identity import Role
+from sievenet.access.login import Login
 from sievenet.client.catalog import Catalog
 from sievenet.client.conversation import Dismissed, Request
+from sievenet.client.hooks import Hooks
 from sievenet.client.ledger import Ledger, Registration
 from sievenet.client.link import Link, LinkLost, NoDaemon
 from sievenet.client.ports.opening import open_port
-from sievenet.client.ports.port import DataPort, Deliver
+from sievenet.client.ports.port import DataPort
 from sievenet.client.reconnect import Reconnect
 from sievenet.client.url import Address
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.errors import Rejected, SievenetError, Unavailable
 
-__all__ = ["Hooks", "Session"]
+__all__ = ["Session"]
 
 log = logging.getLogger("sievenet.client")
 
@@ -43,26 +44,6 @@ log = logging.getLogger("sievenet.client")
 _FLUSH: Final = 5.0
 
 _TURNS: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the session asks of its node."""
-
-    #: Packets have come.
-    deliver: Deliver
-    #: The catalog was replaced after a (re)connect: numbers and plans may be others.
-    renewed: Callable[[p.Welcome], None]
-    #: A category has a new plan; returns when no packet of the old plan is under way in this process.
-    adopt: Callable[[p.CategoryInfo], Any]
-    #: A category is no more.
-    removed: Callable[[int], None]
-    #: The daemon refuses to have this registration again; it is to be struck out.
-    refused: Callable[[Registration, SievenetError], None]
-    #: This registration stands (again).
-    settled: Callable[[Registration], None]
-    #: What to say of oneself with the heartbeat.
-    report: Callable[[], p.Report]
 
 
 class Session:
@@ -80,6 +61,7 @@ class Session:
         timeout: float,
         reconnect: bool,
         role: Role = Role.CLIENT,
+        login: Login | None = None,
     ) -> None:
         self.address = address
         self.name = name
@@ -89,6 +71,7 @@ class Session:
         self._ledger = ledger
         self._hooks = hooks
         self._role = role
+        self._login = login
         self._reconnect = reconnect
         self._machine = Reconnect()
         self._ticket = b""
@@ -187,7 +170,8 @@ class Session:
                 continue
             report = self._hooks.report()
             try:
-                await link.call(lambda number: p.Renew(number, report), timeout=self._lease / 3)  # noqa: B023
+                told = await link.call(lambda number: p.Renew(number, report), timeout=self._lease / 3)  # noqa: B023
+                self._hooks.told(told)
                 self._heard = asyncio.get_running_loop().time()
                 await self._settle(link, sorted(self._unsettled, key=lambda e: (e.kind, e.id)))
             except SievenetError as error:
@@ -255,6 +239,7 @@ class Session:
             host=self.host,
             ticket=self._ticket,
             role=self._role,
+            login=self._login,
             timeout=min(5.0, self.timeout),
         )
         try:
@@ -293,7 +278,8 @@ class Session:
     async def _attach(self, welcome: p.Welcome) -> None:
         if welcome.data is None:
             return
-        if self.port is not None and welcome.data == self._endpoint:
+        if self.port is not None and self._endpoint is not None and welcome.data.same_place(self._endpoint):
+            self.port.rekey(welcome.data.key)
             await self.port.greet(self.timeout)
             return
         if self.port is not None:
@@ -329,6 +315,7 @@ class Session:
             elif isinstance(answer, BaseException):
                 raise answer
             else:
+                self._hooks.answered(entry, answer)
                 self._hooks.settled(entry)
 
     def request(self, entry: Registration) -> Request:

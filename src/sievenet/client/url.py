@@ -1,4 +1,4 @@
-"""Where a daemon listens: ``sievenet://host:port``."""
+"""Where a daemon listens: ``sievenet://host:port``, or ``sievenets://host:port`` with TLS."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    #: Whether it speaks TLS.
+    tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"sievenet://{host}:{self.port}"
+        return f"sievenet{'s' if self.tls else ''}://{host}:{self.port}"
 
 
 def parse_url(url: str | None = None) -> Address:
     """The address in a URL; without one, the environment's `SIEVENET_URL` or the default.
 
     >>> parse_url("sievenet://localhost:9000")
-    Address(host='localhost', port=9000)
+    Address(host='localhost', port=9000, tls=False)
     >>> str(parse_url("localhost"))
     'sievenet://localhost:7400'
     """
@@ -39,9 +41,11 @@ def parse_url(url: str | None = None) -> Address:
     try:
         parts = urlsplit(text if "://" in text else f"sievenet://{text}")
         port = DEFAULT_PORT if parts.port is None else parts.port
-        good = parts.scheme == "sievenet" and parts.hostname and not (parts.path.strip("/") or parts.query)
+        good = (
+            parts.scheme in ("sievenet", "sievenets") and parts.hostname and not (parts.path.strip("/") or parts.query)
+        )
     except ValueError:
         good = False
     if not good or not parts.hostname:
         raise InvalidInput(expected="a URL such as sievenet://127.0.0.1:7400", got=text, where="url")
-    return Address(parts.hostname, port)
+    return Address(parts.hostname, port, parts.scheme == "sievenets")

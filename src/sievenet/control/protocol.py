@@ -96,6 +96,12 @@ class DataEndpoint(_Value, frozen=True):
     token: Annotated[int, msgspec.Meta(ge=0)]
     #: The network namespace of the host, if it is on the daemon's machine and has its own.
     namespace: Text = ""
+    #: Seals the datagrams of this session, where members are known (`access.seal`); empty elsewhere.
+    key: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+
+    def same_place(self, other: DataEndpoint) -> bool:
+        """Whether another endpoint is this one, except perhaps for the key."""
+        return msgspec.structs.replace(self, key=b"") == msgspec.structs.replace(other, key=b"")
 
 
 class CategoryInfo(_Value, frozen=True):

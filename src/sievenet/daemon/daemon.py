@@ -21,6 +21,9 @@ from typing import Final, Self
 
 import msgspec
 
+from sievenet.access.audit import AuditLog
+from sievenet.access.doorkeeper import Doorkeeper, check_exposure
+from sievenet.access.folder import Folder
 from sievenet.config import Config
 from sievenet.content.schema import Schema
 from sievenet.control import warmup
@@ -28,6 +31,7 @@ from sievenet.control.journal import FileJournal, Journal, MemoryJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.control.protocol import CONTROL
 from sievenet.daemon.answers import Answers
+from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
@@ -39,6 +43,9 @@ from sievenet.session.limits import Limits
 from sievenet.session.listener import Listener
 
 __all__ = ["Daemon"]
+
+#: Seconds between looks at the access folder.
+_LOOK: Final = 1.0
 
 log = logging.getLogger("sievenet.daemon")
 
@@ -61,6 +68,7 @@ class Daemon:
         self.service: Service
         self.server: Listener[Peer]
         self.answers: Answers
+        self.keeper: Doorkeeper
 
     async def start(self) -> Self:
         """Bring the fabric up; raises, with everything closed again, if something is in the way."""
@@ -73,6 +81,7 @@ class Daemon:
 
     async def _start(self) -> None:
         config, stack = self.config, self._stack
+        keeper = self._keeper()
         topology = self._topology or parse_topology(config.topology)
         if not config.links.perfect:
             topology = topology.with_links(config.links)
@@ -93,11 +102,16 @@ class Daemon:
             await self.control.register_schema(load_schema(path))
         reports = Reports()
         self.answers = Answers(self.control, self.plane, reports, self.shape, lambda: self.service.connected)
-        self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen)
+        clearance = Clearance(keeper, self.control, self.plane)
+        self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen, clearance)
+        await self.service.access_changed()
         self.server = self._listener()
         stack.push_async_callback(self.server.close)
         await self.server.start()
         await planes.open_doors(self.server, self.plane)
+        if keeper.known:
+            watch = asyncio.create_task(self._watch(keeper))
+            stack.callback(watch.cancel)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
     def _listener(self) -> Listener[Peer]:
@@ -110,7 +124,43 @@ class Daemon:
             largest=listen.max_request,
             buffer=_BUFFER,
         )
-        return Listener(CONTROL, self.service, limits, Peer, host=listen.host, port=listen.port)
+        return Listener(
+            CONTROL,
+            self.service,
+            limits,
+            Peer,
+            host=listen.host,
+            port=listen.port,
+            gate=self.keeper,
+            tls=self.keeper.tls,
+        )
+
+    def _keeper(self) -> Doorkeeper:
+        """Who may come in; refuses to listen where others could connect without being known."""
+        config, access = self.config, self.config.access
+        known = access.folder is not None
+        check_exposure(config.listen.host, known, access.insecure)
+        if config.dataplane == "embedded":
+            check_exposure(config.data.host, known, access.insecure, "data.host")
+        if config.dataplane == "openflow":
+            switches = config.openflow.listen.rpartition(":")[0]
+            check_exposure(switches, config.openflow.authority is not None, access.insecure, "openflow.listen")
+        path = access.audit or (None if config.state is None else str(Path(config.state) / "audit.jsonl"))
+        audit = None if path is None else AuditLog(Path(path))
+        folder = None if access.folder is None else Folder(access.folder)
+        self.keeper = Doorkeeper(folder, access.login, audit)
+        return self.keeper
+
+    async def _watch(self, keeper: Doorkeeper) -> None:
+        """Read the access folder again when it changes, and ask now and then whether logins still count."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                keeper.look()
+                self.server.tls = keeper.tls
+                await self.service.access_changed()
+            except Exception:
+                log.exception("the access folder could not be looked at")
 
     async def _share(self) -> int:
         """Half of the smallest flow table; 0 if none is known to be bounded."""

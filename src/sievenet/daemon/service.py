@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from sievenet.control.plane import ControlPlane, Session
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
+from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.room import Room
@@ -66,8 +68,10 @@ class Service(RequestService[Peer]):
         answers: Answers,
         reports: Reports,
         listen: ListenConfig,
+        clearance: Clearance,
     ) -> None:
         super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted))
+        self._clearance = clearance
         self._control = control
         self._plane = plane
         self._tickets = tickets
@@ -79,6 +83,8 @@ class Service(RequestService[Peer]):
         self._room = Room(listen.max_schemas, listen.max_schema_bytes)
         self._peers: dict[str, Peer] = {}
         self._everyone: set[Peer] = set()
+        #: Connections that count against a member's quota, welcome or not yet.
+        self._entered: dict[Peer, Identity] = {}
         self._adoption = Adoption()
         self._named = 0
         #: Versions of schemas of which clients are being told.
@@ -95,12 +101,17 @@ class Service(RequestService[Peer]):
 
     async def hello(self, peer: Peer, message: p.Hello, identity: Identity) -> p.Welcome:
         """Accept a client, new or returning."""
+        self._clearance.enter(identity)
+        self._entered[peer] = identity
+        if identity.quota.queue:
+            peer.limits = replace(peer.limits, buffer=max(1, identity.quota.queue // 2))
         if message.role is not Role.CLIENT:
             self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
         resume = message.name is not None and self._proven(message.name, message.ticket)
-        session = await self._join(message.name, message.host or peer.door or self._least_loaded_host(), resume)
+        host = message.host or peer.door or self._least_loaded_host()
+        session = await self._join(message.name, host, resume, identity.name)
         name = session.client
         older = self._peers.get(name)
         if older is not None:
@@ -109,11 +120,12 @@ class Service(RequestService[Peer]):
         self._peers[name] = peer
         self._everyone.add(peer)
         attached = session.attachment
+        key = self._clearance.joined(identity, name)
         advertisements, subscriptions = self._control.registrations_of(name)
         endpoint = None
         if attached.endpoint is not None:
             address, port = attached.endpoint
-            endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace)
+            endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace, key)
         return p.Welcome(
             p.PROTOCOL,
             name,
@@ -147,13 +159,14 @@ class Service(RequestService[Peer]):
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
         return p.Welcome(p.PROTOCOL, message.name or message.role, lease=3600.0, heartbeat=3600.0, max_event=MAX_BODY)
 
-    async def _join(self, name: str | None, host: str, resume: bool) -> Session:
+    async def _join(self, name: str | None, host: str, resume: bool, member: str | None) -> Session:
         if name is not None:
             return await self._control.join(name, host, resume=resume)
+        prefix = _PREFIX if member is None else f"{member}."
         while True:
             self._named += 1
             try:
-                return await self._control.join(f"{_PREFIX}{self._named}", host)
+                return await self._control.join(f"{prefix}{self._named}", host)
             except Rejected:
                 # Taken, by a client of an earlier life of this daemon: count on, but not for ever.
                 if self._named > _NAMES:
@@ -170,6 +183,9 @@ class Service(RequestService[Peer]):
     async def lost(self, peer: Peer) -> None:
         """A connection is gone; the client's lease goes on."""
         self._everyone.discard(peer)
+        identity = self._entered.pop(peer, None)
+        if identity is not None:
+            self._clearance.leave(identity)
         if peer.client is not None and self._peers.get(peer.client) is peer:
             del self._peers[peer.client]
         await super().lost(peer)
@@ -185,6 +201,7 @@ class Service(RequestService[Peer]):
             peer.goodbye(reason)
         self._adoption.gone(client)
         self._reports.forget(client)
+        self._clearance.left(client)
 
     def goodbye(self, reason: str) -> None:
         """Tell everybody that the daemon goes."""
@@ -194,7 +211,21 @@ class Service(RequestService[Peer]):
     # -- requests -------------------------------------------------------------------------
 
     async def handle(self, peer: Peer, message: Message) -> Message | None:
-        """Carry out one request."""
+        """Carry out one request; what changes something, or is refused, is in the audit log."""
+        assert peer.identity is not None
+        error = "failed"
+        try:
+            self._clearance.check(peer.identity, message, asyncio.get_running_loop().time())
+            reply = await self._carry_out(peer, peer.identity, message)
+            error = ""
+        except SievenetError as refused:
+            error = str(refused)
+            raise
+        finally:
+            self._clearance.note(peer.identity, peer.client or "", peer.address, message, error)
+        return reply
+
+    async def _carry_out(self, peer: Peer, identity: Identity, message: Message) -> Message | None:
         control = self._control
         match message:
             case p.LookUp(request, name):
@@ -204,7 +235,7 @@ class Service(RequestService[Peer]):
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.Register(request, schema):
-                return p.CategoryReply(request, self._described(await self._register(schema)))
+                return p.CategoryReply(request, self._described(await self._register(schema, identity)))
             case p.RemoveSchema(request, name, version, force):
                 await self._remove(name, version, force)
                 return p.Done(request)
@@ -212,16 +243,23 @@ class Service(RequestService[Peer]):
         match message:
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
-                await control.advertise(client, id, await self._decoded(number, content), content)
+                wanted = await self._decoded(number, content, identity)
+                decision = self._clearance.decide(identity, client, id, "publish", wanted)
+                await control.advertise(client, id, decision.allowed, decision.content(content))
+                return p.Done(request, decision.told)
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
-                await control.subscribe(client, id, await self._decoded(number, content), content)
+                wanted = await self._decoded(number, content, identity)
+                decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
+                await control.subscribe(client, id, decision.allowed, decision.content(content))
+                return p.Done(request, decision.told)
             case p.Unsubscribe(request, id):
                 await control.unsubscribe(client, id)
             case p.Renew(request, report):
                 await control.renew(client)
                 self._reports.add(client, report)
+                return p.Done(request, self._clearance.refusals(client))
             case p.Leave(request):
                 await control.leave(client)
                 self._left(client)
@@ -238,11 +276,11 @@ class Service(RequestService[Peer]):
             raise Rejected(f"{peer.client} has left, or has connected again elsewhere")
         return peer.client
 
-    async def _decoded(self, number: int, content: bytes) -> Subscription:
-        schema = self._control.numbered(number).schema
+    async def _decoded(self, number: int, content: bytes, identity: Identity) -> Subscription:
+        schema, most = self._control.numbered(number).schema, self._clearance.most_cost(identity, self._max_cost)
         if len(content) <= _SHORT:
-            return decode_subscription(schema, content, self._max_cost)
-        return await self._control.worker.run(decode_subscription, schema, content, self._max_cost)
+            return decode_subscription(schema, content, most)
+        return await self._control.worker.run(decode_subscription, schema, content, most)
 
     # -- plans ----------------------------------------------------------------------------
 
@@ -290,13 +328,15 @@ class Service(RequestService[Peer]):
 
     # -- versions of schemas --------------------------------------------------------------
 
-    async def _register(self, schema: Schema) -> Category:
+    async def _register(self, schema: Schema, identity: Identity) -> Category:
         known = [each for each in self._control.versions(schema.name) if each.schema == schema]
         if known:
             category = known[0]
         else:
             self._room.check(schema, self._control.categories())
+            self._clearance.schema(identity, schema)
             category = await self._control.register_schema(schema)
+            self._clearance.registered(identity, category.number)
         await self._announced(category.number)
         return category
 
@@ -322,8 +362,21 @@ class Service(RequestService[Peer]):
             raise SchemaError(expected=f"a version of {name} ({known})", got=version or "`no version`", where="remove")
         number = versions[0].number
         await self._control.remove(number, force)
+        self._clearance.forget()
         for peer in list(self._peers.values()):
             peer.send(p.CategoryRemoved(number))
+
+    async def access_changed(self) -> None:
+        """Members, rules or keys are others now: whoever is connected or registered for more than is so now, goes."""
+        for peer, identity in list(self._entered.items()):
+            if not self._clearance.keeper.stands(identity):
+                peer.goodbye("the login no longer counts, or has another role now")
+        for client, reason in self._clearance.excess():
+            await self._cut_off(client, reason)
+        for peer in list(self._peers.values()):
+            member = self._clearance.keeper.member((peer.identity and peer.identity.name) or "")
+            if member is not None and peer.identity is not None:
+                peer.callee.identity = replace(peer.identity, permissions=member.permissions, quota=member.quota)
 
     async def _cut_off(self, client: str, reason: str) -> None:
         log.warning("%s is cut off: %s", client, reason)

@@ -17,7 +17,8 @@ known yet, share the first socket.
 
 Datagrams from strangers, malformed ones, packets that carry another client's publisher number, and
 packets of categories that the client does not advertise are dropped and counted; queues are bounded, and count
-what they drop.
+what they drop.  Where members are known, datagrams are sealed (`access.seal`), and what a client sends and gets is
+held to its permissions and quota (`Checks`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ import socket
 from collections import deque
 from typing import Any, Final
 
+from sievenet.access.seal import Channel
+from sievenet.dataplane.endpoint import BUFFER, Checks, Endpoint, udp_socket
 from sievenet.dataplane.fabric import Fabric
-from sievenet.dataplane.hostlink import STALL, HostLink, LinkStatistics
-from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, publisher_of, split
+from sievenet.dataplane.hostlink import STALL, LinkStatistics
+from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, PACKET_HEADER, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
@@ -40,8 +43,6 @@ from sievenet.simulation import LoopClock
 
 __all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
 
-#: Bytes of socket buffer to ask for; the system may grant less.
-_BUFFER: Final = 4 << 20
 #: Datagrams and bytes to read of a socket per turn of the loop, so that a flood does not stop everything else.
 _PER_TURN: Final = 64
 _BYTES: Final = 128 << 10
@@ -49,50 +50,6 @@ _BYTES: Final = 128 << 10
 _QUEUES: Final = 1 << 30
 _QUEUE: Final = 16 << 20
 _SHORTEST_QUEUE: Final = 256 << 10
-
-
-def _udp_socket(address: tuple[str, int]) -> socket.socket:
-    """A non-blocking UDP socket with large buffers, bound to an address."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        with contextlib.suppress(OSError):  # only the privileged may pass the system's limit
-            sock.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
-        sock.bind(address)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-class _Client:
-    """A client's end of its host link, in the plane."""
-
-    __slots__ = ("address", "categories", "dirty", "link", "owing", "plane", "port", "publisher", "socket")
-
-    def __init__(self, plane: EmbeddedDataPlane, port: Port, token: int) -> None:
-        self.plane = plane
-        self.port: Final = port
-        self.link: Final = HostLink(token)
-        self.publisher: Final = publisher_of(token)
-        self.address: Any = None
-        #: Its own socket, connected to its address; None if it has none, and shares the first one.
-        self.socket: socket.socket | None = None
-        #: The categories that it may publish in; None: any.
-        self.categories: frozenset[int] | None = None
-        #: Whether it is on the list of those to serve at the end of the turn.
-        self.dirty = False
-        #: Whether it is on the list of those to acknowledge to, later.
-        self.owing = False
-
-    def take(self, packet: bytes, _size: int) -> None:
-        """A packet leaves the network here."""
-        self.link.push(packet)
-        if not self.dirty:
-            self.plane.serve(self)
 
 
 class EmbeddedDataPlane(Fabric):
@@ -121,24 +78,27 @@ class EmbeddedDataPlane(Fabric):
         )
         self._sock: socket.socket | None = None
         self._at: tuple[str, int] | None = None
-        self._by_token: dict[int, _Client] = {}
-        self._dirty: list[_Client] = []
+        self._by_token: dict[int, Endpoint] = {}
+        self._dirty: list[Endpoint] = []
         self._flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         #: In the order in which it is due, about.
-        self._owing: deque[_Client] = deque()
+        self._owing: deque[Endpoint] = deque()
         self._owing_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(MAX_DATAGRAM + 1)
         self._view = memoryview(self._buffer)
         self._receive_budget = 0
         self._datagrams = self._packets = self._malformed = self._unknown = self._forged = 0
         self._unadvertised = 0
+        #: Packets that were not given to clients that may not have them.
+        self.withheld = 0
+        self._unpermitted = self._over_quota = self._gone_unsealed = self._gone_replayed = 0
         self._gone_dropped = self._gone_lost = 0
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
         """Open the socket; returns its address."""
         try:
-            self._sock = _udp_socket((host, port))
+            self._sock = udp_socket((host, port))
         except OSError as error:
             raise Unavailable(f"Cannot open UDP port {host}:{port}: {error.strerror}") from None
         # The kernel counts its own overhead against the buffer, so half of it is for data.
@@ -161,7 +121,7 @@ class EmbeddedDataPlane(Fabric):
         return secrets.randbits(64)
 
     def _attached(self, attached: Attached, port: Port) -> None:
-        client = self._by_token[attached.token] = _Client(self, port, attached.token)
+        client = self._by_token[attached.token] = Endpoint(self, port, attached.token)
         port.listener = client.take
         self._grant()
 
@@ -171,6 +131,9 @@ class EmbeddedDataPlane(Fabric):
             self._disconnect(client)
             self._gone_dropped += client.link.dropped
             self._gone_lost += client.link.lost
+            if client.link.channel is not None:
+                self._gone_unsealed += client.link.channel.forged
+                self._gone_replayed += client.link.channel.replayed
         self._grant()
 
     def permit(self, client: str, categories: frozenset[int]) -> None:
@@ -179,7 +142,28 @@ class EmbeddedDataPlane(Fabric):
         if known is not None and known.token in self._by_token:
             self._by_token[known.token].categories = categories
 
-    def _connect(self, client: _Client, address: Any) -> None:
+    def secure(self, client: str, key: bytes) -> None:
+        """Datagrams of a client are sealed with this key from now on."""
+        link = self._by_token[self.clients()[client].token].link
+        if link.channel is None:
+            link.channel = Channel(key, down=True)
+        else:
+            link.channel.rekey(key)
+
+    def check(self, client: str, checks: Checks | None, queue: int = 0) -> None:
+        """Hold a client's packets to something, and what waits for it to so many bytes."""
+        known = self._by_token[self.clients()[client].token]
+        known.checks, known.most = checks, queue
+        self._grant()
+
+    def refusals(self, client: str) -> tuple[int, int]:
+        """Packets of a client that were dropped since this was asked: not permitted, over its quota."""
+        known = self._by_token[self.clients()[client].token]
+        found = known.unpermitted, known.over_quota
+        known.unpermitted = known.over_quota = 0
+        return found
+
+    def _connect(self, client: Endpoint, address: Any) -> None:
         """Keep what comes from a client's address apart; without a socket to spare it shares the first one."""
         own = client.socket
         try:
@@ -196,7 +180,7 @@ class EmbeddedDataPlane(Fabric):
         own = socket.socket(self._sock.family, socket.SOCK_DGRAM)
         try:
             own.setblocking(False)
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             own.bind(self._sock.getsockname())
         except OSError:
@@ -204,7 +188,7 @@ class EmbeddedDataPlane(Fabric):
             raise
         return own
 
-    def _disconnect(self, client: _Client) -> None:
+    def _disconnect(self, client: Endpoint) -> None:
         own, client.socket = client.socket, None
         if own is not None:
             self._loop.remove_reader(own.fileno())
@@ -216,7 +200,7 @@ class EmbeddedDataPlane(Fabric):
         share = max(self._receive_budget // max(len(self._by_token), 1) >> 10, 4)
         for client in self._by_token.values():
             client.link.grant = min(share, 96)
-            client.link.max_bytes = queue
+            client.link.max_bytes = min(queue, client.most) if client.most else queue
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -257,6 +241,11 @@ class EmbeddedDataPlane(Fabric):
         if client is None:
             self._unknown += 1
             return 0
+        if client.link.channel is not None:
+            opened = client.link.channel.open(data, now)
+            if opened is None:
+                return 0
+            data = opened
         found = split(data, count)
         self._malformed += count - len(found)
         link = client.link
@@ -273,7 +262,11 @@ class EmbeddedDataPlane(Fabric):
             if kind == Kind.HELLO:
                 self._transmit(link.hello(), address)
         port, publisher, categories = client.port, client.publisher, client.categories
-        inject = self.forwarding.inject
+        inject, checks = self.forwarding.inject, client.checks
+        if checks is not None and found and not checks.passes(len(found), len(data), now):
+            client.over_quota += len(found)
+            self._over_quota += len(found)
+            return count
         for start, end, category, code, claimed in found:
             if claimed != publisher:
                 self._forged += 1
@@ -281,13 +274,18 @@ class EmbeddedDataPlane(Fabric):
             if categories is not None and category not in categories:
                 self._unadvertised += 1
                 continue
+            packet = bytes(data[start:end])
+            if checks is not None and not checks.sends(category, packet[PACKET_HEADER:]):
+                client.unpermitted += 1
+                self._unpermitted += 1
+                continue
             self._packets += 1
-            inject(port, category, code, bytes(data[start:end]), end - start)
+            inject(port, category, code, packet, end - start)
         return count
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def _answer(self, client: _Client, now: float) -> None:
+    def _answer(self, client: Endpoint, now: float) -> None:
         """Acknowledge what came: at the end of this turn if it is due or there is more to send, else later."""
         if client.dirty:
             return
@@ -313,7 +311,7 @@ class EmbeddedDataPlane(Fabric):
             if due is not None and not client.dirty:
                 self.serve(client)
 
-    def serve(self, client: _Client) -> None:
+    def serve(self, client: Endpoint) -> None:
         """Send a client what there is for it, at the end of this turn."""
         client.dirty = True
         self._dirty.append(client)
@@ -355,6 +353,7 @@ class EmbeddedDataPlane(Fabric):
     def statistics(self) -> PlaneStatistics:
         """What the socket has seen."""
         links = [client.link for client in self._by_token.values()]
+        channels = [link.channel for link in links if link.channel is not None]
         return PlaneStatistics(
             datagrams=self._datagrams,
             packets=self._packets,
@@ -364,6 +363,10 @@ class EmbeddedDataPlane(Fabric):
             unadvertised=self._unadvertised,
             dropped=self._gone_dropped + self.forwarding.overflowed + sum(link.dropped for link in links),
             lost=self._gone_lost + sum(link.lost for link in links),
+            unsealed=self._gone_unsealed + sum(channel.forged for channel in channels),
+            replayed=self._gone_replayed + sum(channel.replayed for channel in channels),
+            unpermitted=self._unpermitted + self.withheld,
+            over_quota=self._over_quota,
         )
 
     def client_statistics(self, client: str) -> LinkStatistics:

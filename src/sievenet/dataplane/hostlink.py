@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from sievenet.access.seal import Channel
 from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, batches, encode_datagram
 
 __all__ = ["PATIENCE", "STALL", "HostLink", "LinkStatistics"]
@@ -60,8 +61,12 @@ class LinkStatistics(msgspec.Struct, frozen=True):
 class HostLink:
     """One end of the link."""
 
-    def __init__(self, token: int, *, max_packets: int = 65_536, max_bytes: int = 16 << 20) -> None:
+    def __init__(
+        self, token: int, *, max_packets: int = 65_536, max_bytes: int = 16 << 20, channel: Channel | None = None
+    ) -> None:
         self.token: Final = token
+        #: Seals what is sent and opens what comes; None where nothing is sealed.
+        self.channel = channel
         #: Bound of the queue.
         self.max_packets: Final = max_packets
         self.max_bytes = max_bytes
@@ -128,7 +133,8 @@ class HostLink:
 
     def hello(self) -> bytes:
         """The greeting that makes an end's address known."""
-        return encode_datagram(self.token, (), kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)
+        hello = encode_datagram(self.token, (), kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)
+        return hello if self.channel is None else self.channel.seal(hello)
 
     def due(self) -> float | None:
         """When to ask for `datagrams` though nothing has come; None if nothing waits and nothing is owed."""
@@ -160,7 +166,7 @@ class HostLink:
             self._under_way.append((number, cost))
             self._under_way_bytes += cost
             self.sent_packets += len(group)
-        return datagram
+        return datagram if self.channel is None else self.channel.seal(datagram)
 
     # -- receiving -----------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ network several packets share a datagram:
     packet     body length u16 | category u16 | flags u8 | 0 u8 | code u128 | publisher u64 | incarnation u64 |
                sequence u64 | departure ns u64 | body
 
-All numbers are big-endian.  `token` is the secret a client was given when it attached;
+All numbers are big-endian.  `token` is the secret a client was given when it attached (where members are known it only
+names the session, and the datagram is sealed: `access.seal`);
 the datagram's `sequence` counts datagrams one way (0: carries no packets), `acknowledged`
 is the highest that came the other way, and `window` says how many bytes may be under way to
 the sender: flow control for socket buffers, see `hostlink`.
@@ -36,6 +37,7 @@ from typing import Final
 
 import msgspec
 
+from sievenet.access.seal import SEAL
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.network.flow import MAX_CATEGORY
 
@@ -49,6 +51,7 @@ __all__ = [
     "Datagram",
     "Kind",
     "Packet",
+    "category_of",
     "decode",
     "encode",
     "encode_datagram",
@@ -73,7 +76,7 @@ PACKET_HEADER: Final = _PACKET.size
 #: The most that UDP over IPv4 carries.
 MAX_DATAGRAM: Final = 65_507
 #: The longest encoded event.
-MAX_BODY: Final = MAX_DATAGRAM - DATAGRAM_HEADER - PACKET_HEADER
+MAX_BODY: Final = MAX_DATAGRAM - DATAGRAM_HEADER - PACKET_HEADER - SEAL
 #: The largest sequence number and time of departure: others are absurd.
 MAX_NUMBER: Final = (1 << 63) - 1
 
@@ -246,6 +249,11 @@ def split(data: bytes | memoryview, count: int) -> list[tuple[int, int, int, int
     if at != end:
         raise CodecError(expected="nothing after the last packet", got=f"{end - at} bytes", where="datagram")
     return found
+
+
+def category_of(packet: bytes) -> int:
+    """The category of an encoded packet."""
+    return packet[2] << 8 | packet[3]
 
 
 def decode(data: bytes | memoryview) -> Datagram:

@@ -143,6 +143,13 @@ class PlaneStatistics(msgspec.Struct, frozen=True):
     lost: int
     #: Packets dropped: in a category that their sender does not advertise.
     unadvertised: int = 0
+    #: Datagrams dropped: their seal is wrong, or they had come before.
+    unsealed: int = 0
+    replayed: int = 0
+    #: Packets dropped: their sender may not publish, or the client not receive, what they say.
+    unpermitted: int = 0
+    #: Packets dropped: their sender has used up its quota.
+    over_quota: int = 0
     #: Packets of the control plane (link discovery, answers to hosts) that a switch did not read in time.
     unsent: int = 0
 
@@ -155,6 +162,10 @@ class PlaneStatistics(msgspec.Struct, frozen=True):
             "unknown_token": self.unknown,
             "forged": self.forged,
             "unadvertised": self.unadvertised,
+            "unsealed": self.unsealed,
+            "replayed": self.replayed,
+            "unpermitted": self.unpermitted,
+            "over_quota": self.over_quota,
             "unsent": self.unsent,
             "lost": self.lost,
         }

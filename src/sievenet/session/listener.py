@@ -94,7 +94,8 @@ class Listener(Generic[C]):
     ) -> None:
         self.protocol, self._service, self.limits, self._make = protocol, service, limits, make
         self.gate: Gate = gate or OpenGate()
-        self._tls = tls
+        #: The TLS of connections from now on; None for plain TCP.
+        self.tls = tls
         self._pause = min(pause, limits.hello / 4)
         #: Where it listens.
         self.address = (host, port)
@@ -114,7 +115,7 @@ class Listener(Generic[C]):
     @property
     def secure(self) -> bool:
         """Whether it speaks TLS."""
-        return self._tls is not None
+        return self.tls is not None
 
     @property
     def port(self) -> int:
@@ -136,11 +137,8 @@ class Listener(Generic[C]):
         if loop.get_exception_handler() is None:
             loop.set_exception_handler(Complaints())
         host, port = self.address
-        patience = None if self._tls is None else self.limits.hello
         try:
-            server = await asyncio.start_server(
-                self._accept, host, port, ssl=self._tls, ssl_handshake_timeout=patience, backlog=512
-            )
+            server = await asyncio.start_server(self._accept, host, port, backlog=512)
         except OSError as error:
             raise Unavailable(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
         self._servers.append(server)
@@ -215,14 +213,22 @@ class Listener(Generic[C]):
         try:
             self._admission.enter(address)
         except Rejected as error:
-            writer.write(frame(failure(0, error)))
+            if self.tls is None:
+                writer.write(frame(failure(0, error)))
             writer.close()
             return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
+            if self.tls is not None:
+                # Not by the listening socket: the context may be another one for the next connection. Nothing was read
+                # yet, since this is the first step of a task that begins before its connection is read.
+                await writer.start_tls(self.tls, ssl_handshake_timeout=self.limits.hello)
             await self.serve(self.enter(reader, writer, door=door))
+        except OSError as error:
+            log.debug("connection of %s: no TLS: %s", address, error)
+            writer.close()
         except asyncio.CancelledError:
             # The listener is closing; asyncio would log a cancelled handler as an error.
             writer.close()

@@ -49,6 +49,9 @@ class DataPort(ABC):
     async def greet(self, timeout: float) -> None:
         """Make this port known to the data plane (again); `Unavailable` if it does not answer."""
 
+    def rekey(self, key: bytes) -> None:  # noqa: B027
+        """Seal with another key from now on; nothing to do where packets are not ours to define."""
+
     @abstractmethod
     def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets. False: many wait already, `flushed` before sending more."""

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from sievenet.access.seal import Channel
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.layout import Bytes
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
@@ -44,9 +45,9 @@ _AHEAD: Final = 4096
 class UdpPort(DataPort):
     """A connected UDP socket: the kernel itself drops what comes from elsewhere."""
 
-    def __init__(self, sock: socket.socket, token: int, deliver: Deliver) -> None:
+    def __init__(self, sock: socket.socket, token: int, deliver: Deliver, key: bytes = b"") -> None:
         super().__init__(sock, deliver)
-        self._link = HostLink(token)
+        self._link = HostLink(token, channel=Channel(key, down=False) if key else None)
         self._greeted: asyncio.Future[None] = self._loop.create_future()
         #: Datagrams that the socket could not take at once.
         self._unsent: deque[bytes] = deque()
@@ -63,7 +64,7 @@ class UdpPort(DataPort):
         except OSError as error:
             sock.close()
             raise Unavailable(f"No data plane at {endpoint.address}:{endpoint.port}: {error}") from None
-        port = cls(sock, endpoint.token, deliver)
+        port = cls(sock, endpoint.token, deliver, endpoint.key)
         port.resume()
         try:
             await port.greet(timeout)
@@ -71,6 +72,15 @@ class UdpPort(DataPort):
             port.close()
             raise
         return port
+
+    def rekey(self, key: bytes) -> None:
+        """Seal with another key from now on; an empty one seals nothing."""
+        if not key:
+            self._link.channel = None
+        elif self._link.channel is None:
+            self._link.channel = Channel(key, down=False)
+        else:
+            self._link.channel.rekey(key)
 
     async def greet(self, timeout: float) -> None:
         """Greet the data plane until it answers."""
@@ -164,6 +174,11 @@ class UdpPort(DataPort):
         token, kind, sequence, acknowledged, window, count = header(datagram)
         if token != self._link.token:
             raise CodecError("Expected our own token", where="datagram")
+        if self._link.channel is not None:
+            opened = self._link.channel.open(memoryview(datagram), now)
+            if opened is None:
+                raise CodecError("Expected a datagram that is sealed, and new", where="datagram")
+            datagram = bytes(opened)
         width, rest = divmod(len(datagram) - DATAGRAM_HEADER, count or 1)
         matrix = None
         if count >= _SEVERAL and not rest:

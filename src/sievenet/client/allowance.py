@@ -1,0 +1,69 @@
+"""What a daemon lets its node do, where that is less than the node asked for.
+
+A registration may be narrowed to what the rules allow; events may be dropped in the data plane, over a quota or against
+the rules. The daemon tells both in its answers. A narrowed advertisement refuses events that are not allowed before
+they are sent; of dropped events the publisher is told at its next `publish`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from sievenet.client.ledger import Registration
+from sievenet.content.codec import decode_subscription
+from sievenet.content.filter import Subscription
+from sievenet.errors import Rejected
+
+__all__ = ["Allowance"]
+
+log = logging.getLogger("sievenet.client")
+
+
+class Allowance:
+    """Of one node."""
+
+    def __init__(self) -> None:
+        #: What advertisements were narrowed to.
+        self._less: dict[int, Subscription] = {}
+        #: Why events were dropped, until the publisher is told.
+        self.refusal: Rejected | None = None
+
+    def answered(self, entry: Registration, answer: Any) -> Subscription | None:
+        """What a registration was narrowed to, by the daemon's answer; None if it stands as it was asked for."""
+        content = answer.get("narrowed") if isinstance(answer, dict) else None
+        if not isinstance(content, bytes):
+            self._less.pop(entry.id, None)
+            return None
+        allowed = decode_subscription(entry.wanted.schema, content)
+        log.warning("the %s of `%s` is narrowed to what is allowed: `%s`", entry.kind, entry.wanted, allowed)
+        if entry.kind == "advertisement":
+            self._less[entry.id] = allowed
+        return allowed
+
+    def of(self, entry: Registration) -> Registration:
+        """A registration as it is allowed."""
+        return replace(entry, wanted=self._less[entry.id]) if entry.id in self._less else entry
+
+    def told(self, answer: Any) -> None:
+        """What the answer to a heartbeat says of dropped events."""
+        if not isinstance(answer, dict):
+            return
+        reasons = [
+            f"{count} events were dropped: {why}"
+            for count, why in (
+                (answer.get("over_quota"), "they were more than the quota of events or bytes per second"),
+                (answer.get("unpermitted"), "the rules do not let this node publish them"),
+            )
+            if count
+        ]
+        if reasons:
+            self.refusal = Rejected("; ".join(reasons))
+            log.warning("%s", self.refusal)
+
+    def check(self) -> None:
+        """Tell the publisher, once, what was dropped before."""
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            raise refusal

@@ -1,0 +1,37 @@
+"""What a session asks of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sievenet.client.ledger import Registration
+from sievenet.client.ports.port import Deliver
+from sievenet.control import protocol as p
+from sievenet.errors import SievenetError
+
+__all__ = ["Hooks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the session asks of its node."""
+
+    #: Packets have come.
+    deliver: Deliver
+    #: The catalog was replaced after a (re)connect: numbers and plans may be others.
+    renewed: Callable[[p.Welcome], None]
+    #: A category has a new plan; returns when no packet of the old plan is under way in this process.
+    adopt: Callable[[p.CategoryInfo], Any]
+    #: A category is no more.
+    removed: Callable[[int], None]
+    #: The daemon refuses to have this registration again; it is to be struck out.
+    refused: Callable[[Registration, SievenetError], None]
+    #: This registration stands (again).
+    settled: Callable[[Registration], None]
+    #: The daemon's answers to a registration that was said again, and to a heartbeat.
+    answered: Callable[[Registration, Any], None]
+    told: Callable[[Any], None]
+    #: What to say of oneself with the heartbeat.
+    report: Callable[[], p.Report]

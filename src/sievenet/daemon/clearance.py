@@ -1,0 +1,285 @@
+"""Clearance: what the member behind a connection may do at this daemon, and how much of it.
+
+The conversation has checked the role already. Here are the rest of "who may do what": permissions (what of a wish is
+allowed), quotas (how much), the checks of the data plane (each packet of a member with rules is decoded and held to
+them, where packets are ours to look at), and the audit log (who changed what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.gate import member_of
+from sievenet.access.identity import Identity, Role
+from sievenet.access.permissions import Decision, Permissions
+from sievenet.access.quota import Usage
+from sievenet.access.rule import Action
+from sievenet.access.seal import new_key
+from sievenet.content.codec import decode_event
+from sievenet.content.filter import Subscription
+from sievenet.content.schema import Schema
+from sievenet.control import protocol as p
+from sievenet.control.plane import ControlPlane
+from sievenet.daemon.planes import AnyPlane
+from sievenet.dataplane.embedded import EmbeddedDataPlane
+from sievenet.errors import Rejected, SievenetError
+from sievenet.session.message import Message
+
+__all__ = ["Clearance"]
+
+#: Questions whose answers show what others want.
+_CONFIDENTIAL: Final = frozenset(("interests", "trace"))
+#: Not counted against the requests per second: the daemon itself asks for them.
+_FREE: Final = (p.Renew, p.PlanAdopted, p.Alive, p.Goodbye)
+#: What changes something, and goes into the audit log.
+_CHANGES: Final = (
+    p.Register,
+    p.RemoveSchema,
+    p.Advertise,
+    p.Unadvertise,
+    p.Subscribe,
+    p.Unsubscribe,
+    p.ApplyPlan,
+    p.Leave,
+)
+
+
+class Inspection:
+    """The checks of one client's packets, for the data plane."""
+
+    def __init__(
+        self, permissions: Permissions, usages: tuple[Usage, ...], schema: Callable[[int], Schema | None]
+    ) -> None:
+        self._permissions = permissions
+        self._usages = usages
+        self._schema = schema
+        #: What is allowed, by action and category; True for everything, None for nothing.
+        self._allowed: dict[tuple[Action, int], tuple[Schema, Subscription] | bool] = {}
+
+    def passes(self, packets: int, size: int, now: float) -> bool:
+        """Whether so many packets are within the quotas."""
+        return all(usage.publish(packets, size, now) for usage in self._usages)
+
+    def sends(self, category: int, body: bytes) -> bool:
+        """Whether the client may publish this event."""
+        return self._within("publish", category, body)
+
+    def receives(self, category: int, body: bytes) -> bool:
+        """Whether the client may get this event."""
+        return self._within("subscribe", category, body)
+
+    def _within(self, action: Action, category: int, body: bytes) -> bool:
+        allowed = self._allowed.get((action, category))
+        if allowed is None:
+            schema = self._schema(category)
+            if schema is None:
+                return False
+            within = self._permissions.within(action, schema)
+            allowed = self._allowed[action, category] = True if within is None else (schema, within)
+        if isinstance(allowed, bool):
+            return allowed
+        schema, within = allowed
+        try:
+            return within.matches(decode_event(schema, body))
+        except SievenetError:
+            return False
+
+    def forget(self) -> None:
+        """Categories may have other schemas now."""
+        self._allowed.clear()
+
+
+class Clearance:
+    """Asked for every request, before it is carried out."""
+
+    def __init__(self, keeper: Doorkeeper, control: ControlPlane, plane: AnyPlane) -> None:
+        self.keeper = keeper
+        self._control = control
+        self._plane = plane
+        #: Clients of each member.
+        self._clients: dict[str, set[str]] = {}
+        #: Who registered which schemas.
+        self._schemas: dict[int, str] = {}
+        self._inspections: dict[str, Inspection] = {}
+
+    # -- connections ----------------------------------------------------------------------
+
+    def enter(self, identity: Identity) -> None:
+        """A connection more; `Rejected` if there are too many."""
+        if identity.proof is not None:
+            self.keeper.total.connect()
+            try:
+                self.keeper.usage(identity).connect()
+            except Rejected:
+                self.keeper.total.disconnect()
+                raise
+
+    def leave(self, identity: Identity) -> None:
+        """A connection less."""
+        if identity.proof is not None:
+            self.keeper.total.disconnect()
+            self.keeper.usage(identity).disconnect()
+
+    def joined(self, identity: Identity, client: str) -> bytes:
+        """A client has joined: hold its packets to what it may do; the key of its datagrams, if they are sealed."""
+        if identity.proof is None or identity.name is None:
+            return b""
+        self._clients.setdefault(identity.name, set()).add(client)
+        if not isinstance(self._plane, EmbeddedDataPlane):
+            return b""
+        self._inspect(client, identity.permissions, self.keeper.usage(identity))
+        key = new_key()
+        self._plane.secure(client, key)
+        return key
+
+    def left(self, client: str) -> None:
+        """A client is gone."""
+        self._clients.get(member_of(client), set()).discard(client)
+        self._inspections.pop(client, None)
+
+    def _inspect(self, client: str, permissions: Permissions, usage: Usage) -> None:
+        if isinstance(self._plane, EmbeddedDataPlane) and client in self._plane.clients():
+            checks = Inspection(permissions, (usage, self.keeper.total), self._schema)
+            self._inspections[client] = checks
+            self._plane.check(client, checks, usage.quota.queue)
+
+    def _schema(self, number: int) -> Schema | None:
+        try:
+            return self._control.numbered(number).schema
+        except SievenetError:
+            return None
+
+    def refusals(self, client: str) -> dict[str, int] | None:
+        """What the data plane dropped of a client since it was told; None if nothing."""
+        if not isinstance(self._plane, EmbeddedDataPlane) or client not in self._inspections:
+            return None
+        unpermitted, over_quota = self._plane.refusals(client)
+        return {"unpermitted": unpermitted, "over_quota": over_quota} if unpermitted or over_quota else None
+
+    # -- requests -------------------------------------------------------------------------
+
+    def check(self, identity: Identity, message: Message, now: float) -> None:
+        """`Rejected` if requests come too fast, or the question is not for this member."""
+        if identity.proof is None:
+            return
+        if not isinstance(message, _FREE):
+            self.keeper.usage(identity).request(now)
+            self.keeper.total.request(now)
+        if isinstance(message, p.Ask) and message.about in _CONFIDENTIAL and not identity.role.includes(Role.OPERATOR):
+            raise Rejected(f"Expected an operator to ask for {message.about}, which shows what others want")
+
+    def most_cost(self, identity: Identity, usual: int) -> int:
+        """Steps that a filter may cost."""
+        return min(usual, identity.quota.filter_cost) if identity.quota.filter_cost else usual
+
+    def decide(self, identity: Identity, client: str, id: int, action: Action, wanted: Subscription) -> Decision:
+        """What of a wish is allowed; `Rejected` if nothing, or if the client has too many registrations."""
+        if identity.proof is None:
+            return Decision(wanted)
+        usage = self.keeper.usage(identity)
+        for each in (usage, self.keeper.total):
+            if each.quota.subscriptions and not self._holds(client, id, action):
+                mine = self._clients[identity.name or ""] if each is usage else self._plane.clients()
+                each.subscription(sum(self._registered(other) for other in mine))
+        return identity.permissions.decide(action, wanted)
+
+    def _registered(self, client: str) -> int:
+        return sum(map(len, self._control.registrations_of(client)))
+
+    def _holds(self, client: str, id: int, action: Action) -> bool:
+        advertisements, subscriptions = self._control.registrations_of(client)
+        return id in (advertisements if action == "publish" else subscriptions)
+
+    def schema(self, identity: Identity, schema: Schema) -> None:
+        """`Rejected` if a member may not make a schema known."""
+        if identity.proof is None:
+            return
+        rules = identity.permissions.rules
+        operator = identity.role.includes(Role.OPERATOR)
+        if not operator and rules is not None and not any(rule.concerns("publish", schema.name) for rule in rules):
+            raise Rejected(f"No rule lets {identity.name} publish in {schema.name}, so it may not register its schema")
+        known = {category.number for category in self._control.categories()}
+        self._schemas = {number: owner for number, owner in self._schemas.items() if number in known}
+        self.keeper.usage(identity).schema(sum(owner == identity.name for owner in self._schemas.values()))
+        self.keeper.total.schema(len(self._schemas))
+
+    def registered(self, identity: Identity, number: int) -> None:
+        """A member has made a schema known."""
+        if identity.proof is not None and identity.name is not None:
+            self._schemas[number] = identity.name
+        self.forget()
+
+    def forget(self) -> None:
+        """Categories have come or gone."""
+        for inspection in self._inspections.values():
+            inspection.forget()
+
+    # -- changes of the rules -------------------------------------------------------------
+
+    def excess(self) -> list[tuple[str, str]]:
+        """Clients that are registered for more than they may be now, and why; the others are held to what is so now."""
+        if not self.keeper.known:
+            return []
+        found = []
+        allowed: dict[str, str] = {}
+        for client, kind, _, _, wanted in self._control.registrations():
+            if client not in allowed:
+                allowed[client] = self._wrong(client)
+            if not allowed[client]:
+                allowed[client] = self._beyond(client, "publish" if kind == "advertisement" else "subscribe", wanted)
+        for client in self._plane.clients():
+            wrong = allowed.get(client) or self._wrong(client)
+            if wrong:
+                found.append((client, wrong))
+            elif (member := self.keeper.member(member_of(client))) is not None:
+                known = Identity(member.role, member.name, member.permissions, member.quota)
+                self._clients.setdefault(member.name, set()).add(client)
+                self._inspect(client, member.permissions, self.keeper.usage(known))
+        return found
+
+    def _wrong(self, client: str) -> str:
+        member = self.keeper.member(member_of(client))
+        if member is None or not member.role.includes(Role.CLIENT):
+            return f"{client} belongs to no member that may be a client"
+        return ""
+
+    def _beyond(self, client: str, action: Action, wanted: Subscription) -> str:
+        member = self.keeper.member(member_of(client))
+        assert member is not None
+        try:
+            decision = member.permissions.decide(action, wanted)
+        except Rejected as error:
+            return str(error)
+        return f"the rules let {member.name} {action} less than before" if decision.narrowed else ""
+
+    # -- the audit log --------------------------------------------------------------------
+
+    def note(self, identity: Identity, client: str, origin: str, message: Message, error: str = "") -> None:
+        """Put a request that changes something, or was refused, in the audit log."""
+        if not isinstance(message, _CHANGES) and not error:
+            return
+        who = identity.name or client
+        about = f"{client}: {self._about(message)}" if client and client != who else self._about(message)
+        self.keeper.note(who, identity.role.value, origin, type(message).__name__, about, error or "done")
+
+    def _about(self, message: Message) -> str:
+        match message:
+            case p.Register(schema=schema):
+                return f"{schema.name} version {schema.version}"
+            case p.RemoveSchema(name=name, version=version):
+                return f"{name} version {version}"
+            case p.ApplyPlan(category=category):
+                return category
+            case (
+                p.Advertise(id=id, category=number, content=content)
+                | p.Subscribe(id=id, category=number, content=content)
+            ):
+                known = self._schema(number)
+                return f"{id} in {number if known is None else known.name}, {len(content)} bytes"
+            case p.Unadvertise(id=id) | p.Unsubscribe(id=id):
+                return str(id)
+            case p.Ask(about=about):
+                return about
+        return ""

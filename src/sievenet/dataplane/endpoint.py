@@ -1,0 +1,105 @@
+"""A client's end of its host link, in the embedded plane; and what its packets are held to if its member is known."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Any, Final, Protocol
+
+from sievenet.dataplane.hostlink import HostLink
+from sievenet.dataplane.packet import PACKET_HEADER, category_of, publisher_of
+from sievenet.dataplane.walks import Port
+
+__all__ = ["BUFFER", "Checks", "Endpoint", "udp_socket"]
+
+#: Bytes of socket buffer to ask for; the system may grant less.
+BUFFER: Final = 4 << 20
+
+
+def udp_socket(address: tuple[str, int]) -> socket.socket:
+    """A non-blocking UDP socket with large buffers, bound to an address."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        with contextlib.suppress(OSError):  # only the privileged may pass the system's limit
+            sock.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), BUFFER)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Checks(Protocol):
+    """What a client's packets are held to, if its member is known."""
+
+    def passes(self, packets: int, size: int, now: float) -> bool:
+        """Whether so many packets, of so many bytes together, are within the quota."""
+
+    def sends(self, category: int, body: bytes) -> bool:
+        """Whether the client may publish this encoded event."""
+
+    def receives(self, category: int, body: bytes) -> bool:
+        """Whether the client may get this encoded event."""
+
+
+class Server(Protocol):
+    """What an endpoint asks of its plane."""
+
+    withheld: int
+
+    def serve(self, client: Endpoint) -> None:
+        """Send a client what there is for it, at the end of this turn."""
+
+
+class Endpoint:
+    """A client's end of its host link, in the plane."""
+
+    __slots__ = (
+        "address",
+        "categories",
+        "checks",
+        "dirty",
+        "link",
+        "most",
+        "over_quota",
+        "owing",
+        "plane",
+        "port",
+        "publisher",
+        "socket",
+        "unpermitted",
+    )
+
+    def __init__(self, plane: Server, port: Port, token: int) -> None:
+        self.plane = plane
+        self.port: Final = port
+        self.link: Final = HostLink(token)
+        self.publisher: Final = publisher_of(token)
+        self.address: Any = None
+        #: Its own socket, connected to its address; None if it has none, and shares the first one.
+        self.socket: socket.socket | None = None
+        #: The categories that it may publish in; None: any.
+        self.categories: frozenset[int] | None = None
+        self.checks: Checks | None = None
+        #: Packets of this client, or for it, that were dropped; told and forgotten by `refusals`.
+        self.unpermitted = 0
+        self.over_quota = 0
+        #: Bytes that may wait for it, if its quota says so.
+        self.most = 0
+        #: Whether it is on the list of those to serve at the end of the turn.
+        self.dirty = False
+        #: Whether it is on the list of those to acknowledge to, later.
+        self.owing = False
+
+    def take(self, packet: bytes, _size: int) -> None:
+        """A packet leaves the network here."""
+        if self.checks is not None and not self.checks.receives(category_of(packet), packet[PACKET_HEADER:]):
+            self.plane.withheld += 1
+            return
+        self.link.push(packet)
+        if not self.dirty:
+            self.plane.serve(self)
