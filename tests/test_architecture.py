@@ -1,6 +1,8 @@
 """The tree shows the architecture, and these tests keep it so: imports run downwards only, the core stays light."""
 
 import ast
+import importlib.machinery
+import importlib.util
 import os
 import re
 import subprocess
@@ -141,6 +143,40 @@ def test_only_jit_compiles(path):
             assert name.split(".")[0] != "numba" or name in NUMBA, (
                 f"{relative(path)}:{line} imports {name}: use the decorators of sievenet.jit, or add the name to NUMBA"
             )
+
+
+def graph_script():
+    loader = importlib.machinery.SourceFileLoader("import_graph", str(ROOT / "scripts" / "import-graph"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("import_graph", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_the_picture_of_imports_is_that_of_the_code():
+    page = (ROOT / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
+    assert graph_script().graph() in page, "the imports have changed: run scripts/import-graph --write"
+
+
+def test_packages_say_what_they_import():
+    """A sentence of a package's docstring names the parts that it imports, all of them and no others."""
+    for path, text, wanted in graph_script().packages():
+        assert "\nImports " in text, f"{relative(path)} should end with a sentence: Imports only …"
+        assert text == wanted, f"{relative(path)}: the imports have changed: run scripts/import-graph --write"
+
+
+#: What a module may not import that says of itself that it is pure, or does no I/O.
+OUTSIDE = {"socket", "asyncio", "time", "ssl", "select", "selectors", "subprocess"}
+PURE = re.compile(r"\b(pure|no I/O|without I/O|no socket|no clock)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_what_is_called_pure_is(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    # A module may also hold the shell around a pure part, if it says so; a package speaks of its modules.
+    if path.name == "__init__.py" or not PURE.search(docstring) or re.search(r"\bthe (one )?shell around\b", docstring):
+        return
+    for name, line in imports(path):
+        assert name.split(".")[0] not in OUTSIDE, f"{relative(path)}:{line} imports {name}, but says that it is pure"
 
 
 def test_documents_show_the_same_layers():

@@ -2,5 +2,7 @@
 
 `identity` holds the values that the rest speaks of: `Role`, `Credentials` (what the other side shows), `Identity` (who
 it is found to be) and `Gate` (who decides). The conversation (`sievenet.session`) asks the gate once for each
-connection and checks the role of each message; nothing here touches a socket. Imports `content` and `errors` only.
+connection and checks the role of each message; nothing here touches a socket.
+
+Imports only `content` and `errors`.
 """

@@ -2,7 +2,9 @@
 
 `main` is the entry point.  A command is added by one line in `table`; its module says what
 it does and imports what is slow inside its functions, so that ``sievenet --help`` is quick.
-May import everything.
+
+Imports only `access`, `client`, `config`, `content`, `control`, `daemon`, `dataplane`, `errors`, `index`, `matcher`,
+`network`, `pipeline`, `programs`, `routers`, `session`, `transport`, `tuning` and `workload`.
 """
 
 from sievenet.cli.app import main

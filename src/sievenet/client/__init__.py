@@ -4,7 +4,10 @@
 one at a content router. Below them, pure state (`conversation`, `ledger`, `offers`, `reconnect`, `outbox`, `receiver`,
 `edge`, `window`, `inbox`) and three thin shells (`link` for TCP, `ports` for packets, `session` around both).
 `transport` stands between them and the application for those who want order, recovery or rate control. Names are loaded
-when asked for, and this package loads no compiler. May import everything up to `routers`.
+when asked for, and this package loads no compiler.
+
+Imports only `access`, `content`, `control`, `dataplane`, `errors`, `index`, `matcher`, `routers`, `session`,
+`transport` and `workload`.
 """
 
 from importlib import import_module

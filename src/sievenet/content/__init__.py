@@ -1,6 +1,6 @@
 """What is said: schemas, events, filters, and the exact algebra of filters.
 
-Everything here is an immutable value and imports nothing of Sievenet but `errors`.
+Everything here is an immutable value.
 The idea to know first is in `valueset`: a constraint is a set of values on one line.
 
     number → valueset → line → schema → event     values, sets of them, and their keys
@@ -8,6 +8,8 @@ The idea to know first is in `valueset`: a constraint is a set of values on one 
     batch                                         many events as columns
     text, lexer, parser, event_parser, explain    for people
     binary, filter_codec, codec, batch_codec      for machines
+
+Imports only `errors`.
 """
 
 from sievenet.content.batch import Column, EventBatch, StringColumn

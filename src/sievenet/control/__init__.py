@@ -2,6 +2,8 @@
 
 Start with `registrations` (who wants what, and the tables that follow) and `routes` (paths
 as masks), then `controller` (stimuli in, instructions out), `plane` (the shell around
-it) and `journal`.  May import `errors`, `jit`, `content`, `index` and `network`; names are
-imported from the modules, since clients need `protocol` alone and nothing heavy.
+it) and `journal`.
+Names are imported from the modules, since clients need `protocol` alone and nothing heavy.
+
+Imports only `access`, `content`, `dataplane`, `errors`, `index`, `jit`, `network` and `session`.
 """

@@ -1,8 +1,10 @@
 """The daemon: a fabric in one process, with ports for clients.
 
 `daemon` puts it together: the embedded data plane, the control plane on its journal, and the door (`server`, one `peer`
-per connection, `service` for what they ask). `Daemon` is loaded when asked for. May import everything up to `routers`;
-does not know the client library.
+per connection, `service` for what they ask). `Daemon` is loaded when asked for.
+It does not know the client library.
+
+Imports only `access`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network` and `session`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,10 @@
 """What forwards: switches, links, and the planes that put them to work.
 
 `plane` is the interface that `control` uses.  `Simulator` (virtual time) and
-`EmbeddedDataPlane` (real time, UDP on loopback) drive the same `Switch`.  May import
-`errors`, `jit`, `index` and `network`; importing it loads neither numba nor sockets.
+`EmbeddedDataPlane` (real time, UDP on loopback) drive the same `Switch`.
+Importing it loads neither numba nor sockets.
+
+Imports only `errors`, `index`, `jit`, `network`, `programs` and `simulation`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Start with `dz` (nested subspaces), `cell` (any mask), then `plan` (how a schema's content
 becomes bits) and `cover` (how a filter becomes few entries).  Compiled kernels are imported
-on first use, so importing this package is quick.  Imports `errors`, `jit` and `content` only.
+on first use, so importing this package is quick.
+
+Imports only `content`, `errors` and `jit`.
 """
 
 from sievenet.index.axis import Axis

@@ -5,8 +5,9 @@ in inner loops and become part of their callers, `@intrinsic` for functions that
 Coverage leaves out what they decorate. All compiled code of the package uses these and nothing of numba's own, since
 numba's cache would load machine code that is out of date (see `fingerprint`).
 
-Importing this loads numba, which takes a while: import modules with compiled code where they are used. It imports
-nothing else of Sievenet.
+Importing this loads numba, which takes a while: import modules with compiled code where they are used.
+
+Imports nothing else of Sievenet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What the system runs on, as values: topologies, spanning trees, flows, flow tables.
 
 Nothing here acts or waits.  `control` decides with these values, `dataplane` carries
-them out.  May import `errors` and `index`.
+them out.
+
+Imports only `errors` and `index`.
 """
 
 from sievenet.network.files import dump_topology, load_topology, read_topology

@@ -7,5 +7,6 @@ A step is a function DataFrame → DataFrame in a module of its own; `store` alo
 starts Spark.  What is counted and searched for on plain batches is `sievenet.tuning`; here it is fed.  Start with
 `tables` (what the columns are), then `evaluate`.  Needs the extra `sievenet[pipeline]` and Java 17; importing this
 package alone does not.
-May import every part below it (see docs/topics/architecture.md); nothing but the command line imports it.
+
+Imports only `content`, `control`, `errors`, `index`, `network`, `programs`, `tuning` and `workload`.
 """

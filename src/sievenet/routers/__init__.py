@@ -12,5 +12,7 @@
     bloom/                    routing by Bloom filters: bfposet, bftree, sbstree, edge routing
     protocol, server          the wire, and the process around the core
 
-May import everything up to `transport`. Import from the modules; this package loads none of them.
+Import from the modules; this package loads none of them.
+
+Imports only `access`, `content`, `errors`, `matcher`, `session`, `simulation` and `transport`.
 """

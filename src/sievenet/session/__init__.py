@@ -27,6 +27,7 @@ How a connection is let in (the contract with `sievenet.access`):
    part behind the connection sees the message. Permissions as filters and quotas belong to the identity and are checked
    by that part, which gets the connection with each message.
 
-Decisions are pure (bytes and the time in, instructions out); the shells hold the sockets. Imports `access`, `content`
-and `errors`.
+Decisions are pure (bytes and the time in, instructions out); the shells hold the sockets.
+
+Imports only `access` and `errors`.
 """

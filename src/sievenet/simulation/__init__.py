@@ -3,8 +3,10 @@
     clock    virtual time, and an event loop's time with the same order of calls
     pipe     one direction of a link: delay, jitter, loss, a bottleneck with a bounded queue
 
-Everything is seeded and deterministic.  Imports `network` (a link's settings are values of a topology).  What is
+Everything is seeded and deterministic.  What is
 simulated lives with its part: `dataplane.simulator`, `routers.simulation`, `transport.simulation`.
+
+Imports only `network`.
 """
 
 from sievenet.simulation.clock import LoopClock, Scheduler, VirtualClock

@@ -1,7 +1,6 @@
 """Order, recovery and congestion control, end to end, over any best-effort data plane: protocol objects without I/O.
 
 Bytes and `now` go in; bytes to send, deliveries, losses and the next timer come out.
-Imports `content`, `simulation` and `errors`.
 
     options, actions, statistics            what can be set, what is to be done, what was done
     bloom → codec, control                  what is said, as bits and bytes
@@ -14,6 +13,8 @@ Imports `content`, `simulation` and `errors`.
     simulation                              a lossy overlay in virtual time, with a TCP to compete against
 
 Here are the names that applications need for `subscribe` and `advertise`.
+
+Imports only `content`, `errors` and `simulation`.
 """
 
 from sievenet.transport.actions import Gap

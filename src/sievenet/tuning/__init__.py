@@ -7,5 +7,7 @@
 boxes (`covers`), events are counted against them (`counting`), packets cross the links of a network (`crossings`).
 Whoever has a sample can search: the pipeline feeds it from all of the history by Spark, and gives it a judge and
 clusters that use all executors.  Counts are sums over events, so batches can be counted anywhere and added.
-Imports `content`, `index`, `matcher`, `network` and what is below them; no Spark, no Arrow, no clock but an argument.
+No Spark, no Arrow, no clock but an argument.
+
+Imports only `content`, `errors`, `index`, `jit`, `matcher` and `network`.
 """

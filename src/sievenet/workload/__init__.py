@@ -12,7 +12,7 @@ settings give equal rows, and more rows begin with the fewer.
     arrivals    constant, Poisson, bursts, greedy: arrays of times
     samples     schemas that ship with the package
 
-May import `content`, `index`, `matcher` and `errors`; needs `content` only.
+Imports only `content`, `errors` and `index`.
 """
 
 from sievenet.workload.arrivals import Arrivals, Bursts, Constant, Greedy, Poisson
