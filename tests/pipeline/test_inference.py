@@ -1,5 +1,6 @@
 """Schemas from files: types and domains of columns, and a store of daily quotes without a word about them."""
 
+import itertools
 import json
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from sievenet.cli import main
 from sievenet.content import Attribute
 from sievenet.errors import InvalidInput
+from sievenet.pipeline import inference
 from sievenet.pipeline.inference import category_of, infer_schema
 from sievenet.pipeline.store import Store
 
@@ -40,11 +42,13 @@ def test_daily_quotes(store, tmp_path):
     )
 
 
-def test_other_types_and_formats(store, tmp_path):
+def test_other_types_and_formats(store, tmp_path, monkeypatch):
     rows = [{"x": -3.5 + i, "n": i - 20, "ok": i % 2 == 0, "id": f"u{i}", "none": None} for i in range(40)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
-    for file in ("a.parquet", "a.jsonl"):
+    for file, small in itertools.product(("a.parquet", "a.jsonl"), (1 << 20, -1)):
+        # The driver and executors find the same.
+        monkeypatch.setattr(inference, "_SMALL", small)
         schema = infer_schema(store, "a", [str(tmp_path / file)], [])
         assert {a.name: (a.type, a.lo, a.hi) for a in schema.attributes if a.name in ("x", "n")} == {
             "x": ("float", -25.0, 55.0),

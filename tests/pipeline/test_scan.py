@@ -88,20 +88,23 @@ def test_only_plain_scans_are_read_in_place(spark, folder):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("load", [LOAD, Mixed(seed=3)], ids=["whole", "mixed"])
-def test_both_ways_and_covers_made_anywhere_lead_to_the_same(spark, tmp_path, load, monkeypatch):
+def test_all_ways_and_covers_made_anywhere_lead_to_the_same(spark, tmp_path, load, monkeypatch):
     rows = pa.Table.from_batches([arrow_of(load.events(1500))])
     pq.write_table(rows, tmp_path / "events.parquet")
     table = spark.read.schema(event_ddl(load.schema)).parquet(str(tmp_path))
     wanted, plan = load.subscriptions(40).filters(), Plan.regular(load.schema, 12)
-    monkeypatch.setattr(scan, "_LEAST", rows.nbytes // 20)
     assert files_of(table) is not None
+    (small,) = evaluate(table, load.schema, wanted, [plan], 4)
+    monkeypatch.setattr(scan, "_SMALL", -1)
+    monkeypatch.setattr(scan, "_LEAST", rows.nbytes // 20)
     (direct,) = evaluate(table, load.schema, wanted, [plan], 4)
     monkeypatch.setattr(scan, "files_of", lambda table: None)
     monkeypatch.setattr(evaluating, "_ALONE", -1)
     monkeypatch.setattr(evaluating, "_CORES", 1)
     monkeypatch.setattr(evaluating, "_CHUNK", 15)
     (other,) = evaluate(table, load.schema, wanted, [plan], 4)
-    assert direct.summary() == other.summary()
+    assert direct.summary() == other.summary() == small.summary()
     assert direct.events == 1500
     assert np.array_equal(direct.delivered, other.delivered)
     assert np.array_equal(direct.wanted, other.wanted)
+    assert np.array_equal(direct.delivered, small.delivered)

@@ -39,14 +39,14 @@ def test_prefixes(events_table):
         Plan.regular(LOAD.schema, 16),
         Plan.combined(LOAD.schema, 16, mbrs=rectangles(LOAD.schema, SUBS, 3), rest=True),
     ):
-        found = prefix_traffic(events_table(BATCH, publishers=who), plan, 5).collect()
+        found = prefix_traffic(events_table(BATCH, publishers=who), plan, 5).to_pylist()
         codes = plan.encode_batch(BATCH)
         expected = {}
         for i in range(len(codes)):
             key = (who[codes.row[i]], codes.dz(i, 5))
             expected[key] = expected.get(key, 0) + 1
         assert {(r["publisher"], dz_of(r["dz"])): r["packets"] for r in found} == expected
-    (whole,) = prefix_traffic(events_table(BATCH), Plan.regular(LOAD.schema, 16), 0).collect()
+    (whole,) = prefix_traffic(events_table(BATCH), Plan.regular(LOAD.schema, 16), 0).to_pylist()
     assert whole["packets"] == 300
     with pytest.raises(InvalidInput, match="prefixes of 0 to 32 bits, got 33"):
         prefix_traffic(events_table(BATCH), Plan.regular(LOAD.schema, 16), 33)

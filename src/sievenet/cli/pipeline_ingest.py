@@ -82,7 +82,7 @@ def ingest(
 
     given = load_schema(schema_name) if schema_name else None
     how = How(reading_of(columns, separator, encoding, rename, select, pairs, kind), time_format, publisher)
-    with opened(store, master) as where:
+    with opened(store, master, inputs) as where:
         schema = given or _schema_of(where, category, inputs, kind, time_column, how)
         if dry_run:
             _shown(where, schema, inputs, kind, time_column, how, as_json)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Bytes up to which Java had better compile quickly than well.
+_SMALL = 64 << 20
 
 
 def master_option(command: F) -> F:
@@ -86,14 +89,23 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def opened(root: str, master: str | None) -> Iterator[Store]:
-    """A store on a Spark session that ends with the block."""
+def opened(root: str, master: str | None, inputs: Sequence[str] | None = None) -> Iterator[Store]:
+    """A store on a Spark session that ends with the block; ``inputs`` are what is read, if it is not the store."""
     from sievenet.pipeline.session import spark_session
     from sievenet.pipeline.store import Store
 
     say(f"starting Spark on {master or 'local[*]'}")
-    with spark_session(master) as spark:
+    with spark_session(master, small=_small([f"{root}/events"] if inputs is None else inputs)) as spark:
         yield Store(spark, root)
+
+
+def _small(inputs: Sequence[str]) -> bool:
+    """Whether some local files have a few megabytes together."""
+    if any("://" in path for path in inputs):
+        return False
+    found = [Path(match) for path in inputs for match in glob(path)]
+    files = [each for path in found for each in ([path] if path.is_file() else path.rglob("*"))]
+    return sum(file.stat().st_size for file in files if file.is_file()) <= _SMALL
 
 
 def finish(report: Report, folder: str | None, as_json: bool, text: str) -> None:

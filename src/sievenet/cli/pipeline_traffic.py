@@ -82,7 +82,7 @@ def traffic(
         used = load_plan(plan_file) if plan_file else present
         check_plans(schema, [used])
         found = prefix_traffic(where.events(category), used, prefix)
-        rows = found.orderBy("packets", ascending=False).limit(10_000).collect()
+        rows = found.sort_by([("packets", "descending"), ("dz", "ascending")]).slice(0, 10_000).to_pylist()
         if place is not None:
             most = budget_of(budget) if budget else place.budget or 8
             _links(report, where, used, place, most, at)

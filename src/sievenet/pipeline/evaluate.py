@@ -26,7 +26,7 @@ from sievenet.content import EventBatch, Schema, decode_subscription, encode_sub
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.scan import mapped
+from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import PUBLISHER, batch_of
 from sievenet.tuning.boxes import Asked, as_subscription
 from sievenet.tuning.cost import Cost, Needed, cost_of, needed_of
@@ -41,8 +41,7 @@ __all__ = ["COUNTS", "Result", "check_plans", "covers_of", "evaluate", "evaluate
 
 #: Result of a partition: subscription -1 carries the number of packets and events, -2 transmissions and those needed,
 #: -3 packets received and those needed.
-COUNTS: Final = "plan int, subscription bigint, delivered bigint, wanted bigint"
-_FIELDS: Final = pa.schema(
+COUNTS: Final = pa.schema(
     [("plan", pa.int32()), ("subscription", pa.int64()), ("delivered", pa.int64()), ("wanted", pa.int64())]
 )
 #: Subscriptions per task of covering.
@@ -179,7 +178,7 @@ def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Itera
                 ),
                 pa.array(np.concatenate([[events, cost.needed.transmissions, cost.needed.received], wanted[some]])),
             ],
-            schema=_FIELDS,
+            schema=COUNTS,
         )
 
 
@@ -199,17 +198,13 @@ def evaluated(
     covers: Sequence[Covers],
     interests: Interests,
     sites: Sites | None = None,
-) -> DataFrame:
+) -> pa.Table:
     """Sums per plan and subscription (`COUNTS`) over a table of events."""
-    from pyspark.sql import functions as f
-
     asked = Asked.of(interests.schema, interests.wanted)
     more = () if sites is None else (PUBLISHER,)
     shared = Shared(events.sparkSession, _counting, [p.to_json() for p in plans], list(covers), asked, sites)
-    rows = mapped(events, interests.schema, lambda batches: local_counts(shared.get(), batches), COUNTS, more)
-    return rows.groupBy("plan", "subscription").agg(
-        f.sum("delivered").alias("delivered"), f.sum("wanted").alias("wanted")
-    )
+    keys = ("plan", "subscription")
+    return summed(events, interests.schema, lambda parts: local_counts(shared.get(), parts), COUNTS, keys, more)
 
 
 def evaluate(
@@ -227,7 +222,7 @@ def evaluate(
     check_plans(schema, plans)
     interests = wanted if isinstance(wanted, Interests) else Interests.of(schema, wanted)
     covers = covers_of(events.sparkSession, plans, interests, budget)
-    table = evaluated(events, plans, covers, interests, sites).toArrow()
+    table = evaluated(events, plans, covers, interests, sites)
     return results_of(table, plans, covers, len(interests), sites is not None)
 
 

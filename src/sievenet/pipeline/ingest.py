@@ -10,6 +10,7 @@ the store makes a run happen as a whole or not at all.
 
 from __future__ import annotations
 
+import csv
 import itertools
 import re
 import uuid
@@ -215,22 +216,29 @@ def checked_rows(
 ) -> DataFrame:
     """All rows of some files, checked; those of awkward files are read by Python."""
     said = how or How()
-    kinds: dict[tuple[str, bool, bytes], list[str]] = {}
+    kinds: dict[tuple[str, tuple[str, ...] | None], list[str]] = {}
     for path in paths:
-        form, plain, header = kind or format_of(path), True, b""
-        if form in ("csv", "json"):
-            head = store.files.head(path, _HEAD)
-            plain = is_plain(head, path, said.reading)
-            # Spark reads files of one header at a time.
-            header = beginning(head).split(b"\n", 1)[0].strip() if plain and form == "csv" else b""
-        kinds.setdefault((form, plain, header), []).append(path)
-    parts = [
-        _checked(store, schema, form, some, time, rules, said, plain=plain) for (form, plain, _), some in kinds.items()
-    ]
+        kinds.setdefault(_kind_of(store, path, kind, said.reading), []).append(path)
+    parts = [_checked(store, schema, form, some, time, rules, said, header) for (form, header), some in kinds.items()]
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part)
     return rows
+
+
+def _kind_of(store: Store, path: str, kind: str | None, reading: Reading) -> tuple[str, tuple[str, ...] | None]:
+    """The format of a file and its header, for Spark reads files of one header at a time; None if it is awkward."""
+    form = kind or format_of(path)
+    if form not in ("csv", "json"):
+        return form, ()
+    head = store.files.head(path, _HEAD)
+    if not is_plain(head, path, reading):
+        return form, None
+    if form == "json":
+        return form, ()
+    lines = beginning(head).decode("utf-8", "replace").splitlines()[:1]
+    header = next(csv.reader(lines, delimiter="\t" if ".tsv" in path.lower() else ","), [])
+    return form, tuple(header) if header and len(set(header)) == len(header) else None
 
 
 def awkward_names(store: Store, paths: Sequence[str], reading: Reading) -> list[str]:
@@ -254,16 +262,15 @@ def _checked(
     time: str | None,
     rules: Sequence[Rule],
     how: How,
-    *,
-    plain: bool,
+    header: tuple[str, ...] | None,
 ) -> DataFrame:
     binary = store.spark.read.format("binaryFile")
     if kind == "tap":
         return tap_rows(binary.load(paths), schema)
     more = [n for n in ((time,) if time else TIME_NAMES) + PUBLISHER_NAMES if n not in schema]
     more += [how.publisher] if how.publisher and how.publisher not in schema else []
-    if plain:
-        rows = rows_of(store.spark, kind, paths, schema, more)
+    if header is not None:
+        rows = rows_of(store.spark, kind, paths, schema, more, header)
     else:
         reading = how.reading
         there = awkward_names(store, paths, reading)

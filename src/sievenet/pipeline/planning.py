@@ -4,6 +4,7 @@
     events ──sample───▶ judge ─────────────┴─ search ──▶ best plan ──evaluate on all events──▶ predicted rate
 
 The search looks at a sample (events and, with a budget, subscriptions); what is predicted is counted over all of them.
+Where much is to be judged, and filters are many, executors do it (`judging`, `clusters`); else the driver is quicker.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from sievenet.pipeline.clusters import spark_clustering
 from sievenet.pipeline.evaluate import Result, evaluate
 from sievenet.pipeline.judging import SparkJudge
 from sievenet.pipeline.profile import profile
-from sievenet.pipeline.tables import PUBLISHER, batch_of
+from sievenet.pipeline.scan import read_small
+from sievenet.pipeline.tables import PUBLISHER, batch_of, quoted
+from sievenet.tuning.clusters import local_clustering
 from sievenet.tuning.cost import Objective
 from sievenet.tuning.covers import Interest, Interests
+from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import Profile
 from sievenet.tuning.search import METHODS, RECIPES, Found, search
 from sievenet.tuning.sites import Sites
@@ -38,6 +42,12 @@ __all__ = ["Planned", "plan_for", "sample_of", "sampled"]
 SAMPLE: Final = 20_000
 #: With a budget, covering is what takes the time.
 COVERED: Final = 1_000
+#: Pairs of an event and a subscription from which on, with so many cores, executors judge more quickly than we alone:
+#: one process judges a plan on 20,000 × 1,000 in some 50 ms, a task of Spark takes longer to begin.
+PAIRS: Final = 100_000_000
+CORES: Final = 4
+#: Filters from which on Spark ML groups them.
+FILTERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,12 @@ def sample_of(events: DataFrame, schema: Schema, count: int, total: int, seed: i
 
 def sampled(events: DataFrame, schema: Schema, count: int, total: int, seed: int = 0) -> tuple[EventBatch, list[str]]:
     """The same with their publishers."""
-    columns = [f"`{name}`" for name in (*schema.positions, PUBLISHER)]
-    chosen = events.select(*columns)
-    if total > count:
-        chosen = chosen.sample(fraction=min(1.0, 1.1 * count / total), seed=seed).limit(count)
-    table = chosen.toArrow()
+    table = read_small(events, schema, (PUBLISHER,)) if total <= count else None
+    if table is None:
+        chosen = events.select(*(quoted(name) for name in (*schema.positions, PUBLISHER)))
+        if total > count:
+            chosen = chosen.sample(fraction=min(1.0, 1.1 * count / total), seed=seed).limit(count)
+        table = chosen.toArrow()
     parts = [batch_of(schema, part) for part in table.to_batches()]
     batch = EventBatch.concat(parts) if parts else EventBatch.from_events(schema, [])
     return batch, table.column(PUBLISHER).to_pylist()
@@ -134,11 +145,14 @@ def plan_for(
         looked_at = interests.take(rows.tolist())
         near = None if sites is None else sites.take(rows.tolist())
     some, who = sampled(events, schema, sample, known.events, seed)
-    judge = SparkJudge(spark, some, looked_at, budget, near, None if near is None else near.located(who))
+    given = (some, looked_at, budget, near, None if near is None else near.located(who))
+    many = len(some) * len(looked_at) > PAIRS and spark.sparkContext.defaultParallelism >= CORES
     found = search(
-        judge,
+        SparkJudge(spark, *given) if many else LocalJudge(*given),
         known,
-        spark_clustering(spark, schema, wanted, seed, sample=some),
+        spark_clustering(spark, schema, wanted, seed, sample=some)
+        if known.filters > FILTERS
+        else local_clustering(schema, wanted, seed, sample=some),
         bits,
         kind=kind,
         rest=rest,

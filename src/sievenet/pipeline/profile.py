@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sievenet.content import Schema
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.scan import mapped
+from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import batch_of
 from sievenet.tuning.boxes import Asked
 from sievenet.tuning.covers import Interest
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["profile"]
 
 _SUMS, _PAIRS, _WORKLOAD, _CELLS, _EVENTS = range(5)
-_DDL: Final = "kind int, i int, j bigint, number double, count bigint"
 _FIELDS: Final = pa.schema(
     [("kind", pa.int32()), ("i", pa.int32()), ("j", pa.int64()), ("number", pa.float64()), ("count", pa.int64())]
 )
@@ -42,13 +41,10 @@ def _partition(shared: Shared[Profiling], batches: Iterable[pa.RecordBatch]) -> 
 
 def profile(events: DataFrame, schema: Schema, wanted: Sequence[Interest]) -> Profile:
     """The profile of a table of events."""
-    from pyspark.sql import functions as f
-
     asked = Asked.of(schema, wanted)
     shared = Shared(events.sparkSession, Profiling, asked)
-    rows = mapped(events, schema, lambda batches: _partition(shared, batches), _DDL)
-    sums = rows.groupBy("kind", "i", "j").agg(f.sum("number").alias("number"), f.sum("count").alias("count"))
-    return _concluded(sums.toArrow(), asked)
+    sums = summed(events, schema, lambda batches: _partition(shared, batches), _FIELDS, ("kind", "i", "j"))
+    return _concluded(sums, asked)
 
 
 def _rows(found: Sums) -> pa.RecordBatch:

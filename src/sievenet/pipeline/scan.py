@@ -1,7 +1,8 @@
-"""Scan: the batches of a table of events, by the shorter of two ways.
+"""Scan: sums over the batches of a table of events, by the shortest of three ways.
 
     any table           Parquet ──▶ JVM columns ──▶ rows ──▶ Arrow ──socket──▶ Python
     a plain scan        Parquet ─────────────────────────────────────────────▶ Python
+    a small one         Parquet ─────────────────────────────────────────────▶ this process
 
 What comes from the JVM is taken apart into rows and put together again, which takes longer than many a kernel.  Where
 a table is nothing but columns of Parquet files that every process can open (`file:` paths, as for local runs and
@@ -11,7 +12,8 @@ the same, in other batches; whoever sums over them gets the same sums.
 
 A task is some parts of files, a part is a share of a file's rows: the second of three shares of a file of ten rows is
 rows 3 to 5.  So nobody needs to open files to make tasks, and a file with one large row group can still be divided:
-who has a later part of it reads past the others', which is quick next to counting.
+who has a later part of it reads past the others', which is quick next to counting.  A few megabytes are counted by the
+driver itself: before a Python process of Spark has begun, that is done.
 
        file a        file b      c d e
     ├─────┬─────┤├──────────────┤├┤├┤├┤
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -34,7 +36,7 @@ from sievenet.pipeline.tables import fields_of, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ROWS", "Part", "files_of", "mapped", "tasks_of"]
+__all__ = ["ROWS", "Part", "files_of", "read_small", "summed", "tasks_of"]
 
 #: Rows per batch.
 ROWS: Final = 65_536
@@ -43,6 +45,8 @@ _TASKS: Final = 4
 #: Bytes of files per task, at least and at most.
 _LEAST: Final = 1 << 20
 _MOST: Final = 64 << 20
+#: Bytes of files that the driver reads itself.
+_SMALL: Final = 8 << 20
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -88,15 +92,57 @@ def _between(batches: Iterable[pa.RecordBatch], first: int, behind: int, fields:
             return
 
 
-def mapped(events: DataFrame, schema: Schema, work: Work, ddl: str, more: Sequence[str] = ()) -> DataFrame:
-    """What ``work`` makes of the batches of each task: all attributes, and ``more`` columns of the events table."""
+def summed(
+    events: DataFrame,
+    schema: Schema,
+    work: Work,
+    result: pa.Schema,
+    keys: Sequence[str],
+    more: Sequence[str] = (),
+) -> pa.Table:
+    """What ``work`` makes of the batches of each task, added up per ``keys``; all columns but these are sums.
+
+    Batches have all attributes, and ``more`` columns of the events table.
+    """
     every = fields_of(schema)
     fields = pa.schema([every.field(name) for name in (*schema.positions, *more)])
     chosen = events.select(*(quoted(name) for name in fields.names))
     files = files_of(chosen)
+    sums = [name for name in result.names if name not in keys]
+    if _few(files):
+        rows = pa.Table.from_batches(work(_batches(files, fields)), result)
+        added = rows.group_by(list(keys)).aggregate([(name, "sum") for name in sums])
+        return added.rename_columns([name.removesuffix("_sum") for name in added.column_names]).select(result.names)
+    from pyspark.sql import functions as f
+
+    table = _mapped(chosen, files, work, result, fields)
+    return table.groupBy(*keys).agg(*(f.sum(name).alias(name) for name in sums)).toArrow().select(result.names)
+
+
+def read_small(events: DataFrame, schema: Schema, more: Sequence[str] = ()) -> pa.Table | None:
+    """A table of a few megabytes of files, read here; None if it is another."""
+    fields = pa.schema([fields_of(schema).field(name) for name in (*schema.positions, *more)])
+    files = files_of(events.select(*(quoted(name) for name in fields.names)))
+    return pa.Table.from_batches(_batches(files, fields), fields) if _few(files) else None
+
+
+def _few(files: list[tuple[str, int]] | None) -> TypeGuard[list[tuple[str, int]]]:
+    return files is not None and sum(size for _, size in files) <= _SMALL
+
+
+def _batches(files: list[tuple[str, int]], fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (batch for path, _ in files for batch in Part(path, 0, 1).batches(fields))
+
+
+def _mapped(
+    chosen: DataFrame, files: list[tuple[str, int]] | None, work: Work, result: pa.Schema, fields: pa.Schema
+) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    ddl = from_arrow_schema(result)
     if files is None:
         return chosen.mapInArrow(work, ddl)
-    spark = events.sparkSession
+    spark = chosen.sparkSession
     tasks = tasks_of(files, spark.sparkContext.defaultParallelism)
     shared = spark.sparkContext.broadcast(tasks)
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))

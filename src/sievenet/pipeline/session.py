@@ -8,7 +8,11 @@
 Settings come from three places, later ones win: ours below, what `settings` says, and what the machine says
 (``spark-defaults.conf`` of a cluster is read by Spark itself for everything we leave alone).
 
-A second session starts in half of the time, by Java's archive of classes (see `archive`).
+A second session starts in half of the time, by Java's archive of classes (see `archive`).  Who has little to read says
+so (`small`): then Java compiles quickly instead of well, which saves more time than it costs.
+
+What Java prints goes to a file, not to the user: errors reach us as exceptions, and if Java does not start, the end of
+that file is the message.
 
 On a cluster the package goes along: it is packed into an archive that every executor unpacks and puts on its path,
 so executors need Python, NumPy, Numba and PyArrow (or a packed environment that has them), but no Sievenet.
@@ -24,12 +28,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from sievenet.errors import Unavailable
 from sievenet.pipeline.archive import Archive, archive_for, java_binary
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 __all__ = ["LOCAL", "packed_package", "spark_session", "stop"]
@@ -69,6 +74,7 @@ _SETTINGS: Final[dict[str, str]] = {
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 #: Generated code of wide tables exceeds the size up to which Java compiles a method, unless told otherwise.
 _JAVA: Final = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"
+_QUICK: Final = "-XX:TieredStopAtLevel=1"
 
 _current: SparkSession | None = None
 _master: str = ""
@@ -76,27 +82,34 @@ _archive: Archive | None = None
 
 
 def spark_session(
-    master: str | None = None, *, name: str = "sievenet", settings: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    name: str = "sievenet",
+    settings: Mapping[str, str] | None = None,
+    small: bool = False,
 ) -> contextlib.AbstractContextManager[SparkSession]:
-    """The process's session, started if there is none; stopped at the end of the block that started it."""
-    return _session(master or LOCAL, name, settings or {})
+    """The process's session, started if there is none; stopped at the end of the block that started it.
+
+    ``small`` says that there are some megabytes to read, not gigabytes.
+    """
+    return _session(master or LOCAL, name, settings or {}, small)
 
 
 @contextlib.contextmanager
-def _session(master: str, name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def _session(master: str, name: str, settings: Mapping[str, str], small: bool) -> Iterator[SparkSession]:
     if _current is not None:
         if master not in (LOCAL, _master):
             raise Unavailable(f"Spark runs on {_master} in this process already; {master} needs a process of its own")
         yield _current
         return
-    spark = _start(master, name, settings)
+    spark = _start(master, name, settings, small)
     try:
         yield spark
     finally:
         stop()
 
 
-def _start(master: str, name: str, settings: Mapping[str, str]) -> SparkSession:
+def _start(master: str, name: str, settings: Mapping[str, str], small: bool) -> SparkSession:
     global _current, _master, _archive
     local = master.startswith("local")
     if local or "127.0.0.1" in master:
@@ -104,7 +117,10 @@ def _start(master: str, name: str, settings: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # The program that puts Spark's command line together lives for half a second.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     try:
+        from pyspark import SparkConf
         from pyspark.errors import PySparkException, PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -114,21 +130,42 @@ def _start(master: str, name: str, settings: Mapping[str, str]) -> SparkSession:
         raise Unavailable("The pipeline needs Java 17 or newer, and there is no `java` on the path nor a JAVA_HOME")
     chosen = {**_SETTINGS, **(_local_settings() if local else _shipped()), **settings}
     _archive = _archive_of(java) if local else None
-    options = [_JAVA, _archive.options if _archive else "", settings.get(_JAVA_OPTIONS, "")]
+    quick = _QUICK if small and local else ""
+    options = [_JAVA, quick, _archive.options if _archive else "", settings.get(_JAVA_OPTIONS, "")]
     chosen[_JAVA_OPTIONS] = " ".join([f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}", *options])
     # Executors of a cluster are their own processes.
     chosen["spark.executor.extraJavaOptions"] = f"{_JAVA} {settings.get('spark.executor.extraJavaOptions', '')}"
-    builder: Any = SparkSession.builder.master(master).appName(name)
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    try:
-        spark: SparkSession = builder.getOrCreate()
-    except (PySparkException, PySparkRuntimeError, OSError) as error:
-        raise Unavailable(f"Spark on {master} did not start: {str(error)[:500]}") from error
+    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(chosen.items()))
+    # Java has the file open for as long as it runs; ours ends here.
+    with tempfile.TemporaryFile() as said:
+        try:
+            _launch(conf, said)
+            builder: Any = SparkSession.builder
+            spark: SparkSession = builder.config(conf=conf).getOrCreate()
+        except (PySparkException, PySparkRuntimeError, OSError) as error:
+            raise Unavailable(f"Spark on {master} did not start: {str(error)[:500]}{_end_of(said)}") from error
     spark.sparkContext.setLogLevel("FATAL")
     _current, _master = spark, master
     atexit.register(stop)
     return spark
+
+
+def _launch(conf: SparkConf, output: IO[bytes]) -> None:
+    """Start Java; what it prints goes to a file."""
+    from pyspark import SparkContext, java_gateway
+
+    context: Any = SparkContext
+    launch: Any = java_gateway.launch_gateway
+    if context._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        context._gateway = launch(conf, {"stdout": output, "stderr": output})
+        context._jvm = context._gateway.jvm
+
+
+def _end_of(output: IO[bytes]) -> str:
+    """The last lines that Java printed."""
+    output.seek(0)
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return "\n".join(["", *lines[-8:]])[:2000] if lines else ""
 
 
 def _archive_of(java: Path) -> Archive | None:

@@ -51,8 +51,13 @@ def format_of(path: str) -> str:
     return found
 
 
-def rows_of(spark: SparkSession, kind: str, files: Sequence[str], schema: Schema, more: Sequence[str]) -> DataFrame:
-    """The rows of files; ``more`` names columns that are wanted besides the attributes, where there are any."""
+def rows_of(
+    spark: SparkSession, kind: str, files: Sequence[str], schema: Schema, more: Sequence[str], header: Sequence[str]
+) -> DataFrame:
+    """The rows of files; ``more`` names columns that are wanted besides the attributes, where there are any.
+
+    ``header`` has the columns of CSV files, which all have the same.
+    """
     from pyspark.sql import functions as f
 
     reader: Any = spark.read
@@ -65,7 +70,6 @@ def rows_of(spark: SparkSession, kind: str, files: Sequence[str], schema: Schema
         rows = reader.schema(f"{columns}, {CORRUPT} string").option("columnNameOfCorruptRecord", CORRUPT).json(listed)
     elif kind == "csv":
         separator = "\t" if ".tsv" in listed[0].lower() else ","
-        header = reader.option("header", True).option("sep", separator).csv(listed[0]).columns
         columns = ", ".join(f"{quoted(n)} string" for n in header)
         rows = (
             reader.schema(f"{columns}, {CORRUPT} string")

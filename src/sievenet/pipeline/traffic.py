@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow as pa
 from sievenet.errors import InvalidInput
 from sievenet.index import Dz, Plan
 from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.scan import mapped
+from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
 from sievenet.tuning.counting import Deliveries
 from sievenet.tuning.covers import Covers
@@ -33,9 +34,8 @@ __all__ = ["PREFIXES", "NetworkTraffic", "dz_of", "network_traffic", "prefix_tra
 
 #: Longest prefixes that are counted.
 MAX_PREFIX: Final = 32
-PREFIXES: Final = "publisher string, dz bigint, packets bigint"
-_REACHED: Final = "kind int, name string, i bigint, j bigint, packets bigint"
-_REACHED_FIELDS: Final = pa.schema(
+PREFIXES: Final = pa.schema([("publisher", pa.string()), ("dz", pa.int64()), ("packets", pa.int64())])
+_REACHED: Final = pa.schema(
     [("kind", pa.int32()), ("name", pa.string()), ("i", pa.int64()), ("j", pa.int64()), ("packets", pa.int64())]
 )
 _LINK, _PLACE, _SENT = range(3)
@@ -50,18 +50,16 @@ def dz_of(number: int) -> Dz:
 # -- prefixes -------------------------------------------------------------------------------------
 
 
-def prefix_traffic(events: DataFrame, plan: Plan, length: int) -> DataFrame:
+def prefix_traffic(events: DataFrame, plan: Plan, length: int) -> pa.Table:
     """Packets per publisher and dz of ``length`` bits (`PREFIXES`)."""
-    from pyspark.sql import functions as f
-
     if not 0 <= length <= MAX_PREFIX:
         raise InvalidInput(expected=f"prefixes of 0 to {MAX_PREFIX} bits", got=length)
     shared = Shared(events.sparkSession, Plan.from_json, plan.to_json())
-    rows = mapped(events, plan.schema, lambda parts: _prefixes(shared, parts, length), PREFIXES, (PUBLISHER,))
-    return rows.groupBy("publisher", "dz").agg(f.sum("packets").alias("packets"))
+    work = partial(_prefixes, shared, length)
+    return summed(events, plan.schema, work, PREFIXES, ("publisher", "dz"), (PUBLISHER,))
 
 
-def _prefixes(shared: Shared[Plan], parts: Iterable[pa.RecordBatch], length: int) -> Iterator[pa.RecordBatch]:
+def _prefixes(shared: Shared[Plan], length: int, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     plan = shared.get()
     for part in parts:
         codes = plan.encode_batch(batch_of(plan.schema, part))
@@ -72,7 +70,7 @@ def _prefixes(shared: Shared[Plan], parts: Iterable[pa.RecordBatch], length: int
         keys, counts = np.unique(np.stack([who, marked]), axis=1, return_counts=True)
         publishers = pa.array(names.dictionary.to_pylist(), pa.string()).take(pa.array(keys[0]))
         yield pa.RecordBatch.from_arrays(
-            [publishers, pa.array(keys[1]), pa.array(counts.astype(np.int64))], names=["publisher", "dz", "packets"]
+            [publishers, pa.array(keys[1]), pa.array(counts.astype(np.int64))], schema=PREFIXES
         )
 
 
@@ -108,12 +106,11 @@ def network_traffic(
     sites: Sites,
 ) -> NetworkTraffic:
     """What a plan sends where."""
-    from pyspark.sql import functions as f
-
     network = sites.network
     shared = Shared(events.sparkSession, _reaching, plan.to_json(), covers, sites)
-    rows = mapped(events, plan.schema, lambda parts: _reached(shared.get(), parts), _REACHED, (TIME, PUBLISHER))
-    found = rows.groupBy("kind", "name", "i", "j").agg(f.sum("packets").alias("packets")).collect()
+    keys = ("kind", "name", "i", "j")
+    work = lambda parts: _reached(shared.get(), parts)  # noqa: E731
+    found = summed(events, plan.schema, work, _REACHED, keys, (TIME, PUBLISHER)).to_pylist()
     links = dict.fromkeys(network.links, 0)
     links |= {(network.switches[network.at[i]], name): 0 for i, name in enumerate(network.places)}
     seconds: dict[tuple[str, int], int] = {}
@@ -162,5 +159,5 @@ def _reached(state: tuple[Deliveries, Sites], parts: Iterable[pa.RecordBatch]) -
     rows += [(_PLACE, "", place, second, count) for (place, second), count in seconds.items()]
     rows += [(_SENT, name, switch, 0, count) for (name, switch), count in sent.items() if count]
     columns = zip(*rows, strict=True) if rows else ((), (), (), (), ())
-    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, _REACHED_FIELDS, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, schema=_REACHED_FIELDS)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, _REACHED, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=_REACHED)
