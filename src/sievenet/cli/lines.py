@@ -40,7 +40,7 @@ _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
 def lines_of(file: IO[bytes], form: Form | None, reading: Reading) -> Iterator[tuple[int, Item]]:
-    """Line numbers with rows, lines that are none, or events as text."""
+    """Line numbers with rows, unreadable lines, or events as text."""
     name = str(getattr(file, "name", ""))
     if not is_regular(file):
         yield from _streamed(io.TextIOWrapper(file, "utf-8-sig"), form, reading)

@@ -65,7 +65,7 @@ class Status(msgspec.Struct, frozen=True):
 def mistake(error: Exception) -> SievenetError:
     """What to tell clients about an error that nobody expected."""
     return Unavailable(
-        f"The control plane made a mistake ({type(error).__name__}: {error}); whether it took effect is unknown"
+        f"Internal error (please report): {type(error).__name__}: {error}; whether the request took effect is unknown"
     )
 
 

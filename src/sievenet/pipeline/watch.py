@@ -209,7 +209,7 @@ class Watcher:
         try:
             bad = rows.where(f.col(REASON).isNotNull()).count()
             if bad:
-                self._say(f"batch {number}: {bad} segments were none")
+                self._say(f"batch {number}: {bad} files were not readable tap segments")
             self._good(rows.where(f.col(REASON).isNull()), number)
         finally:
             rows.unpersist()

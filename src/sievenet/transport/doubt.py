@@ -1,4 +1,4 @@
-"""How many of the losses that a record shows are none: expected false alarms of the Bloom filters.
+"""Estimates how many reported losses are false: expected false positives of the Bloom filters.
 
 A message that nobody here wants has a wanted filter's bits by chance now and then, and since it never comes, it looks
 lost. For order that costs a wait, for recovery a needless repair. For congestion control it would look like congestion

@@ -1,4 +1,4 @@
-"""Boxes of values: subscriptions as the kernels count them, and the few that are none.
+"""Boxes of values: subscriptions as the kernels count them; the few that are not boxes are left to the matcher.
 
 Most filters allow one stretch of values per attribute: a box.  A subscription all of whose filters are boxes is counted
 by bitmaps (`Spans`, `Groups`), which say exactly what the matcher says; the others (sets of values, free strings) are

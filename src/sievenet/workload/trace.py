@@ -137,7 +137,7 @@ def decoded(data: bytes, encoding: str | None = None, where: str = "input") -> t
         if found is not None:
             raise InvalidInput(f"Expected text in {found}; {error}", where=where) from None
     if b"\0" in data[:4096]:
-        raise InvalidInput("Expected text, got bytes that are none in any encoding we know", where=where)
+        raise InvalidInput("Expected text, got bytes that are not text in any known encoding", where=where)
     return data.decode("latin-1"), "latin-1"
 
 

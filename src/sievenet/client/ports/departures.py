@@ -4,7 +4,7 @@ Packets are counted from the first on, and whoever waits waits for a count, so t
 wait:
 
     given   0 ─────────────── left ── until ───────── given
-                                      whoever asked when so many were given, less those that may still wait
+                                      wakes the waiter once sent ≥ submitted − allowed backlog
 """
 
 from __future__ import annotations

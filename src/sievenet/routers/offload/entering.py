@@ -1,4 +1,4 @@
-"""A batch enters the table as votes say, as far as they bear a look: checks of links, audits of whole answers."""
+"""Applies voted placements of a batch after verifying them: checks of links, audits of whole answers."""
 
 from __future__ import annotations
 

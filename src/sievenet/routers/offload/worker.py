@@ -77,7 +77,7 @@ class Worker:
         self._next = 0
 
     def compute(self, request: Compute) -> Computed:
-        """The answer. Raises `CodecError` for filters that are none."""
+        """The answer. Raises `CodecError` for bytes that are no filter."""
         schema = self._schemas(request.category)
         inputs = [decode_filter(schema, data) for data in request.inputs]
         missing = [u.id for u in request.vectors if not self._update(request.category, schema, u)]
