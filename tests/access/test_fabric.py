@@ -200,7 +200,7 @@ def test_a_reconnect_changes_the_key_and_loses_nothing(tmp_path):
                         await pub.publish(reading(x=x))
                     for node in (sub, pub):
                         losses = node._session.losses
-                        node._session._link._writer.transport.abort()
+                        node._session._link.writer.transport.abort()
                         await eventually(
                             lambda node=node, losses=losses: node._session.losses > losses and node.connected
                         )
@@ -364,7 +364,7 @@ def test_what_a_journal_holds_is_held_to_the_rules_of_now(tmp_path):
             bob = await join(daemon, access, "bob", name="bob", reconnect=False)
             await bob.subscribe(want("x < 100"))
             assert daemon.control.registrations_of("bob")[1]
-            bob._session._link._writer.transport.abort()
+            bob._session._link.writer.transport.abort()
         members = access.path / "members.toml"
         members.write_text(less(members.read_text()))
         async with guarded(access, state=state) as daemon:

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from sievenet.client.latency import Latency
 from sievenet.client.ledger import Ledger
-from sievenet.client.reconnect import TRANSITIONS, Reconnect, State
 from sievenet.client.url import parse_url
 from sievenet.content import Attribute, Filter, Schema, Subscription
 from sievenet.errors import InvalidInput
+from sievenet.session.backoff import TRANSITIONS, Backoff, State
 
 SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=9),))
 ALL = Subscription([Filter(SCHEMA)])
 
 
 def test_backoff_doubles_to_its_limit_and_a_steady_connection_resets_it():
-    machine = Reconnect(first=1.0, most=8.0, steady=10.0, uniform=lambda: 1.0)
+    machine = Backoff(first=1.0, most=8.0, steady=10.0, uniform=lambda: 1.0)
     machine.handle("begin", 0.0)
     waits = []
     for _ in range(6):
@@ -34,14 +34,14 @@ def test_backoff_doubles_to_its_limit_and_a_steady_connection_resets_it():
 
 
 def test_backoff_is_spread():
-    machine = Reconnect(first=1.0, uniform=lambda: 0.0)
+    machine = Backoff(first=1.0, uniform=lambda: 0.0)
     machine.handle("begin", 0.0)
     assert machine.handle("failed", 0.0) == 0.5
 
 
 @given(st.lists(st.sampled_from(["begin", "connected", "failed", "lost", "due", "closed"]), max_size=20))
 def test_the_machine_follows_its_table_and_nothing_else(stimuli):
-    machine = Reconnect()
+    machine = Backoff()
     for stimulus in stimuli:
         expected = TRANSITIONS.get((machine.state, stimulus))
         if expected is None:

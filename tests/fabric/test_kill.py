@@ -108,7 +108,7 @@ def test_kill_nine_a_hundred_times(tmp_path, seed):
             node = await sievenet.connect(url, name="node", host="h3")
             source = await sievenet.connect(url, name="source", host="h1")
             for each in (node, source):
-                each._session._machine._first, each._session._machine._most = 0.005, 0.02
+                each._session._backoff._first, each._session._backoff._most = 0.005, 0.02
             await source.advertise(SCHEMA)
             await node.schema(SCHEMA)
             churn = Churn(node, rng)

@@ -73,7 +73,7 @@ def test_a_process_that_takes_over_a_session_counts_from_0_and_is_heard():
                 found += [event["x"] for event in await take(feed, 5)]
                 ticket = node._session._ticket
                 # As `kill -9` would: without a word.
-                node._session._link._writer.transport.abort()
+                node._session._link.writer.transport.abort()
                 node._session.port.close()
             assert found == [10 * life + x for life in range(3) for x in range(5)]
             assert len(numbers) == 1

@@ -38,7 +38,7 @@ class World:
     async def join(self):
         if len(self.nodes) < 6:
             node = await sievenet.connect(self.daemon.url, host=self.rng.choice(self.daemon.plane.topology.hosts))
-            node._session._machine._first, node._session._machine._most = 0.005, 0.02
+            node._session._backoff._first, node._session._backoff._most = 0.005, 0.02
             await node.schema(SCHEMA)
             self.nodes[node.name] = node
 

@@ -58,7 +58,7 @@ def test_all_events_of_a_publisher_that_comes_back_arrive(folder):  # noqa: F811
             dying = await sievenet.connect(daemon.url, name="market", host="h1", reconnect=False)
             await dying.advertise(STOCK)
             await dying.publish(STOCK.event(symbol="IBM", price=500.0, volume=1))
-            dying._session._link._writer.transport.abort()
+            dying._session._link.writer.transport.abort()
             dying._session.port.close()
             async with asyncio.timeout(10):
                 while True:

@@ -122,11 +122,11 @@ def test_bad_requests_are_answered_and_disturb_nobody():
                     await plan
             link = node._link
             with pytest.raises(CodecError):
-                await link.request(lambda number: p.Register(number, b"\xff\xff"))
+                await link.call(lambda number: p.Register(number, b"\xff\xff"))
             with pytest.raises(SchemaError, match="category"):
-                await link.request(lambda number: p.Subscribe(number, 1, 12345, b""))
+                await link.call(lambda number: p.Subscribe(number, 1, 12345, b""))
             with pytest.raises(Rejected, match="one hello"):
-                await link.request(lambda number: p.Hello(1, "client", "b", request=number))
+                await link.call(lambda number: p.Hello(1, "client", "b", request=number))
             assert node.connected
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 import sievenet
-from sievenet.client.overlay.link import OverlayLink
+from sievenet.client.overlay.membership import RouterMembership
 from sievenet.config import load_config
 from sievenet.content import EventBatch, Record
 from sievenet.daemon.daemon import Daemon
@@ -108,11 +108,11 @@ def test_a_router_that_restarts_is_survived():
                 await source.publish(reading(1))
                 assert [event["x"] for event in await take(feed, 1)] == [1]
                 before = source._link.publisher
-                source._link.writer.close()  # as if the connection had broken
+                source._link._link.writer.close()  # as if the connection had broken
                 await eventually(lambda: source._link.losses == 1 and source.connected)
                 assert source._link.publisher != before
                 await eventually(lambda: not source._transport._chores)
-                link: OverlayLink = source._link
+                link: RouterMembership = source._link
                 with losing(link, 1):
                     await source.publish(reading(2))
                 await source.publish(reading(3))

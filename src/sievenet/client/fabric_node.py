@@ -16,6 +16,7 @@ from sievenet.client.edge import Edges
 from sievenet.client.feed import Feed
 from sievenet.client.hooks import Hooks
 from sievenet.client.ledger import Registration
+from sievenet.client.membership import Membership
 from sievenet.client.node import Node
 from sievenet.client.outbox import Outbox
 from sievenet.client.ports.burst import Arrivals, Burst
@@ -23,7 +24,6 @@ from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.port import DataPort
 from sievenet.client.receiver import Receiver, Sink
 from sievenet.client.reporting import Reporter
-from sievenet.client.session import Session
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.fabric_host import FabricHost
 from sievenet.client.transport.shim import all_escaped, escaped
@@ -78,7 +78,7 @@ class FabricNode(Node):
         self._spoken: dict[str, Schema] = {}
         self._reporter = Reporter(self._receiver, self.statistics)
         self._turn = 0
-        self._session = Session(
+        self._session = Membership(
             parse_url(url),
             self._catalog,
             self._ledger,
@@ -145,8 +145,10 @@ class FabricNode(Node):
 
     async def _described(self, wanted: str | Schema) -> Category:
         if isinstance(wanted, Schema):
-            return self._catalog.update(await self._session.call(lambda number: p.Register(number, wanted)))
-        return self._catalog.update(await self._session.call(lambda number: p.LookUp(number, wanted)))
+            reply = await self._session.call(lambda number: p.Register(number, wanted))
+        else:
+            reply = await self._session.call(lambda number: p.LookUp(number, wanted))
+        return self._catalog.update(reply.category)
 
     async def _say(self, entry: Registration) -> None:
         await self._register(entry)
@@ -362,8 +364,8 @@ class FabricNode(Node):
 
     async def plan(self, category: str) -> bytes:
         """The category's index plan of now, as JSON."""
-        info = await self._session.call(lambda number: p.LookUp(number, category))
-        return bytes(info.plan)
+        reply = await self._session.call(lambda number: p.LookUp(number, category))
+        return bytes(reply.category.plan)
 
     def statistics(self) -> NodeStatistics:
         """Counts since the node began."""

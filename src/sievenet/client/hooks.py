@@ -1,4 +1,4 @@
-"""What a session asks of its node."""
+"""What a membership asks of its node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Hooks"]
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the session asks of its node."""
+    """What the membership asks of its node."""
 
     #: Packets have come.
     deliver: Deliver

@@ -276,6 +276,7 @@ class CategoryRemoved(Message, frozen=True):
 
 CONTROL: Final = Protocol(
     "control",
+    "daemon",
     PROTOCOL,
     "sievenet",
     Hello,

@@ -187,6 +187,7 @@ class Ask(Message, frozen=True):
 
 ROUTING: Final = Protocol(
     "router",
+    "router",
     PROTOCOL,
     "sievenet+router",
     Hello,

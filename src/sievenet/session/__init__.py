@@ -11,6 +11,10 @@ Every part of Sievenet that speaks over TCP or TLS speaks through this package, 
     `listener`    its one shell: `Listener` accepts, lets in and looks after; `Service` is the part behind it
     `connection`  `Connection`: one stream with its bounded buffer; parts derive from it what they keep of each
     `requests`    `RequestService`: a service whose requests take a while, beside each other and bounded in bytes
+    `caller`      the dialling side of one conversation, pure: requests and answers by number, silence
+    `link`        its one shell: `Link` is one connection
+    `dialler`     `Dialler`: a lasting relation; parts derive from it what they say and hear
+    `backoff`     when to dial again, pure
     `tls`         contexts for TLS from files
 
 How a connection is let in (the contract with `sievenet.access`):

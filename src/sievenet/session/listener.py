@@ -125,9 +125,7 @@ class Listener(Generic[C]):
     @property
     def url(self) -> str:
         """Where clients connect."""
-        host, port = self.address
-        scheme = f"{self.protocol.scheme}{'s' if self.secure else ''}"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return self.protocol.url(self.address, secure=self.secure)
 
     # -- life -----------------------------------------------------------------------------
 

@@ -31,6 +31,8 @@ class Protocol:
     """Made once for each protocol, beside its messages."""
 
     name: str
+    #: What the listening side is called in errors.
+    listener: str
     #: Both sides must have the same.
     version: int
     #: Of its URLs; with TLS an ``s`` follows.
@@ -54,6 +56,11 @@ class Protocol:
     @cached_property
     def _dials(self) -> msgspec.msgpack.Decoder[Any]:
         return msgspec.msgpack.Decoder(reduce(or_, self.given))
+
+    def url(self, address: tuple[str, int], *, secure: bool) -> str:
+        """Where a process listens, as users say it."""
+        host, port = address
+        return f"{self.scheme}{'s' if secure else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def listening(self, limit: int | None = None) -> Framer:
         """A framer for what the listening side receives: small frames, until the other side is welcome."""

@@ -22,7 +22,7 @@ from sievenet.client.node import Node
 from sievenet.client.offers import Offers
 from sievenet.client.overlay.helping import Helping
 from sievenet.client.overlay.landing import Landing
-from sievenet.client.overlay.link import Making, OverlayLink
+from sievenet.client.overlay.membership import RouterMembership
 from sievenet.client.receiver import Sink
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.overlay_host import OverlayHost
@@ -34,6 +34,8 @@ from sievenet.content.schema import Schema
 from sievenet.errors import SchemaError, SievenetError, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.offload.messages import Assign, Compute
+from sievenet.session.caller import Request
+from sievenet.session.link import Link
 from sievenet.transport.options import Publishing
 
 __all__ = ["OverlayNode"]
@@ -62,7 +64,7 @@ class OverlayNode(Node):
         #: The router's numbers of schemas, by name; 0 is for what has none.
         self._categories: dict[str, int] = {"": 0}
         self._landing = Landing(self._schemas)
-        self._link = OverlayLink(
+        self._link = RouterMembership(
             url,
             name=name,
             timeout=timeout,
@@ -103,17 +105,21 @@ class OverlayNode(Node):
         if self._helping is not None:
             await self._helping.close()
 
-    async def _restore(self) -> None:
+    async def _restore(self, link: Link) -> None:
         """Register everything at a router that may know nothing of it."""
+
+        async def say(request: Request) -> Any:
+            return await link.call(request, self._link.timeout)
+
         for schema in [s for s in self._schemas.values() if s is not None]:
-            await self._link.request(lambda number: p.Register(number, encode_schema(schema)))  # noqa: B023
+            await say(lambda number: p.Register(number, encode_schema(schema)))  # noqa: B023
         if self._helping is not None:
             self._helping.renew()
-            await self._link.request(lambda number: p.Volunteer(number))
+            await say(lambda number: p.Volunteer(number))
         for entry in list(self._withdrawn.values()):
-            await self._link.request(self._taking_back(entry))
+            await say(self._taking_back(entry))
         entries = list(self._ledger)
-        answers = await gather(*(self._link.request(self._making(e)) for e in entries), return_exceptions=True)
+        answers = await gather(*(say(self._making(each)) for each in entries), return_exceptions=True)
         for entry, answer in zip(entries, answers, strict=True):
             if isinstance(answer, SievenetError) and not isinstance(answer, Unavailable):
                 self._refused(entry, answer)
@@ -139,7 +145,7 @@ class OverlayNode(Node):
         self._categories[schema.name] = answer.category
         return schema
 
-    def _making(self, entry: Registration) -> Making:
+    def _making(self, entry: Registration) -> Request:
         category = self._categories[entry.category]
         if entry.kind == "advertisement":
             return lambda number: p.Advertise(number, entry.id, category, entry.content)
@@ -158,7 +164,7 @@ class OverlayNode(Node):
         self._withdrawn.pop(entry.id, None)
 
     @staticmethod
-    def _taking_back(entry: Registration) -> Making:
+    def _taking_back(entry: Registration) -> Request:
         message = p.Unsubscribe if entry.kind == "subscription" else p.Unadvertise
         return lambda number: message(number, entry.id)
 

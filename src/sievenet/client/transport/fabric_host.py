@@ -11,9 +11,9 @@ from sievenet.content.event import Event
 from sievenet.errors import Unavailable
 
 if TYPE_CHECKING:
+    from sievenet.client.membership import Membership
     from sievenet.client.node import Node
     from sievenet.client.outbox import Outbox
-    from sievenet.client.session import Session
 
 __all__ = ["FabricHost"]
 
@@ -24,7 +24,7 @@ _LOW: Final = 1024
 class FabricHost(Host):
     """The host of a `FabricNode`."""
 
-    def __init__(self, node: Node, session: Session, outbox: Outbox) -> None:
+    def __init__(self, node: Node, session: Membership, outbox: Outbox) -> None:
         super().__init__(node)
         self._session, self._outbox = session, outbox
 

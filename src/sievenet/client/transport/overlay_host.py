@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sievenet.client.overlay.link import OverlayLink
+from sievenet.client.overlay.membership import RouterMembership
 from sievenet.client.transport.host import Host
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
@@ -23,7 +23,7 @@ _AHEAD: Final = 1 << 18
 class OverlayHost(Host):
     """The host of an `OverlayNode`."""
 
-    def __init__(self, node: Node, link: OverlayLink, categories: Mapping[str, int]) -> None:
+    def __init__(self, node: Node, link: RouterMembership, categories: Mapping[str, int]) -> None:
         super().__init__(node)
         self._link, self._categories = link, categories
         self._incarnation = secrets.randbits(64)
@@ -47,8 +47,7 @@ class OverlayHost(Host):
         """Send events of one schema now; False if many bytes wait."""
         schema = events[0].schema
         self._link.publish(self._categories[schema.name], EventBatch.from_events(schema, events))
-        writer = self._link.writer
-        return writer is None or writer.transport.get_write_buffer_size() < _AHEAD
+        return self._link.waiting < _AHEAD
 
     async def flushed(self) -> None:
         """Wait for the connection, and until it has taken most of what waits."""

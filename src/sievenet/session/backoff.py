@@ -1,4 +1,4 @@
-"""When to try the daemon again: a small state machine, with time as an argument.
+"""When to dial again: a small state machine, with time as an argument.
 
     ┌──────┐ begin  ┌────────────┐ connected ┌────────┐
     │ VOID │ ─────▶ │ CONNECTING │ ────────▶ │ ACTIVE │
@@ -9,7 +9,7 @@
                     │   BACKOFF   │ ◀────────────┘         closed, from anywhere: CLOSED
                     └─────────────┘
 
-The wait doubles from `first` to `most` and has a random part, so that the clients of a restarted daemon do not all
+The wait doubles from `first` to `most` and has a random part, so that the clients of a restarted process do not all
 come at once; a connection that held for `steady` seconds forgets earlier failures.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from enum import Enum
 from random import random
 
-__all__ = ["Reconnect", "State"]
+__all__ = ["Backoff", "State"]
 
 
 class State(Enum):
@@ -43,7 +43,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 }
 
 
-class Reconnect:
+class Backoff:
     """The state, and how long to wait before the next attempt."""
 
     def __init__(
