@@ -121,6 +121,22 @@ class OpenFlowConfig(_Settings, frozen=True):
     audit: Seconds = 1.0
 
 
+class KernelConfig(_Settings, frozen=True):
+    """Switches inside the Linux kernel; without any of this, of namespaces on this machine (`openflow.name`)."""
+
+    #: Where agents of switches on other machines connect (`sievenet switch`), such as "0.0.0.0:7402"; the topology says
+    #: which switches there are.
+    listen: str | None = None
+    #: Network interfaces of this machine, such as "eth1,eth2": the ports of `switch`, in this order.
+    interfaces: str | None = None
+    #: Which switch of the topology this machine is; None is the first.
+    switch: str | None = None
+    #: Seconds that an agent may be away before its switch counts as down.
+    grace: Seconds = 3.0
+    #: Seconds to wait for agents at the start; switches without one count as down then.
+    wait: Seconds = 30.0
+
+
 class Config(_Settings, frozen=True):
     """Everything that a daemon can be told."""
 
@@ -136,6 +152,8 @@ class Config(_Settings, frozen=True):
     #: is found out, `topology` is not used).
     dataplane: Literal["embedded", "ovs", "kernel", "openflow"] = "embedded"
     openflow: OpenFlowConfig = OpenFlowConfig()
+    #: Switches in the kernel on several machines.
+    kernel: KernelConfig = KernelConfig()
     data: DataConfig = DataConfig()
     access: AccessConfig = AccessConfig()
     #: What every link between switches does to packets; default: a perfect wire.

@@ -9,7 +9,8 @@ import pytest
 from sievenet.client.ports import content as content_port
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
-from sievenet.client.ports.content import ContentPort, Pacer, gathering
+from sievenet.client.ports.content import ContentPort
+from sievenet.client.ports.pacing import BURST, Pacer, gathering
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_at
 from sievenet.errors import Unavailable
 
@@ -170,7 +171,7 @@ def test_what_the_system_does_not_take_is_counted(to_loopback, monkeypatch):
 def test_closing_ends_waiting(to_loopback):
     async def check(harness):
         to_loopback(harness.sock)
-        assert not harness.port.send(burst_of(content_port.BURST + 10_000))
+        assert not harness.port.send(burst_of(BURST + 10_000))
         waiting = asyncio.create_task(harness.port.flushed(0))
         await asyncio.sleep(0)
         harness.port.close()

@@ -259,8 +259,8 @@ def test_a_client_that_floods_costs_others_nothing(permitted):
     async def main(w):
         # Another flow, which nobody listens to.
         w.c = await w.plane.attach("h1", "c")
-        w.plane.permit("a", frozenset({1}))
-        w.plane.permit("c", frozenset({7} if permitted else ()))
+        await w.plane.permit("a", frozenset({1}))
+        await w.plane.permit("c", frozenset({7} if permitted else ()))
         port = await open_client(w.a, lambda packets: None)
         evil = [Packet(7, 0, publisher_of(w.c.token), i, 0, 0, b"evil") for i in range(100)]
         try:
@@ -284,8 +284,8 @@ def test_a_client_that_floods_costs_others_nothing(permitted):
 def test_what_a_client_may_publish_is_checked_by_category():
     async def main(w):
         await w.plane.apply("s1", [Add(Flow.of(2, Dz(0, 0), w.b.port))])
-        w.plane.permit("a", frozenset({2}))
-        w.plane.permit("nobody", frozenset())
+        await w.plane.permit("a", frozenset({2}))
+        await w.plane.permit("nobody", frozenset())
         theirs = w.packet(1)
         w.shout(encode(w.a.token, [theirs, Packet(2, 0, theirs.publisher, 2, 0, 0, b"x")])[0])
         await until(lambda: w.got)
@@ -293,7 +293,7 @@ def test_what_a_client_may_publish_is_checked_by_category():
         assert w.plane.statistics().unadvertised == 1
         # From another address: its own socket follows, and what comes by the first one counts too.
         other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        w.plane.permit("a", frozenset({1, 2}))
+        await w.plane.permit("a", frozenset({1, 2}))
         with other:
             for number in (3, 4, 5):
                 other.sendto(encode(w.a.token, [w.packet(number)])[0], w.plane.endpoint)

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from sievenet import programs
-from sievenet.client.ports.content import Pacer
+from sievenet.client.ports.pacing import Pacer
 from sievenet.config import load_config
 from sievenet.daemon import planes
 from sievenet.daemon.daemon import Daemon

@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 COMMANDS: Final[dict[str, Entry]] = {
     "tour": Entry("sievenet.cli.tour:tour", "Take a short guided tour."),
     "up": Entry("sievenet.cli.up:up", "Run a fabric."),
+    "switch": Entry("sievenet.cli.switch:switch", "Make this machine the switch NAME of a network."),
     "host": Entry("sievenet.cli.host:host", "Run a command in the network of a host."),
     "pub": Entry("sievenet.cli.pub:pub", "Publish events."),
     "sub": Entry("sievenet.cli.sub:sub", "Subscribe and print events as they come."),

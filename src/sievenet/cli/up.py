@@ -45,7 +45,17 @@ _PATIENCE: Final = 3.0
     help="What forwards: software switches in this process, Open vSwitch or the Linux kernel on this machine (root), "
     "or OpenFlow switches that connect to us. Default: embedded.",
 )
-@click.option("--listen", metavar="ADDRESS:PORT", help="With openflow, where switches connect. Default: 127.0.0.1:6653")
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    help="Where switches connect (openflow; default 127.0.0.1:6653) or their agents (kernel: `sievenet switch`).",
+)
+@click.option(
+    "--interfaces",
+    metavar="DEVICES",
+    help="With kernel, this machine is one switch of the network: its ports, such as eth1,eth2.",
+)
+@click.option("--switch", "own", metavar="NAME", help="With --interfaces, which switch this is. Default: the first.")
 @click.option("--switches", type=click.IntRange(min=1), help="With openflow, how many switches to wait for. Default: 1")
 @click.option(
     "--name", "network", metavar="NAME", help="With ovs or kernel, what its namespaces are called. Default: sievenet."
@@ -79,6 +89,8 @@ def up(
     topology: str | None,
     dataplane: str | None,
     listen: str | None,
+    interfaces: str | None,
+    own: str | None,
     switches: int | None,
     network: str | None,
     schemas: tuple[str, ...],
@@ -117,12 +129,17 @@ def up(
     """
     from sievenet.config import load_config
 
+    if interfaces is not None and topology is None and config_file is None:
+        # One switch with a host at each interface, if nothing else is said.
+        topology = f"line,switches=1,hosts={len(interfaces.split(','))}"
     config = load_config(
         config_file,
         topology=topology,
         dataplane=dataplane,
+        kernel__interfaces=interfaces,
+        kernel__switch=own,
         openflow__name=network,
-        openflow__listen=listen,
+        **({"kernel__listen": listen} if dataplane == "kernel" else {"openflow__listen": listen}),
         openflow__switches=switches,
         state=state,
         listen__port=port,

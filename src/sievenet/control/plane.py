@@ -107,14 +107,14 @@ class ControlPlane(Inspection):
             return None  # it gets its place when it comes back
         self._attached[client] = attached
         self._handle(signals.Placed(client, attached.switch, attached.port))
-        self._permit(client)
+        await self._permit(client)
         return attached
 
-    def _permit(self, client: str) -> None:
+    async def _permit(self, client: str) -> None:
         """Tell the plane in which categories a client advertises."""
         known = self._controller.state.clients.get(client)
         if known is not None:
-            self._dataplane.permit(client, frozenset(e.category for e in known.entries() if not e.wants))
+            await self._dataplane.permit(client, frozenset(e.category for e in known.entries() if not e.wants))
 
     async def close(self) -> None:
         """Stop deciding; switches keep what they have."""
@@ -181,7 +181,7 @@ class ControlPlane(Inspection):
             attached = await self._dataplane.attach(known.host, client)
             self._attached[client] = attached
             self._handle(signals.Placed(client, attached.switch, attached.port))
-            self._permit(client)
+            await self._permit(client)
             return Session(client, known.host, self.config.lease, attached)
         attached = await self._dataplane.attach(host, client)
         try:
@@ -192,7 +192,7 @@ class ControlPlane(Inspection):
             raise
         self._attached[client] = attached
         self._handle(signals.Placed(client, attached.switch, attached.port))
-        self._permit(client)
+        await self._permit(client)
         return Session(client, host, self.config.lease, attached)
 
     async def renew(self, client: str) -> None:
@@ -210,12 +210,12 @@ class ControlPlane(Inspection):
         category = self._known(subscription)
         content = content or encode_subscription(subscription)
         await self._ask(Advertise(client, id, category.number, content), subscription)
-        self._permit(client)
+        await self._permit(client)
 
     async def unadvertise(self, client: str, id: int) -> None:
         """Take an advertisement back."""
         await self._ask(Unadvertise(client, id))
-        self._permit(client)
+        await self._permit(client)
 
     async def subscribe(self, client: str, id: int, subscription: Subscription, content: bytes | None = None) -> None:
         """A client wants this (``content``: as bytes, if they are known).

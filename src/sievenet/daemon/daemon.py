@@ -145,6 +145,8 @@ class Daemon:
         if config.dataplane == "openflow":
             switches = config.openflow.listen.rpartition(":")[0]
             check_exposure(switches, config.openflow.authority is not None, access.insecure, "openflow.listen")
+        if config.dataplane == "kernel" and config.kernel.listen is not None:
+            check_exposure(config.kernel.listen.rpartition(":")[0], known, access.insecure, "kernel.listen")
         path = access.audit or (None if config.state is None else str(Path(config.state) / "audit.jsonl"))
         audit = None if path is None else AuditLog(Path(path))
         folder = None if access.folder is None else Folder(access.folder)

@@ -2,7 +2,8 @@
 
 embedded   software switches in this process, clients over UDP
 ovs        a network of Open vSwitch that is built here, and taken down at the end; needs root
-kernel     a network of switches inside the Linux kernel, built here as well; needs root
+kernel     switches inside the Linux kernel: a network that is built here as well, or machines with an agent each;
+           needs root
 openflow   switches that exist already and connect to us
 """
 
@@ -18,6 +19,8 @@ from typing import Any, TypeAlias
 
 from sievenet.config import Config, OpenFlowConfig
 from sievenet.dataplane.embedded import EmbeddedDataPlane
+from sievenet.dataplane.kernel.fleet import Fleet
+from sievenet.dataplane.kernel.machine import Machine, interfaces_of
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane
 from sievenet.dataplane.namespaces import listening
@@ -90,6 +93,8 @@ class Planes:
         return plane
 
     async def _kernel(self, secret: bytes | None) -> KernelDataPlane:
+        if self._config.kernel.listen is not None or self._config.kernel.interfaces is not None:
+            return await self._machines(secret)
         config = self._config.openflow
         network = KernelNetwork(
             self._topology, config.name, run_dir=config.run_dir, capacity=self._config.data.capacity
@@ -101,6 +106,38 @@ class Planes:
         self._stack.push_async_callback(plane.close)
         plane.start()
         self._network = network
+        return plane
+
+    async def _machines(self, secret: bytes | None) -> KernelDataPlane:
+        """Switches that are machines: this one perhaps, and those whose agents come."""
+        config, topology = self._config.kernel, self._topology
+        machine = None
+        if config.interfaces is not None:
+            name = config.switch or topology.switches[0]
+            if name not in topology.switches:
+                known = ", ".join(topology.switches)
+                raise InvalidInput(expected=f"a switch of the topology ({known})", got=name, where="kernel.switch")
+            Machine.check()
+            machine = Machine(name, interfaces_of(config.interfaces))
+            self._stack.enter_context(machine.claimed())
+            self._stack.push_async_callback(asyncio.to_thread, machine.down)
+        others = len(topology.switches) - (machine is not None)
+        if others and config.listen is None:
+            raise InvalidInput(
+                expected=f"an address to which the agents of the other {others} switches connect",
+                got="none",
+                where="kernel.listen",
+            )
+        fleet = Fleet(topology, machine=machine, capacity=self._config.data.capacity, grace=config.grace)
+        self._stack.push_async_callback(fleet.close)
+        host, port = _address(config.listen, "kernel.listen") if config.listen is not None else ("", 0)
+        await fleet.start(host, port)
+        if others:
+            log.info("agents of switches connect to %s port %d", *fleet.address)
+        await fleet.connected(config.wait)
+        plane = KernelDataPlane(fleet, secret=secret)
+        self._stack.push_async_callback(plane.close)
+        plane.start()
         return plane
 
     async def _openflow(self, secret: bytes | None) -> OpenFlowDataPlane:
@@ -154,10 +191,10 @@ class Planes:
             self.in_band.close()
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, where: str = "openflow.listen") -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 0xFFFF:
-        raise InvalidInput(expected="an address such as 127.0.0.1:6653", got=text, where="openflow.listen")
+        raise InvalidInput(expected="an address such as 127.0.0.1:6653", got=text, where=where)
     return host.strip("[]"), int(port)
 
 

@@ -136,7 +136,7 @@ class EmbeddedDataPlane(Fabric):
                 self._gone_replayed += client.link.channel.replayed
         self._grant()
 
-    def permit(self, client: str, categories: frozenset[int]) -> None:
+    async def permit(self, client: str, categories: frozenset[int]) -> None:
         """A client may publish in these categories and no others."""
         known = self.clients().get(client)
         if known is not None and known.token in self._by_token:

@@ -249,7 +249,7 @@ class Fabric:
         """Who is attached where."""
         return {name: attached for name, (attached, _) in self._clients.items()}
 
-    def permit(self, client: str, categories: frozenset[int]) -> None:
+    async def permit(self, client: str, categories: frozenset[int]) -> None:
         """See `DataPlane.permit`; without sockets nobody sends what it should not."""
 
     def port_of(self, client: str) -> Port:

@@ -28,7 +28,7 @@ from sievenet.dataplane.kernel import bpf
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.network.topology import Topology
 
-__all__ = ["MTU", "RUN", "LocalNetwork"]
+__all__ = ["MTU", "RUN", "LocalNetwork", "address_of", "limit"]
 
 #: Bytes of the largest packet: jumbo frames, since an event is not cut into pieces.
 MTU: Final = 9000
@@ -38,6 +38,21 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,10}")
 #: Programs that a network may have left running.
 _PROGRAMS: Final = ("ovs-vswitchd", "ovsdb-server")
 _WAIT: Final = 10.0
+
+
+def address_of(topology: Topology, host: str) -> str:
+    """The address of a host, where the topology says which hosts there are: fd0f:1::N for the Nth."""
+    return f"fd0f:1::{topology.hosts.index(host) + 1:x}"
+
+
+def limit(namespace: str | None, device: str, bandwidth: float) -> None:
+    """Let a device send no more than this, in bits per second."""
+    burst = str(max(2 * MTU, int(bandwidth / 8 / 100)))
+    where = () if namespace is None else ("-n", namespace)
+    ns.run(
+        *("tc", *where, "qdisc", "replace", "dev", device, "root"),
+        *("tbf", "rate", f"{int(bandwidth)}bit", "burst", burst, "latency", "50ms"),
+    )
 
 
 class LocalNetwork:
@@ -101,7 +116,7 @@ class LocalNetwork:
 
     def host_address(self, host: str) -> str:
         """A host's own address."""
-        return f"fd0f:1::{self.topology.hosts.index(host) + 1:x}"
+        return address_of(self.topology, host)
 
     def place(self, host: str) -> tuple[str, str]:
         """Where a host's clients open their sockets: address and namespace."""
@@ -110,14 +125,6 @@ class LocalNetwork:
     def _make_host(self, host: str) -> None:
         """Its `eth0` is there; let it take part."""
         ns.ip(self.host_namespace(host), host_commands("eth0", self.host_address(host)))
-
-    def _limit(self, namespace: str, device: str, bandwidth: float) -> None:
-        """Let a device send no more than this, in bits per second."""
-        burst = str(max(2 * MTU, int(bandwidth / 8 / 100)))
-        ns.run(
-            *("tc", "-n", namespace, "qdisc", "add", "dev", device, "root"),
-            *("tbf", "rate", f"{int(bandwidth)}bit", "burst", burst, "latency", "50ms"),
-        )
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -216,10 +216,10 @@ class DataPlane(Protocol):
         """Take a client's port away; nothing happens if it has none."""
         ...
 
-    def permit(self, client: str, categories: frozenset[int]) -> None:
+    async def permit(self, client: str, categories: frozenset[int]) -> None:
         """A client advertises in these categories; what it sends in others is dropped and counted, where possible.
 
-        Until it is called, a client may publish anything.
+        In effect when it returns, if the switch can be reached.  Until it is called, a client may publish anything.
         """
         ...
 

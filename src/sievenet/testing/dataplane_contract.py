@@ -269,7 +269,7 @@ async def check_permitted_categories(h: Harness) -> None:
     said = [(a, None), (a, {2}), (c, None), (a, {1, 2}), (a, set())]
     for step, (sender, categories) in enumerate(said):
         if categories is not None:
-            h.plane.permit(sender.client, frozenset(categories))
+            await h.plane.permit(sender.client, frozenset(categories))
         for category in (1, 2):
             await _publish(h, sender, "1", category=category, first=10 * step + category)
     await h.plane.detach("a")

@@ -32,6 +32,7 @@ from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.layout import Bytes
+from sievenet.client.ports.pacing import MANY, TURN, Pacer, gathering
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
@@ -48,16 +49,11 @@ from sievenet.dataplane.packet import (
 from sievenet.errors import CodecError, Unavailable
 from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, Head
 
-__all__ = ["ContentPort", "Pacer", "gathering"]
+__all__ = ["ContentPort"]
 
-#: Packets per second, and how many at once.
-RATE: Final = 80_000.0
-BURST: Final = 2_000
 #: Packets that may wait here before a publisher has to wait too.
 _AHEAD: Final = 4096
 _BUFFER: Final = 32 << 20
-#: Packets read before others get their turn, and sent with one call.
-_TURN: Final = 256
 #: Bytes of the longest packet that comes by a link: jumbo frames, and a little.
 _WIDEST: Final = 9216
 #: The shortest nap of the event loop that is worth it.
@@ -65,17 +61,6 @@ _NAP: Final = 0.001
 
 #: Packets that come together from which on the rest is read with one call.
 _SEVERAL: Final = 4
-#: Packets from which on a matrix is quicker than one by one.
-_MANY: Final = 16
-#: Packets per second that can be read one by one with ease, and those that can hardly be. Between the two gathering
-#: begins: so many packets at a time, for so many seconds at most.
-_EASY: Final = 6_000.0
-_HARD: Final = 12_000.0
-_GATHERED: Final = 192
-_LONGEST: Final = 0.005
-#: Seconds to wait before the pace is known.
-_FIRST: Final = 0.001
-
 #: Seconds that a packet may take through the network.
 _FLIGHT: Final = 0.05
 
@@ -123,35 +108,16 @@ def _outlet(burst: Burst) -> mmsg.Outlet | None:
     return mmsg.Outlet(matrix, names)
 
 
-class Pacer:
-    """How many packets may go now: a bucket of `burst` that fills with `rate`.  No clock of its own."""
-
-    def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
-        self._rate, self._burst = rate, float(burst)
-        self._tokens = float(burst)
-        self._at: float | None = None
-
-    def allowance(self, now: float) -> int:
-        """Packets that may go at this time."""
-        if self._at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        return int(self._tokens)
-
-    def spent(self, count: int) -> None:
-        """So many went."""
-        self._tokens -= count
-
-
-def gathering(count: int, seconds: float | None) -> float | None:
-    """For how long to gather packets after so many came in so many seconds (None: unknown); None: not at all."""
-    if count == _TURN:
-        return 0.0  # more than fit at once are there already
-    if seconds is None:
-        return _FIRST if count >= _MANY else None
-    pace = count / max(seconds, 1e-6)
-    need = min(1.0, (pace - _EASY) / (_HARD - _EASY))
-    return need * min(_LONGEST, _GATHERED / pace) if need > 0.0 else None
+def _check_address(address: str) -> None:
+    """`Unavailable` unless this machine has the address that its switch lets this host send from."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            raise Unavailable(
+                f"Expected this machine to have the host's address {address}, got none such: "
+                f"make it a host with `sievenet host --prepare DEVICE --address {address}`"
+            ) from None
 
 
 class ContentPort(DataPort):
@@ -169,7 +135,7 @@ class ContentPort(DataPort):
         self._last = 0.0
         #: Reads again, if it does not read at once when something comes.
         self._reading: asyncio.TimerHandle | None = None
-        self._inlet = mmsg.Inlet(_TURN, _WIDEST) if mmsg.available else None
+        self._inlet = mmsg.Inlet(TURN, _WIDEST) if mmsg.available else None
 
     @classmethod
     async def open(cls, endpoint: DataEndpoint, deliver: Deliver) -> ContentPort:
@@ -187,6 +153,8 @@ class ContentPort(DataPort):
             return sock
 
         where = endpoint.namespace
+        if not where:
+            _check_address(endpoint.address)
         try:
             sock = make() if not where or namespaces.current(where) else namespaces.inside(where, make)
         except OSError as error:
@@ -268,7 +236,7 @@ class ContentPort(DataPort):
 
     def _send_some(self, first: tuple[bytes, _Target, int] | mmsg.Outlet, most: int) -> int:
         if isinstance(first, mmsg.Outlet):
-            return first.send(self._socket, min(most, _TURN))
+            return first.send(self._socket, min(most, TURN))
         data, target, dscp = first
         if dscp:
             self._send_marked(data, target, dscp)
@@ -310,7 +278,7 @@ class ContentPort(DataPort):
             self._deliver([packet])
         if self._paused:
             return
-        found = self._read_singly((_TURN if self._inlet is None else _SEVERAL) - 1)
+        found = self._read_singly((TURN if self._inlet is None else _SEVERAL) - 1)
         self._take(found)
         if len(found) == _SEVERAL - 1 and self._inlet is not None and not self._paused:
             self._loop.remove_reader(self._socket)
@@ -336,7 +304,7 @@ class ContentPort(DataPort):
         except OSError:
             return 0  # an ICMP error about an earlier packet
         for matrix, names in found:
-            arrivals = self._uniform(matrix) if len(matrix) >= _MANY else None
+            arrivals = self._uniform(matrix) if len(matrix) >= MANY else None
             if arrivals is None:
                 self._take([(row.tobytes(), _sender(name)) for row, name in zip(matrix, names, strict=True)])
             elif len(others := self._of_others(arrivals, names)):

@@ -31,6 +31,8 @@ class DeviceState(NamedTuple):
     device: int
     up: bool
     carries: bool
+    #: It was removed.
+    gone: bool = False
 
 
 def read_links(data: bytes) -> list[DeviceState]:
@@ -44,7 +46,7 @@ def read_links(data: bytes) -> list[DeviceState]:
         if kind in (_NEWLINK, _DELLINK) and length >= _HEAD.size + _INFO.size:
             _, _, index, flags, _ = _INFO.unpack_from(data, at + _HEAD.size)
             up = kind == _NEWLINK and bool(flags & _UP)
-            found.append(DeviceState(index, up, up and bool(flags & _LOWER_UP)))
+            found.append(DeviceState(index, up, up and bool(flags & _LOWER_UP), kind == _DELLINK))
         at += (length + 3) & ~3
     return found
 

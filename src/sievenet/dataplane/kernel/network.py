@@ -14,8 +14,9 @@ that made them is gone, and the next one finds them again.
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -23,9 +24,11 @@ from typing import TypeVar
 
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import bpf
+from sievenet.dataplane.kernel.carrier import CarrierWatch, DeviceState
+from sievenet.dataplane.kernel.handle import Handle, Listener, LocalSwitch
 from sievenet.dataplane.kernel.image import shipped
 from sievenet.dataplane.kernel.switch import KernelSwitch
-from sievenet.dataplane.local import MTU, LocalNetwork
+from sievenet.dataplane.local import MTU, LocalNetwork, limit
 from sievenet.errors import Unavailable
 from sievenet.network.topology import Topology
 
@@ -49,6 +52,34 @@ class KernelNetwork(LocalNetwork):
         self.switches: dict[str, KernelSwitch] = {}
         #: Ports of a switch by the number of their device.
         self.devices: dict[str, dict[int, int]] = {}
+        self.mtu = MTU
+        self._watches: list[CarrierWatch] = []
+
+    @property
+    def handles(self) -> Mapping[str, Handle]:
+        """Its switches, as the plane uses them."""
+        return {name: LocalSwitch(switch) for name, switch in self.switches.items()}
+
+    def watch(self, listener: Listener) -> None:
+        """Tell somebody of every port, now and whenever it fails or comes back."""
+        loop = asyncio.get_running_loop()
+
+        def told(switch: str, state: DeviceState) -> None:
+            port = self.devices[switch].get(state.device)
+            if port is not None:
+                self.switches[switch].set_carrier(port, state.carries)
+                listener.told(switch, port, state.up, state.carries)
+
+        for switch in self.switches:
+            watch = self.inside(switch, partial(CarrierWatch, partial(told, switch)))
+            watch.start(loop)
+            self._watches.append(watch)
+
+    def unwatch(self) -> None:
+        """Tell nobody any more."""
+        for watch in self._watches:
+            watch.close(asyncio.get_running_loop())
+        self._watches.clear()
 
     def switch_namespace(self, switch: str) -> str:
         """Where a switch is."""
@@ -110,7 +141,7 @@ class KernelNetwork(LocalNetwork):
             for port, peer in ports.items():
                 bandwidth = self.topology.link(switch, peer).settings.bandwidth
                 if bandwidth is not None and self.topology.is_switch(peer):
-                    self._limit(self.switch_namespace(switch), f"p{port}", bandwidth)
+                    limit(self.switch_namespace(switch), f"p{port}", bandwidth)
         for host in self.topology.hosts:
             self._make_host(host)
 

@@ -40,6 +40,7 @@ from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Rejected
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, FlowKey
 from sievenet.network.table import FlowTable
+from sievenet.network.topology import CLIENT_PORTS
 
 __all__ = ["PORTS", "REASONS", "ROWS", "KernelSwitch", "map_shapes"]
 
@@ -188,6 +189,7 @@ class KernelSwitch:
             if not is_ordinary(flow):
                 self._rows[Row.of(flow)][1] += 1
         self.permits.remember()
+        self._clients = {int(number) for number in np.flatnonzero(self._ports["way"]) if number >= CLIENT_PORTS}
         used = {counter for _, _, counter in self._flows.values()}
         self._free_counters = deque(counter for counter in self._free_counters if counter not in used)
 
@@ -212,6 +214,11 @@ class KernelSwitch:
         row["address"] = address
         self._set(number, int(self._ports[port]["device"]), int(self._ports[port]["way"]))
         self._clients.add(number)
+
+    @property
+    def clients(self) -> frozenset[int]:
+        """The numbers of those who may send."""
+        return frozenset(self._clients)
 
     def remove_client(self, number: int) -> None:
         """Nobody is behind this number any more."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from sievenet.dataplane import namespaces as ns
-from sievenet.dataplane.local import MTU, LocalNetwork
+from sievenet.dataplane.local import MTU, LocalNetwork, limit
 from sievenet.dataplane.openflow.buffers import enlarge
 from sievenet.dataplane.openflow.effect import Rounds
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
@@ -182,7 +182,7 @@ class OvsNetwork(LocalNetwork):
             if limited and self.links == "veth":
                 assert link.settings.bandwidth is not None
                 for switch, port in ((link.a, link.a_port), (link.b, link.b_port)):
-                    self._limit(self.network_namespace, self.device(switch, port), link.settings.bandwidth)
+                    limit(self.network_namespace, self.device(switch, port), link.settings.bandwidth)
 
     def _wire_host(self, host: str, device: str) -> None:
         where = self.host_namespace(host)

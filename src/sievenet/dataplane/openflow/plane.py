@@ -371,7 +371,7 @@ class OpenFlowDataPlane:
             with contextlib.suppress(SievenetError):
                 await self._switches[attached.switch].detach(attached.port)
 
-    def permit(self, client: str, categories: frozenset[int]) -> None:
+    async def permit(self, client: str, categories: frozenset[int]) -> None:
         """Switches do not check this: entries for each client and category would fill their tables."""
 
     def clients(self) -> dict[str, Attached]:

@@ -1,0 +1,230 @@
+"""Switches on several machines: namespaces stand for machines, each with an agent, driven by one control plane."""
+
+import asyncio
+import random
+from functools import partial
+
+import pytest
+
+from sievenet.access.identity import Role
+from sievenet.dataplane import namespaces as ns
+from sievenet.dataplane.kernel import protocol as p
+from sievenet.dataplane.kernel.fleet import Fleet
+from sievenet.dataplane.kernel.machine import interfaces_of
+from sievenet.dataplane.plane import LinkDown, LinkUp, SwitchDown, SwitchUp
+from sievenet.errors import CodecError, InvalidInput, Rejected, Unavailable
+from sievenet.index import ROOT
+from sievenet.network import Add, Delete, Flow, Modify, parse_topology
+from sievenet.session.framing import frame
+from sievenet.session.message import Failure
+from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, TOPOLOGY, with_harness
+from tests.kernel.machines import AgentThread, make_wires, on_machines, remove_wires
+from tests.kernel.test_tables import packet, random_flow
+
+pytestmark = [pytest.mark.root]
+
+
+@pytest.fixture(scope="module")
+def wires():
+    wires = make_wires()
+    yield wires
+    remove_wires(wires)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_machines(wires, check):
+    asyncio.run(with_harness(partial(on_machines, wires, capacity=CAPACITY), check))
+
+
+async def until(condition, seconds=10.0):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def path(h):
+    """A client at either end of the line, and flows between them."""
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h6", "b")
+    for switch, port in (("s1", TOPOLOGY.port("s1", "s2")), ("s2", TOPOLOGY.port("s2", "s3")), ("s3", b.port)):
+        await h.plane.apply(switch, [Add(Flow.of(1, ROOT, port))])
+    return a, b
+
+
+def test_a_switch_goes_on_without_its_agent_and_the_next_one_takes_it_over(wires):
+    async def main():
+        async with on_machines(wires, grace=0.4) as h:
+            a, b = await path(h)
+            await h.plane.permit("a", frozenset({1}))
+            notices = h.plane.notices()
+            before = await h.plane.table("s2")
+            await h.send(a, [packet(a, 0, 1, 5)])
+            await asyncio.to_thread(h.agents["s1"].end, keep=True)
+            await asyncio.to_thread(h.agents["s2"].end, keep=True)
+            assert {await anext(notices), await anext(notices)} == {SwitchDown("s1"), SwitchDown("s2")}
+            with pytest.raises(Unavailable, match="its agent is not there"):
+                await h.plane.apply("s2", [Delete(flow) for flow in before])
+            await h.send(a, [packet(a, 1, 1, 6)])
+            await h.plane.detach("b")
+            for switch in ("s1", "s2"):
+                h.agents[switch] = await asyncio.to_thread(AgentThread, wires, switch)
+            assert {await anext(notices), await anext(notices)} == {SwitchUp("s1"), SwitchUp("s2")}
+            assert await h.plane.table("s2") == before
+            counted = (await h.plane.counters("s2")).flows
+            assert [each.packets for each in counted.values()] == [2]
+            b = await h.plane.attach("h6", "b", port=b.port)
+            await h.send(a, [packet(a, 2, 1, 7), packet(a, 3, 2, 7)])
+            await h.settle()
+            assert [each.sequence for each in h.received(b)] == [0, 1, 2]
+            await h.plane.counters("s1")
+            assert h.plane.statistics().unadvertised == 1
+
+    asyncio.run(main())
+
+
+def test_a_machine_that_was_switched_off_comes_back_empty_and_is_told_its_clients(wires):
+    async def main():
+        async with on_machines(wires, grace=0.4) as h:
+            a, b = await path(h)
+            notices = h.plane.notices()
+            await asyncio.to_thread(h.agents["s1"].end)
+            assert await anext(notices) == SwitchDown("s1")
+            h.agents["s1"] = await asyncio.to_thread(AgentThread, wires, "s1")
+            assert await anext(notices) == SwitchUp("s1")
+            assert len(await h.plane.table("s1")) == 0
+            await h.plane.apply("s1", [Add(Flow.of(1, ROOT, TOPOLOGY.port("s1", "s2")))])
+            await h.send(a, [packet(a, 9, 1, 5)])
+            await h.settle()
+            assert [each.sequence for each in h.received(b)] == [9]
+
+    asyncio.run(main())
+
+
+def test_an_interface_that_vanishes_is_a_dead_link_until_it_is_back(wires):
+    async def main():
+        async with on_machines(wires) as h:
+            a, b = await path(h)
+            notices = h.plane.notices()
+            at = wires.switch_namespace("s3")
+            link = TOPOLOGY.link("s2", "s3")
+            await asyncio.to_thread(ns.ip, at, [f"link del p{link.b_port}"])
+            assert await anext(notices) == LinkDown("s2", "s3")
+            other = wires.switch_namespace("s2")
+            line = f"link add name p{link.a_port} mtu 9000 netns {other} type veth peer name p{link.b_port} mtu 9000"
+            await asyncio.to_thread(ns.ip, None, [f"{line} netns {at}"])
+            assert await anext(notices) == LinkUp("s2", "s3")
+            await h.send(a, [packet(a, 4, 1, 5)])
+            await h.settle()
+            assert [each.sequence for each in h.received(b)] == [4]
+
+    asyncio.run(main())
+
+
+def test_of_two_agents_of_one_switch_the_later_one_speaks(wires):
+    async def main():
+        async with on_machines(wires) as h:
+            await path(h)
+            first = h.agents["s2"]
+            h.agents["s2"] = await asyncio.to_thread(AgentThread, wires, "s2")
+            await until(lambda: first.error is not None)
+            assert isinstance(first.error, Rejected)
+            assert "Another agent speaks for switch s2" in str(first.error)
+            await until(lambda: not h.plane.down()[0])
+            assert len(await h.plane.table("s2")) == 1
+            await asyncio.to_thread(first.end, keep=True)
+
+    asyncio.run(main())
+
+
+def test_wrong_agents_are_told_what_is_wrong(wires):
+    async def main():
+        async with on_machines(wires) as h:
+            few = await asyncio.to_thread(AgentThread, wires, "s2", ["p1"])
+            await until(lambda: few.error is not None)
+            assert "4 interfaces for switch s2 (1 to s1" in str(few.error)
+            await asyncio.to_thread(few.end, keep=True)
+            assert not h.plane.down()[0]
+
+    asyncio.run(main())
+
+
+def said_to(fleet, data):
+    """What a fleet answers to bytes, and that it closes."""
+
+    async def main():
+        await fleet.start()
+        reader, writer = await asyncio.open_connection(*fleet.address)
+        writer.write(data)
+        framer = p.AGENTS.dialling()
+        answers = []
+        async with asyncio.timeout(10):
+            while data_read := await reader.read(1 << 16):
+                answers += framer.feed(data_read)
+        writer.close()
+        await fleet.close()
+        return answers
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (bytes(200), "a frame of 1 to 4096 bytes"),
+        (b"\xff" * 200, "a frame of 1 to 4096 bytes"),
+        (b"\0\0\0\x03abc", "Expected a message"),
+        (frame(p.Ready()), "an agent's hello"),
+        (frame(p.Hello(p.PROTOCOL + 1, Role.COMPONENT, "s1")), "protocol 1, got 2"),
+        (frame(p.Hello(p.PROTOCOL, Role.CLIENT, "s1", interfaces=4)), "a component as the agent"),
+        (frame(p.Hello(p.PROTOCOL, Role.COMPONENT, "s9", interfaces=4)), r"needs an agent \(s1, s2, s3\)"),
+    ],
+)
+def test_whoever_is_no_agent_is_refused(data, expected):
+    [answer] = said_to(Fleet(TOPOLOGY), data)
+    assert isinstance(answer, Failure)
+    with pytest.raises(AssertionError, match=expected):
+        raise AssertionError(answer.message)
+
+
+def test_flows_travel_unchanged():
+    rng = random.Random(3)
+    for _ in range(300):
+        flow = random_flow(rng, [1, 2, 1024])
+        for kind in (Add, Modify, Delete):
+            assert p.changes_of(p.wire_changes([kind(flow)])) == [kind(flow)]
+    good = p.packed(flow)
+    for bad in (
+        p.WireFlow(1, b"\xff" * 16, bytes(16), 0, 1, 0, 0, ()),
+        p.WireFlow(1, bytes(16), b"\x40" + bytes(15), 0, 1, 0, 0, ()),
+        p.WireFlow(1, bytes(16), b"\xff" * 16, 4, 1, 0, 0, ()),
+    ):
+        with pytest.raises(CodecError, match="a value under a mask"):
+            p.unpacked(bad)
+    with pytest.raises(CodecError, match="a, m or d"):
+        p.changes_of([("x", good)])
+
+
+def test_interfaces_have_to_be_there():
+    with pytest.raises(InvalidInput, match="a network interface of this machine"):
+        interfaces_of("lo,no-such-device")
+    with pytest.raises(InvalidInput, match="each once"):
+        interfaces_of("lo,lo")
+    with pytest.raises(InvalidInput, match="each once"):
+        interfaces_of(" , ")
+
+
+def test_a_fleet_without_agents_waits_and_then_counts_them_as_down():
+    async def main():
+        fleet = Fleet(parse_topology("line,switches=2"))
+        await fleet.start()
+        await fleet.connected(0.01)
+        from sievenet.dataplane.kernel.plane import KernelDataPlane
+
+        plane = KernelDataPlane(fleet)
+        plane.start()
+        assert plane.down()[0] == {"s1", "s2"}
+        with pytest.raises(Unavailable, match="its agent is not there"):
+            await plane.attach("h1", "a")
+        await plane.close()
+        await fleet.close()
+
+    asyncio.run(main())
