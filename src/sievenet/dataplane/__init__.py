@@ -4,7 +4,7 @@
 `EmbeddedDataPlane` (real time, UDP on loopback) drive the same `Switch`.
 Importing it loads neither numba nor sockets.
 
-Imports only `access`, `errors`, `index`, `jit`, `network`, `programs` and `simulation`.
+Imports only `access`, `errors`, `index`, `jit`, `network`, `programs`, `session` and `simulation`.
 """
 
 from __future__ import annotations
