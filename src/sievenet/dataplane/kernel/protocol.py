@@ -177,6 +177,7 @@ class Read(Message, frozen=True):
 
 AGENTS: Final = Protocol(
     name="switch agents",
+    listener="control plane",
     version=PROTOCOL,
     scheme="sievenet-agent",
     hello=Hello,
