@@ -13,8 +13,8 @@ TERMS = re.findall(r"^\| ([a-z][^|]*?) \| ([^|]+?) \| `([\w.]+)` \|$", PAGE, re.
 
 #: Words in -ing that the field uses as nouns.
 NOUNS = {
-    "clustering", "covering", "encoding", "forwarding", "framing", "merging", "routing", "stabbing", "testing",
-    "tracing", "tuning",
+    "clustering", "covering", "encoding", "forwarding", "framing", "merging", "pacing", "routing", "stabbing",
+    "testing", "tracing", "tuning",
 }  # fmt: skip
 
 
