@@ -25,6 +25,12 @@ __all__ = ["switch"]
     type=click.Path(file_okay=False),
     help="Where its tables are kept while nobody runs this. Default: /run/sievenet/switch-NAME",
 )
+@click.option(
+    "--login",
+    envvar="SIEVENET_LOGIN",
+    metavar="FILE",
+    help="A component's login (`sievenet keys`), for a control plane with --access.",
+)
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @json_option
 def switch(
@@ -33,6 +39,7 @@ def switch(
     control: str,
     keep: bool,
     run_dir: str | None,
+    login: str | None,
     seconds: float | None,
     as_json: bool,
 ) -> None:
@@ -49,7 +56,7 @@ def switch(
     Examples:
       $ sievenet switch s2 --interfaces eth1,eth2,eth3 --control 10.0.0.1:7402  # needs root and a control plane
     """
-    run(_switch(name, interfaces, control, keep, None if run_dir is None else Path(run_dir), seconds, as_json))
+    run(_switch(name, interfaces, control, keep, None if run_dir is None else Path(run_dir), login, seconds, as_json))
 
 
 async def _switch(
@@ -58,9 +65,11 @@ async def _switch(
     control: str,
     keep: bool,
     run_dir: Path | None,
+    login: str | None,
     seconds: float | None,
     as_json: bool,
 ) -> None:
+    from sievenet.access.login import load_login
     from sievenet.dataplane.kernel.agent import Agent
     from sievenet.dataplane.kernel.machine import Machine, interfaces_of
     from sievenet.errors import InvalidInput
@@ -72,11 +81,11 @@ async def _switch(
     machine = Machine(name, interfaces_of(interfaces), run_dir=run_dir)
     with machine.claimed():
         machine.prepare()
-        agent = Agent(machine, host.strip("[]"), int(port))
+        agent = Agent(machine, host.strip("[]"), int(port), login=None if login is None else load_login(login))
         stop = stop_signal()
         serving = asyncio.create_task(agent.run())
         stopping = asyncio.create_task(stop.wait())
-        welcome = asyncio.create_task(agent.connected.wait())
+        welcome = asyncio.create_task(agent.welcome.wait())
         try:
             await asyncio.wait((serving, stopping, welcome), timeout=seconds, return_when="FIRST_COMPLETED")
             if welcome.done():

@@ -87,7 +87,7 @@ class Daemon:
             topology = topology.with_links(config.links)
         state = None if config.state is None else Path(config.state)
         tickets = Tickets() if state is None else Tickets.load(state)
-        planes = Planes(config, topology, stack)
+        planes = Planes(config, topology, stack, keeper)
         self.plane = await planes.open(tickets.derived(b"tokens"))
         await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
         journal = self._journal

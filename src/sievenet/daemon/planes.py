@@ -17,6 +17,7 @@ import ssl
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.config import Config, OpenFlowConfig
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.kernel.fleet import Fleet
@@ -44,8 +45,16 @@ AnyPlane: TypeAlias = EmbeddedDataPlane | OpenFlowDataPlane | KernelDataPlane
 class Planes:
     """Opens the plane of a daemon, and the doors that belong to it."""
 
-    def __init__(self, config: Config, topology: Topology, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        stack: contextlib.AsyncExitStack,
+        keeper: Doorkeeper | None = None,
+    ) -> None:
         self._config = config
+        #: Who may be an agent of a switch.
+        self._keeper = keeper
         self._topology = topology
         self._stack = stack
         self._network: OvsNetwork | KernelNetwork | None = None
@@ -128,7 +137,14 @@ class Planes:
                 got="none",
                 where="kernel.listen",
             )
-        fleet = Fleet(topology, machine=machine, capacity=self._config.data.capacity, grace=config.grace)
+        fleet = Fleet(
+            topology,
+            machine=machine,
+            capacity=self._config.data.capacity,
+            grace=config.grace,
+            gate=self._keeper,
+            tls=None if self._keeper is None else self._keeper.tls,
+        )
         self._stack.push_async_callback(fleet.close)
         host, port = _address(config.listen, "kernel.listen") if config.listen is not None else ("", 0)
         await fleet.start(host, port)

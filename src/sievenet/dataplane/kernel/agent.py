@@ -1,7 +1,7 @@
 """The agent of a switch: does on this machine what a control plane elsewhere says.
 
 It decides nothing. It dials the control plane, makes this machine the switch that it is told to be (`machine`), carries
-out requests one after the other, and tells when a port fails. When the connection is lost the switch goes on with the
+out orders one after the other, and tells when a port fails. When the connection is lost the switch goes on with the
 tables that it has, and the agent dials again until it is welcome; when the agent itself is killed the switch goes on as
 well, and the next agent finds it.
 """
@@ -9,119 +9,101 @@ well, and the next agent finds it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any, Final
 
-import msgspec
-
 from sievenet.access.identity import Role
+from sievenet.access.login import Login
 from sievenet.dataplane.kernel import protocol as p
 from sievenet.dataplane.kernel.machine import Machine
-from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
-from sievenet.session.framing import Malformed, frame
-from sievenet.session.message import Alive, Done, Failure, Goodbye, failure, raised
+from sievenet.errors import SievenetError, Unavailable
+from sievenet.session.backoff import Backoff
+from sievenet.session.dialler import Dialler
+from sievenet.session.link import Link
+from sievenet.session.message import Alive, failure
 
 __all__ = ["Agent"]
 
 log = logging.getLogger("sievenet.kernel")
 
-_CHUNK: Final = 1 << 18
-#: Seconds for the first answer; and between two attempts, at first and at most.
-_PATIENCE: Final = 10.0
-_FIRST: Final = 0.1
-_MOST: Final = 5.0
+#: Seconds between attempts to reach a control plane that was never there.
+_AGAIN: Final = 0.5
 
 
-class Agent:
-    """Serves one switch until it is cancelled, or refused for good (`Rejected`)."""
+class Agent(Dialler):
+    """Serves one switch until it is closed, or refused for good."""
 
-    def __init__(self, machine: Machine, host: str, port: int, *, token: str = "") -> None:
+    def __init__(self, machine: Machine, host: str, port: int, *, login: Login | None = None) -> None:
+        super().__init__(p.AGENTS, (host, port), timeout=10.0, reconnect=True, login=login)
         self.machine = machine
-        self._host, self._port = host, port
-        self._token = token
-        #: Whether a control plane is there.
-        self.connected = asyncio.Event()
+        #: Set while a control plane is there.
+        self.welcome = asyncio.Event()
+        self._refused: asyncio.Future[SievenetError] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        """Dial, serve, dial again."""
-        wait = _FIRST
-        while True:
-            try:
-                await self._serve()
-                wait = _FIRST
-            except (OSError, Unavailable, CodecError, TimeoutError) as error:
-                if self.connected.is_set():
-                    wait = _FIRST
-                said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                log.info("%s: no control plane (%s), again in %.1f s", self.machine.name, said or "no answer", wait)
-            finally:
-                self.connected.clear()
-                self.machine.unwatch()
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _MOST)
-
-    async def _serve(self) -> None:
-        async with asyncio.timeout(_PATIENCE):
-            reader, writer = await asyncio.open_connection(self._host, self._port)
+        """Dial until there is a control plane, and serve it; raises if it does not want this agent."""
         try:
-            await self._talk(reader, writer)
+            while True:
+                try:
+                    await self.start()
+                    break
+                except Unavailable as error:
+                    log.info("%s: %s", self.machine.name, error)
+                    self._backoff = Backoff()
+                await asyncio.sleep(_AGAIN)
+            raise await self._refused
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            await self.close()
+            self.machine.unwatch()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    # -- the connection --------------------------------------------------------------------------------
+
+    def _hello(self) -> p.Hello:
         machine = self.machine
-
-        def say(*messages: msgspec.Struct) -> None:
-            if not writer.is_closing():
-                writer.write(b"".join(map(frame, messages)))
-
-        say(
-            p.Hello(
-                p.PROTOCOL,
-                Role.COMPONENT,
-                machine.name,
-                token=self._token,
-                interfaces=len(machine.interfaces),
-                mtu=machine.mtu(),
-            )
+        return p.Hello(
+            p.PROTOCOL,
+            Role.COMPONENT,
+            machine.name,
+            token=self._token,
+            interfaces=len(machine.interfaces),
+            mtu=machine.mtu(),
         )
-        framer, lease = p.AGENTS.dialling(), _PATIENCE
-        while True:
-            async with asyncio.timeout(lease):
-                data = await reader.read(_CHUNK)
-            if not data:
-                raise Unavailable("the connection was closed")
-            for message in framer.feed(data):
-                if isinstance(message, p.Welcome):
-                    lease = max(1.0, 3 * message.lease)
-                    machine.up(message.ports, message.capacity)
-                    say(p.Ready())
-                    machine.watch(lambda port, up, carries: say(p.Carrier(port, up, carries)))
-                    self.connected.set()
-                elif isinstance(message, Failure):
-                    # Of the connection itself: whoever is not wanted as it is need not come again.
-                    error = raised(message)
-                    raise error if isinstance(error, Rejected) else Rejected(str(error))
-                elif isinstance(message, Goodbye):
-                    raise Unavailable(message.reason)
-                elif isinstance(message, Malformed):
-                    say(failure(message.request, message.error))
-                elif isinstance(message, Alive):
-                    say(Alive())
-                else:
-                    say(self._answer(message))
 
-    def _answer(self, message: Any) -> msgspec.Struct:
+    async def _enter(self, link: Link, welcome: p.Welcome) -> None:
+        self._pause = max(0.05, welcome.lease / 4)
+        self.machine.up(welcome.ports, welcome.capacity)
+        link.send(p.Ready())
+        self.machine.watch(lambda port, up, carries: link.send(p.Carrier(port, up, carries)))
+
+    def _entered(self) -> None:
+        self.welcome.set()
+
+    async def _beat(self, link: Link) -> None:
+        link.send(Alive())
+
+    def _lost(self, reason: SievenetError) -> None:
+        self.welcome.clear()
+        self.machine.unwatch()
+        self._failed(reason)
+
+    def _failed(self, error: SievenetError) -> None:
+        # Whoever is not wanted as it is need not come again; everything else may pass.
+        if not isinstance(error, Unavailable) and not self._refused.done():
+            self._refused.set_result(error)
+
+    # -- orders ----------------------------------------------------------------------------------------
+
+    def _told(self, link: Link, message: Any) -> None:
+        link.send(self._answer(message))
+
+    def _answer(self, message: Any) -> p.Carried | p.Refused:
         try:
-            return Done(message.request, self._done(message))
+            return p.Carried(message.order, self._done(message))
         except SievenetError as error:
-            return failure(message.request, error)
+            return p.Refused(message.order, failure(0, error))
         except OSError as error:
             said = f"Switch {self.machine.name}: the kernel refused a change: {error.strerror or error}"
-            return failure(message.request, Unavailable(said))
+            return p.Refused(message.order, failure(0, Unavailable(said)))
 
     def _done(self, message: Any) -> Any:
         machine = self.machine

@@ -12,33 +12,47 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from sievenet.access.identity import Credentials, Gate, OpenGate, Role
+from sievenet.access.identity import Gate, Identity, Role
 from sievenet.dataplane.kernel import protocol as p
 from sievenet.dataplane.kernel.handle import Handle, Listener, LocalSwitch
 from sievenet.dataplane.kernel.machine import Machine
 from sievenet.dataplane.local import MTU, address_of
 from sievenet.dataplane.plane import SwitchCounters
 from sievenet.dataplane.roster import Place
-from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.network.flow import FlowChange
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import Topology
-from sievenet.session.framing import Malformed, frame
-from sievenet.session.message import Alive, Done, Failure, Goodbye, failure, raised
+from sievenet.session.connection import Connection
+from sievenet.session.limits import Limits
+from sievenet.session.listener import Listener as Doors
+from sievenet.session.listener import Service
+from sievenet.session.message import raised
 
 __all__ = ["Fleet", "RemoteSwitch"]
 
 log = logging.getLogger("sievenet.kernel")
 
-_CHUNK: Final = 1 << 18
-#: Seconds for a hello, and for an answer.
-_HELLO: Final = 5.0
+#: Seconds of silence after which an agent is given up, at least: a machine without power says nothing more.
+_LEASE: Final = 3.0
+#: Seconds for an answer.
 _ANSWER: Final = 10.0
+
+
+class AgentConnection(Connection):
+    """The connection of an agent."""
+
+    switch: RemoteSwitch | None = None
+
+    def __str__(self) -> str:
+        return self.address if self.switch is None else f"switch {self.switch.name}"
 
 
 class RemoteSwitch:
@@ -46,62 +60,63 @@ class RemoteSwitch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._writer: asyncio.StreamWriter | None = None
+        self._connection: AgentConnection | None = None
+        #: Whether its agent has made it what it has to be.
+        self.ready = False
         self._open: dict[int, asyncio.Future[Any]] = {}
-        self._request = 0
+        self._order = 0
         #: What it said last.
         self._counters = SwitchCounters({}, {})
         self._reasons: Mapping[str, int] = {}
         #: Of each port what its agent said last: whether up, whether it carries packets.
         self.states: dict[int, tuple[bool, bool]] = {}
-        #: When its agent was heard last.
-        self.heard = 0.0
+        #: When its agent was there last.
+        self.seen = 0.0
 
     @property
     def connected(self) -> bool:
         """Whether its agent is there."""
-        return self._writer is not None
+        return self._connection is not None
 
-    def connect(self, writer: asyncio.StreamWriter) -> None:
-        """Its agent speaks through this from now on."""
-        self.disconnect("another agent speaks for it")
-        self._writer = writer
+    def connect(self, connection: AgentConnection) -> None:
+        """Its agent speaks through this from now on; one that spoke before is told, and sent away."""
+        if self._connection is not None:
+            self._connection.end(Rejected(f"Another agent speaks for switch {self.name}"))
+        self._forget("another agent speaks for it")
+        self._connection, self.ready = connection, False
 
-    def disconnect(self, reason: str) -> None:
-        """Its agent is gone, and with it whatever was asked."""
-        self._writer = None
+    def disconnect(self, connection: AgentConnection) -> None:
+        """A connection is gone, and with it whatever was asked on it."""
+        if self._connection is connection:
+            self._connection, self.ready = None, False
+            self.seen = time.monotonic()
+            self._forget("its agent is gone")
+
+    def _forget(self, reason: str) -> None:
         waiting, self._open = self._open, {}
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(Unavailable(f"Switch {self.name}: {reason}"))
                 answer.exception()  # whoever waits is told; nobody has to
 
-    def speaks(self, writer: asyncio.StreamWriter) -> bool:
-        """Whether this is its agent's connection."""
-        return self._writer is writer
-
-    def answered(self, message: Done | Failure) -> None:
+    def answered(self, message: p.Carried | p.Refused) -> None:
         """An answer has come."""
-        answer = self._open.pop(message.request, None)
+        answer = self._open.pop(message.order, None)
         if answer is None or answer.done():
             return
-        if isinstance(message, Done):
+        if isinstance(message, p.Carried):
             answer.set_result(message.answer)
         else:
-            answer.set_exception(raised(message))
+            answer.set_exception(raised(message.reason))
             answer.exception()
 
-    def _ask(self, kind: Any, *arguments: Any) -> asyncio.Future[Any]:
-        if self._writer is None:
-            raise Unavailable(f"Switch {self.name}: its agent is not connected")
-        self._request = self._request % 0xFFFFFFFF + 1
-        answer = self._open[self._request] = asyncio.get_running_loop().create_future()
-        self._writer.write(frame(kind(self._request, *arguments)))
-        return answer
-
     async def ask(self, kind: Any, *arguments: Any) -> Any:
-        """Ask its agent; `Unavailable` if there is no answer."""
-        answer = self._ask(kind, *arguments)
+        """Give its agent an order; `Unavailable` if there is no answer."""
+        if self._connection is None or not self.ready:
+            raise Unavailable(f"Switch {self.name}: its agent is not connected")
+        self._order = self._order % 0xFFFFFFFF + 1
+        answer = self._open[self._order] = asyncio.get_running_loop().create_future()
+        self._connection.send(kind(self._order, *arguments))
         try:
             async with asyncio.timeout(_ANSWER):
                 return await answer
@@ -154,7 +169,7 @@ class RemoteSwitch:
         return True
 
 
-class Fleet:
+class Fleet(Service[AgentConnection]):
     """The switches of a topology: those with agents, and this machine's own."""
 
     def __init__(
@@ -165,20 +180,20 @@ class Fleet:
         capacity: int | None = None,
         grace: float = 3.0,
         gate: Gate | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.topology = topology
         self.mtu = MTU
         self._machine = machine
         self._capacity = capacity
         self._grace = grace
-        self._gate = gate or OpenGate()
+        self._gate, self._tls = gate, tls
         self.remote = {
             name: RemoteSwitch(name) for name in topology.switches if machine is None or name != machine.name
         }
         self.handles: dict[str, Handle] = dict(self.remote)
         self._listener: Listener | None = None
-        self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._doors: Doors[AgentConnection] | None = None
         self._lost: set[str] = set(self.remote)
         self._all = asyncio.Event()
         self.address: tuple[str, int] = ("", 0)
@@ -207,12 +222,22 @@ class Fleet:
             machine.up(self.ports_of(machine.name), self._capacity)
             self.handles[machine.name] = LocalSwitch(machine.switch)
         if self.remote:
+            limits = Limits(connections=4 * len(self.remote) + 16)
+            self._doors = Doors(
+                p.AGENTS,
+                self,
+                limits,
+                AgentConnection,
+                host=host,
+                port=port,
+                gate=self._gate,
+                tls=self._tls,
+                pause=self._grace / 4,
+            )
+            await self._doors.start()
             for door in doors:
-                self._servers.append(await asyncio.start_server(self._accepted, sock=door))
-            if not doors:
-                self._servers.append(await asyncio.start_server(self._accepted, host, port))
-            self.address = self._servers[0].sockets[0].getsockname()[:2]
-            self._spawn(self._look())
+                await self._doors.add_door(door, "")
+            self.address = self._doors.address
         else:
             self._all.set()
 
@@ -226,20 +251,10 @@ class Fleet:
 
     async def close(self) -> None:
         """Take leave of the agents; switches go on with what they have."""
-        for server in self._servers:
-            server.close()
-        for switch in self.remote.values():
-            if switch._writer is not None:
-                switch._writer.write(frame(Goodbye("the control plane is shutting down")))
-                switch._writer.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._doors is not None:
+            for connection in list(self._doors.connections):
+                connection.goodbye("the control plane is shutting down")
+            await self._doors.close()
 
     def watch(self, listener: Listener) -> None:
         """Tell somebody of everything from now on."""
@@ -261,67 +276,8 @@ class Fleet:
 
     # -- agents ----------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        """Say that we are here, and give up agents that have been silent for too long."""
-        loop = asyncio.get_running_loop()
-        last = loop.time()
-        while True:
-            await asyncio.sleep(self._grace / 4)
-            now = loop.time()
-            stood = now - last > self._grace / 2  # we did: nobody could be heard meanwhile
-            last = now
-            for switch in self.remote.values():
-                if stood:
-                    switch.heard = now
-                if switch._writer is not None:
-                    switch._writer.write(frame(Alive()))
-                    if now - switch.heard > self._grace:
-                        switch._writer.transport.abort()
-                        switch.disconnect("its agent is silent")
-                if not switch.connected and switch.name not in self._lost and now - switch.heard > self._grace:
-                    self._lost.add(switch.name)
-                    log.warning("switch %s is lost: its agent has been away for %.1f s", switch.name, self._grace)
-                    if self._listener is not None:
-                        self._listener.lost(switch.name)
-
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        switch: RemoteSwitch | None = None
-        try:
-            framer = p.AGENTS.listening()
-            async with asyncio.timeout(_HELLO):
-                hello = await _first(reader, framer)
-            switch = self._welcomed(hello, writer)
-            framer.limit = p.AGENTS.largest[Role.COMPONENT]
-            while data := await reader.read(_CHUNK):
-                switch.heard = asyncio.get_running_loop().time()
-                for message in framer.feed(data):
-                    if not switch.speaks(writer):
-                        raise Rejected(f"Another agent speaks for switch {switch.name}")
-                    self._heard(switch, message)
-        except (SievenetError, TimeoutError) as error:
-            log.warning("an agent was refused: %s", error if isinstance(error, SievenetError) else "no hello came")
-            if isinstance(error, SievenetError) and not writer.is_closing():
-                writer.write(frame(failure(0, error)))
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            if switch is not None and switch.speaks(writer):
-                switch.disconnect("its agent is gone")
-            writer.close()
-            self._tasks.discard(task)
-
-    def _welcomed(self, hello: Any, writer: asyncio.StreamWriter) -> RemoteSwitch:
-        if not isinstance(hello, p.Hello):
-            raise CodecError(expected="an agent's hello", got=type(hello).__name__, where="agent")
-        if hello.protocol != p.PROTOCOL:
-            raise Rejected(f"Expected an agent that speaks protocol {p.PROTOCOL}, got {hello.protocol}")
-        peer = writer.get_extra_info("peername") or ("",)
-        identity = self._gate.admit(
-            Credentials(hello.role, hello.name, hello.token, writer.get_extra_info("peercert"), str(peer[0]))
-        )
+    async def hello(self, connection: AgentConnection, hello: p.Hello, identity: Identity) -> p.Welcome:
+        """Accept an agent, or say what is wrong with it."""
         if identity.role is not Role.COMPONENT:
             raise Rejected(f"Expected a component as the agent of a switch, got {identity.role}")
         switch = self.remote.get(hello.name or "")
@@ -337,29 +293,41 @@ class Fleet:
                 where="agent",
             )
         self.mtu = min(self.mtu, hello.mtu)
-        if switch.connected and switch._writer is not None:
-            switch._writer.write(frame(failure(0, Rejected(f"Another agent speaks for switch {switch.name}"))))
-        switch.connect(writer)
-        switch.heard = asyncio.get_running_loop().time()
-        writer.write(frame(p.Welcome(p.PROTOCOL, switch.name, b"", self._grace, ports, self._capacity)))
-        return switch
+        connection.switch = switch
+        switch.connect(connection)
+        return p.Welcome(p.PROTOCOL, switch.name, b"", max(_LEASE, self._grace), ports, self._capacity)
 
-    def _heard(self, switch: RemoteSwitch, message: Any) -> None:
-        match message:
-            case Done() | Failure():
-                switch.answered(message)
-            case p.Carrier():
-                switch.states[message.port] = message.up, message.carries
+    def take(self, connection: AgentConnection, messages: list[tuple[Any, int]]) -> None:
+        """What an agent says."""
+        switch = connection.switch
+        assert switch is not None
+        for message, _ in messages:
+            match message:
+                case p.Carried() | p.Refused():
+                    switch.answered(message)
+                case p.Carrier():
+                    switch.states[message.port] = message.up, message.carries
+                    if self._listener is not None:
+                        self._listener.told(switch.name, message.port, message.up, message.carries)
+                case p.Ready():
+                    assert self._doors is not None
+                    switch.ready = True
+                    self._doors.begin(self._settle(switch))
+
+    async def lost(self, connection: AgentConnection) -> None:
+        """An agent is gone; its switch is not, for a while."""
+        if connection.switch is not None:
+            connection.switch.disconnect(connection)
+
+    def beat(self, now: float, slept: float) -> None:
+        """Give up switches whose agents have been away for too long."""
+        for switch in self.remote.values():
+            switch.seen += slept  # nobody could come meanwhile
+            if not switch.connected and switch.name not in self._lost and now - switch.seen > self._grace:
+                self._lost.add(switch.name)
+                log.warning("switch %s is lost: its agent has been away for %.1f s", switch.name, self._grace)
                 if self._listener is not None:
-                    self._listener.told(switch.name, message.port, message.up, message.carries)
-            case p.Ready():
-                self._spawn(self._settle(switch))
-            case Goodbye():
-                raise Unavailable(message.reason)
-            case Malformed():
-                log.warning("switch %s: its agent said something else than expected: %s", switch.name, message.error)
-            case _:
-                pass
+                    self._listener.lost(switch.name)
 
     async def _settle(self, switch: RemoteSwitch) -> None:
         """A switch has come (back): let it know its clients, then count it as up."""
@@ -376,12 +344,3 @@ class Fleet:
             self._listener.found(switch.name)
         if not self._lost:
             self._all.set()
-
-
-async def _first(reader: asyncio.StreamReader, framer: Any) -> Any:
-    while data := await reader.read(_CHUNK):
-        for message in framer.feed(data):
-            if isinstance(message, Malformed):
-                raise message.error
-            return message
-    raise Unavailable("the connection was closed before a hello")

@@ -7,12 +7,12 @@
       │ ◀───────────────────────────────────────────── │
       │  Ready                                         │   the switch forwards; what it held before it holds still
       │ ─────────────────────────────────────────────▶ │
-      │  Clients(request=1, all of them)               │   who may send from where, as of now
+      │  Clients(order=1, all of them)                 │   who may send from where, as of now
       │ ◀───────────────────────────────────────────── │
-      │  Done(request=1)                               │   from here on the switch counts as up
+      │  Carried(order=1)                              │   from here on the switch counts as up
       │ ─────────────────────────────────────────────▶ │
-      │  Apply(request=2, changes), Read(…), …         │   requests are carried out in the order in which they come,
-      │ ◀───────────────────────────────────────────── │   and answered by Done or Failure when they are in effect
+      │  Apply(order=2, changes), Read(…), …           │   orders are carried out one after the other, and answered
+      │ ◀───────────────────────────────────────────── │   by Carried or Refused when they are in effect
       │  Carrier(port, up, carries)                    │   said unasked whenever a port fails or comes back
       │ ─────────────────────────────────────────────▶ │
 
@@ -22,7 +22,7 @@ Frames, errors and roles are those of `sievenet.session`; whoever says hello her
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -32,13 +32,14 @@ from sievenet.errors import CodecError
 from sievenet.index import CODE_BITS, Cell, Dz
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match, Modify
 from sievenet.session import message
-from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Number
+from sievenet.session.message import Alive, Failure, Goodbye, Message, Number
 from sievenet.session.protocol import Protocol
 
 __all__ = [
     "AGENTS",
     "PROTOCOL",
     "Apply",
+    "Carried",
     "Carrier",
     "Client",
     "Clients",
@@ -49,6 +50,7 @@ __all__ = [
     "Port",
     "Read",
     "Ready",
+    "Refused",
     "Welcome",
     "changes_of",
     "counted",
@@ -130,6 +132,20 @@ class Carrier(Message, frozen=True):
     carries: bool
 
 
+class Carried(Message, frozen=True):
+    """An order is carried out and in effect; what was asked for."""
+
+    order: Number
+    answer: Any = None
+
+
+class Refused(Message, frozen=True):
+    """An order is not carried out."""
+
+    order: Number
+    reason: Failure
+
+
 # -- what it is told -------------------------------------------------------------------------------
 
 
@@ -143,35 +159,35 @@ class Welcome(message.Welcome, frozen=True):
 class Clients(Message, frozen=True):
     """All clients of this switch: who is not among them has left."""
 
-    request: Number
+    order: Number
     clients: tuple[Client, ...]
 
 
 class Permit(Message, frozen=True):
     """One client more, or what it may do has changed."""
 
-    request: Number
+    order: Number
     client: Client
 
 
 class Leave(Message, frozen=True):
     """A client has left."""
 
-    request: Number
+    order: Number
     number: _PortNumber
 
 
 class Apply(Message, frozen=True):
     """Changes of the table: a letter (a, m, d) and a flow each; all or none."""
 
-    request: Number
+    order: Number
     changes: tuple[tuple[str, WireFlow], ...]
 
 
 class Read(Message, frozen=True):
     """What the switch holds, or what it has counted."""
 
-    request: Number
+    order: Number
     counters: bool = False
 
 
@@ -182,7 +198,7 @@ AGENTS: Final = Protocol(
     scheme="sievenet-agent",
     hello=Hello,
     welcome=Welcome,
-    taken=dict.fromkeys((Ready, Carrier, Done, Failure, Goodbye, Alive), Role.COMPONENT),
+    taken=dict.fromkeys((Ready, Carrier, Carried, Refused, Goodbye, Alive), Role.COMPONENT),
     given=(Welcome, Clients, Permit, Leave, Apply, Read, Failure, Goodbye, Alive),
     largest=dict.fromkeys(Role, _LARGEST),
     max_given=_LARGEST,
