@@ -166,3 +166,32 @@ def test_schema_show():
 def test_schema_list():
     assert "plane    x int, y int" in run("schema", "list").output
     assert [s["name"] for s in json.loads(run("schema", "list", "--json").output)] == ["plane", "sensor", "stock"]
+
+
+LONG = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("topo", "--url", LONG), "a URL such as"),
+        (("topo", "--url", "sievenet://a..b:1"), "a URL such as"),
+        (("router", "--status", "--url", f"sievenet+router://{LONG}:1"), "a URL such as"),
+        (("router", "--listen", "127.0.0.1:²"), "HOST:PORT"),
+        (("router", "--listen", "127.0.0.1:99999"), "HOST:PORT"),
+        (("router", "--listen", "127.0.0.1"), "HOST:PORT"),
+        (("router", "--neighbours", f"{LONG}:1", "--listen", "127.0.0.1:0"), "HOST:PORT"),
+        (("router", "--listen", "[::1]:x"), "HOST:PORT"),
+    ],
+)
+def test_addresses_that_no_resolver_knows_are_refused(arguments, told):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert told in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_error_of_the_machine_is_a_message(tmp_path):
+    (tmp_path / "file").touch()
+    output = run("keys", "authority", str(tmp_path / "file" / "folder"), code=2).output
+    assert output.startswith("Error: Not a directory - at ")

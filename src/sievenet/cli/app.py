@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +13,7 @@ import click
 
 from sievenet import __version__
 from sievenet.cli.table import COMMANDS, Entry
-from sievenet.errors import SievenetError
+from sievenet.errors import SievenetError, shortened
 
 __all__ = ["LazyGroup", "Refusal", "main"]
 
@@ -60,11 +62,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error of ours becomes a message."""
+        """Run a command; an error of ours, or of the machine (a file, the disk, the network), becomes a message."""
         try:
             return super().invoke(ctx)
         except SievenetError as error:
             raise Refusal(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read our output has seen enough
+                raise
+            where = f" - at {shortened(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
+            raise Refusal(f"{error.strerror or error}{where}") from error
 
 
 @click.group(

@@ -78,7 +78,7 @@ def budget_of(text: str) -> int | None:
     """A budget as said on the command line."""
     if text == "any":
         return None
-    if not text.isdigit() or not 1 <= int(text) <= 4096:
+    if not text.isdecimal() or not 1 <= int(text) <= 4096:
         raise click.BadParameter(f"Expected 1 to 4096 entries or `any`, got {text!r}", param_hint="--budget")
     return int(text)
 

@@ -14,6 +14,8 @@ import click
 from sievenet.cli.fabric import asked, duration, run
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.stopping import stop_signal
+from sievenet.client.url import split_url
+from sievenet.errors import shortened
 
 if TYPE_CHECKING:
     from sievenet.routers.limits import Limits
@@ -184,10 +186,11 @@ def _heeded(scheme: str, given: dict[str, Any]) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"Expected HOST:PORT, got {text!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    host, _, port = text.strip().rpartition(":")
+    found = split_url(f"sievenet://{host or '127.0.0.1'}:{port}", "sievenet", -1)
+    if found is None or found[1] < 0:
+        raise click.BadParameter(f"Expected HOST:PORT, got {shortened(text)}")
+    return found[:2]
 
 
 def _check_open(host: str, secure: bool, insecure: bool) -> None:

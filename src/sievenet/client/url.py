@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "ENVIRONMENT", "Address", "parse_url"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "ENVIRONMENT", "Address", "parse_url", "split_url"]
 
 DEFAULT_PORT: Final = 7400
 DEFAULT_URL: Final = f"sievenet://127.0.0.1:{DEFAULT_PORT}"
@@ -38,14 +38,21 @@ def parse_url(url: str | None = None) -> Address:
     'sievenet://localhost:7400'
     """
     text = url or os.environ.get(ENVIRONMENT) or DEFAULT_URL
-    try:
-        parts = urlsplit(text if "://" in text else f"sievenet://{text}")
-        port = DEFAULT_PORT if parts.port is None else parts.port
-        good = (
-            parts.scheme in ("sievenet", "sievenets") and parts.hostname and not (parts.path.strip("/") or parts.query)
-        )
-    except ValueError:
-        good = False
-    if not good or not parts.hostname:
+    found = split_url(text if "://" in text else f"sievenet://{text}", "sievenet", DEFAULT_PORT)
+    if found is None:
         raise InvalidInput(expected="a URL such as sievenet://127.0.0.1:7400", got=text, where="url")
-    return Address(parts.hostname, port, parts.scheme == "sievenets")
+    return Address(*found)
+
+
+def split_url(text: str, scheme: str, default: int) -> tuple[str, int, bool] | None:
+    """Host, port and whether TLS is spoken (the scheme with an s); None if the text is not such a URL."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", default if parts.port is None else parts.port
+        host.encode("idna")  # else no resolver could look it up
+    except ValueError:
+        return None
+    tls = parts.scheme == f"{scheme}s"
+    if not host or not (tls or parts.scheme == scheme) or parts.path.strip("/") or parts.query:
+        return None
+    return host, port, tls

@@ -29,7 +29,7 @@ _DIGITS: Final = re.compile(r"(\d+)")
 
 def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
     """A sort key under which ``s2`` comes before ``s10``."""
-    return tuple((part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _DIGITS.split(name))
+    return tuple((part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in _DIGITS.split(name))
 
 
 def link_id(a: str, b: str) -> tuple[str, str]:
