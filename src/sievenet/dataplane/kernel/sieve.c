@@ -158,7 +158,8 @@ SEC("tc/more") int more(struct __sk_buff *skb)
 SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	if (skb->protocol != swap16(0x86DD))
+	/* A frame with a VLAN's tag, which the kernel has taken off already, is of another network. */
+	if (skb->protocol != swap16(0x86DD) || skb->vlan_present)
 		return OK;
 	if (data + 62 > end) {
 		if (pull(skb, 62))
