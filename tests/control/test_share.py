@@ -69,7 +69,15 @@ def test_whatever_comes_and_goes_nobody_has_more_than_its_share(seed):
             assert all(held(world, client) <= SHARE for client in clients)
             assert {c: set(control.registrations_of(c)[1]) for c in clients} == kept
             assert agree(world)
-        assert refused
+        while not refused:  # a seed whose clients asked for little
+            number += 1
+            try:
+                await control.subscribe(clients[0], number, part(rng))
+            except Rejected:
+                refused += 1
+            else:
+                kept[clients[0]].add(number)
+            assert number < 1000
         await world.crash()
         assert {c: set(world.control.registrations_of(c)[1]) for c in clients} == kept
         assert agree(world)
