@@ -52,7 +52,7 @@ OWNERS = {
     "hypothesis": {"testing"},
     "pytest": {"testing"},
     "scipy": set(),
-    "matplotlib": {"pipeline"},
+    "matplotlib": set(),
     "cryptography": {"access"},
     "pickle": set(),
     "marshal": set(),

@@ -15,6 +15,7 @@ from sievenet import programs
 from sievenet.cli import main
 from sievenet.content import Attribute, EventBatch, Schema
 from sievenet.errors import EventError, InvalidInput, SchemaError, Unavailable
+from sievenet.pipeline.clock import clock_of
 from sievenet.pipeline.ingest import ingest
 from sievenet.pipeline.store import Store
 from sievenet.workload import Hotspots, grid
@@ -273,6 +274,23 @@ def test_times_in_any_unit(store, tmp_path):
     assert found == {i: moment for i, moment in enumerate(stamps.values()) if moment is not None}
     (reason,) = run.reasons
     assert "ISO 8601, yyyyMMdd, or seconds, ms" in reason
+
+
+def test_the_time_is_found_by_its_values(store, tmp_path):
+    (tmp_path / "t.csv").write_text("id,picked_up,dropped_off,price\na,2026-05-14 09:30:00,2026-05-14 09:50:00,1\n")
+    (tmp_path / "t.jsonl").write_text('{"id": "b", "price": 2, "begun": "2026-05-14T10:30:00+01:00"}\n')
+    schema = Schema("trip", (Attribute("id", "str"), Attribute("price", "int", lo=0, hi=9)))
+    said = []
+    run = ingest(store, schema, [str(tmp_path / "t.csv"), str(tmp_path / "t.jsonl")], say=said.append)
+    found = {row["id"]: row["_time"] for row in store.events("trip").collect()}
+    assert found == {"a": 1778751000_000_000, "b": 1778751000_000_000}
+    assert "time: picked_up (ISO 8601)" in said
+    assert run.between == "2026-05-14 09:30:00 to 2026-05-14 09:30:00 UTC"
+    rows = [{"ts": "1700000000123", "n": "1"}]
+    forms = {"1700000000": "seconds", "1700000000123": "milliseconds", "1700000000123456": "microseconds"}
+    for text, unit in forms.items():
+        assert str(clock_of([{**rows[0], "ts": text}], schema)) == f"time: ts ({unit} since 1970)"
+    assert str(clock_of([{"n": "1"}], schema)) == "time: that of the file; --time names a column"
 
 
 def test_from_the_command_line(spark, tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ from sievenet.control.journal import FileJournal, read_records
 from sievenet.errors import CodecError, InvalidInput, SchemaError, Unavailable
 from sievenet.index import Plan
 from sievenet.pipeline.interests import load_wanted, read_journal, save_wanted, wanted_of
-from sievenet.pipeline.reporting import Report
 from sievenet.workload import Hotspots, grid
 
 LOAD = Hotspots(schema=grid(2, hi=99), seed=1)
@@ -95,20 +94,3 @@ def test_what_is_wrong_is_told(tmp_path):
     (tmp_path / "torn.db").write_bytes(whole[: len(whole) // 2])
     with pytest.raises((Unavailable, CodecError)):
         read_records(tmp_path / "torn.db")
-
-
-def test_a_report_has_text_tables_plots_and_figures(tmp_path):
-    report = Report("Title")
-    report.figures = {"a": 1}
-    report.text("Some text.")
-    report.table("Table", ["name", "number"], [("a|b", 0.123456), ("c", 12345)])
-    report.bars("bars", ["x", "y"], {"one": [1, 2], "two": [2, 1]})
-    report.lines("lines", [1, 2, 3], {"one": [1, 2, 3]}, "x", "y")
-    path = report.write(tmp_path / "deep" / "folder")
-    text = path.read_text()
-    assert text.startswith("# Title\n\nMade 2")
-    assert "| a\\|b | 0.1235 |\n| c | 12,345 |" in text
-    assert "![bars](bars.png)" in text
-    for name in ("bars.png", "lines.png"):
-        assert (path.parent / name).read_bytes().startswith(b"\x89PNG")
-    assert (path.parent / "figures.json").read_text().strip() == '{\n  "a": 1\n}'

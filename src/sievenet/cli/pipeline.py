@@ -33,6 +33,9 @@ _HERE = "sievenet.cli.pipeline"
             "sievenet.cli.pipeline_ingest:ingest",
             "Read traces into a store: checked events, and a quarantine for the rest.",
         ),
+        "run": Entry(
+            "sievenet.cli.pipeline_run:run", "From a trace and subscriptions to a plan and a page about it, in one go."
+        ),
         "profile": Entry(f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."),
         "plan": Entry(
             "sievenet.cli.pipeline_plan:plan", "Search for the index plan that makes the network carry least."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,21 +16,45 @@ if TYPE_CHECKING:
     from sievenet.pipeline.ingest import How
     from sievenet.pipeline.store import Store
 
-__all__ = ["ingest"]
+__all__ = ["ingest", "schema_of", "trace_options"]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def trace_options(command: F) -> F:
+    """How traces are read, up to ``--publisher``."""
+    kinds = click.Choice(["csv", "json", "parquet", "tap"])
+    before = (
+        click.option(
+            "--schema",
+            "schema_name",
+            metavar="NAME|FILE",
+            help="A built-in schema or a JSON file. Default: from the files.",
+        ),
+        click.option(
+            "--category", metavar="NAME", help="What a schema from the files is called. Default: as the first file."
+        ),
+        click.option("--format", "kind", type=kinds, help="Default: by file name."),
+    )
+    behind = (
+        click.option(
+            "--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …"
+        ),
+        click.option("--time-format", metavar="PATTERN", help="How times are written, such as dd/MM/yyyy HH:mm."),
+        click.option(
+            "--publisher", metavar="COLUMN", help="Who published. Default: publisher, if there is such a column."
+        ),
+    )
+    for option in (*reversed(behind), reading_options, *reversed(before)):
+        command = option(command)
+    return command
 
 
 @click.command()
 @click.argument("store")
 @click.argument("inputs", nargs=-1, required=True)
-@click.option(
-    "--schema", "schema_name", metavar="NAME|FILE", help="A built-in schema or a JSON file. Default: from the files."
-)
-@click.option("--category", metavar="NAME", help="What a schema from the files is called. Default: as the first file.")
-@click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet", "tap"]), help="Default: by file name.")
-@reading_options
-@click.option("--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …")
-@click.option("--time-format", metavar="PATTERN", help="How times are written, such as dd/MM/yyyy HH:mm.")
-@click.option("--publisher", metavar="COLUMN", help="Who published. Default: publisher, if there is such a column.")
+@trace_options
 @click.option(
     "--by",
     type=click.Choice(["hour", "day", "month", "year"]),
@@ -83,7 +108,7 @@ def ingest(
     given = load_schema(schema_name) if schema_name else None
     how = How(reading_of(columns, separator, encoding, rename, select, pairs, kind), time_format, publisher)
     with opened(store, master, inputs) as where:
-        schema = given or _schema_of(where, category, inputs, kind, time_column, how)
+        schema = given or schema_of(where, category, inputs, kind, time_column, how)
         if dry_run:
             _shown(where, schema, inputs, kind, time_column, how, as_json)
             return
@@ -94,17 +119,25 @@ def ingest(
     report.table("Reasons", ["reason", "rows"], list(done.reasons.items()))
     report.table("Files set aside", ["file", "reason"], [(b.path, b.reason) for b in done.bad_files])
     lines = [f"{done.events} events from {len(done.files)} files; {done.quarantined} bad rows in quarantine"]
+    lines += [f"  {done.between}"] if done.events else []
     lines += [f"  {count}  {reason}" for reason, count in done.reasons.items()]
     lines += [f"  set aside: {bad.path}: {bad.reason}" for bad in done.bad_files]
     finish(report, folder, as_json, "\n".join(lines))
 
 
-def _schema_of(
-    store: Store, category: str | None, inputs: tuple[str, ...], kind: str | None, time: str | None, how: How
+def schema_of(
+    store: Store,
+    category: str | None,
+    inputs: tuple[str, ...],
+    kind: str | None,
+    time: str | None,
+    how: How,
+    say: Callable[[str], None] = say,
 ) -> Schema:
     """The schema that the store has of a category, or one made from the files."""
+    from sievenet.pipeline.clock import TIME_NAMES
     from sievenet.pipeline.inference import category_of, infer_schema
-    from sievenet.pipeline.ingest import PUBLISHER_NAMES, TIME_NAMES
+    from sievenet.pipeline.ingest import PUBLISHER_NAMES
 
     name = category or category_of(inputs[0])
     if store.files.exists(f"{store.root}/schemas/{name}.json"):
@@ -127,6 +160,7 @@ def _shown(
     as_json: bool,
 ) -> None:
     """What an ingest would do."""
+    from sievenet.pipeline.ingest import clock_said
     from sievenet.pipeline.preview import preview
 
     events, good, counted = preview(store, schema, inputs, kind, time, how)
@@ -137,6 +171,8 @@ def _shown(
         return
     lines = [f"{schema.name}: {len(schema.attributes)} attributes"]
     lines += [f"  {a.name}: {a.describes}" for a in schema.attributes]
+    first = next(f.path for path in inputs for f in store.files.find(path))
+    lines += [f"  {clock}"] if (clock := clock_said(store, schema, first, kind, time, how)) else []
     lines += [", ".join(f"{name}={value}" for name, value in row.items()) for row in good]
     lines.append(f"{events} events; {sum(counted.values())} bad rows; nothing is kept (--dry-run)")
     lines += [f"  {count}  {reason}" for reason, count in counted.items()]

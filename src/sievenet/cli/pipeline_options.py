@@ -44,7 +44,10 @@ def master_option(command: F) -> F:
 def report_option(command: F) -> F:
     """``--report``."""
     return click.option(
-        "--report", "folder", type=click.Path(file_okay=False), help="Folder for a report with plots (Markdown, PNG)."
+        "--report",
+        "folder",
+        type=click.Path(file_okay=False),
+        help="Folder for a page with charts (HTML, Markdown, SVG).",
     )(command)
 
 

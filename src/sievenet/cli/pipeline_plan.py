@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sievenet.pipeline.planning import Planned
     from sievenet.pipeline.reporting import Report
 
-__all__ = ["evaluate", "plan"]
+__all__ = ["advice", "evaluate", "plan", "save_plan"]
 
 _COLUMNS = ("transmissions", "received", "per_link", "per_host", "per_subscription")
 
@@ -131,15 +131,22 @@ def plan(
             present=place.plan,
             say=say,
         )
-    staged = Path(output).with_name(f".{Path(output).name}.part")
-    staged.write_bytes(planned.predicted.plan.to_json())
-    staged.replace(output)
+    save_plan(planned, output)
     report = Report(f"Plan for {category}")
     report.figures = {**planned.record(), "assumed": place.assumed}
     if place.assumed:
         report.text(place.assumed + ".")
     _candidates(report, planned)
-    finish(report, folder, as_json, _advice(planned, output))
+    finish(report, folder, as_json, advice(planned, output))
+
+
+def save_plan(planned: Planned, output: str) -> None:
+    """Put the plan that is recommended into a file, all at once."""
+    target = Path(output)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.part")
+    staged.write_bytes(planned.predicted.plan.to_json())
+    staged.replace(target)
 
 
 def _candidates(report: Report, planned: Planned) -> None:
@@ -159,7 +166,7 @@ def _candidates(report: Report, planned: Planned) -> None:
     )
 
 
-def _advice(planned: Planned, output: str) -> str:
+def advice(planned: Planned, output: str) -> str:
     """What to do, in a few lines."""
     now, best = planned.present, planned.predicted
     lines = [

@@ -30,6 +30,7 @@ from sievenet.content import Attribute, Schema
 from sievenet.content.schema import NAME
 from sievenet.errors import InvalidInput, SievenetError
 from sievenet.pipeline.checking import CORRUPT, SOURCE, WHY
+from sievenet.pipeline.clock import ISO
 from sievenet.pipeline.sources import format_of
 from sievenet.pipeline.tables import quoted
 from sievenet.workload.trace import Reading, Row, is_plain
@@ -53,10 +54,6 @@ _LARGEST: Final = 1 << 53
 _SMALL: Final = 8 << 20
 _WHOLE: Final = r"^[+-]?[0-9]{1,19}(\.0*)?$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
-_TIME: Final = (
-    r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
-    r"([T ][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?)? ?(Z|UTC|[+-][0-9]{1,2}(:?[0-9]{2})?)?$"
-)
 _BOOLS: Final = ("true", "false", "yes", "no", "t", "f", "y", "n")
 _DDL: Final = "name string, counts array<bigint>, least double, most double, kinds array<string>"
 
@@ -119,7 +116,7 @@ def measure(texts: Any) -> Measure:
         _count(pc.match_substring_regex(trimmed, _WHOLE)),
         len(numbers),
         _count(pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(_BOOLS))),
-        _count(pc.match_substring_regex(trimmed, _TIME)),
+        _count(pc.match_substring_regex(trimmed, ISO)),
         float(numbers.min()) if len(numbers) else math.inf,
         float(numbers.max()) if len(numbers) else -math.inf,
         frozenset(kinds),
@@ -261,7 +258,11 @@ def _attribute(name: str, found: Measure) -> Attribute:
     if kind == "bool":
         return Attribute(name, "bool")
     lo, hi = domain_of(found.least, found.most)
-    return Attribute(name, "int", lo=int(lo), hi=int(hi)) if kind == "int" else Attribute(name, "float", lo=lo, hi=hi)
+    return (
+        Attribute(name, "int", lo=math.floor(lo), hi=math.ceil(hi))
+        if kind == "int"
+        else Attribute(name, "float", lo=lo, hi=hi)
+    )
 
 
 def domain_of(least: float, most: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ the store makes a run happen as a whole or not at all.
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import uuid
 from collections.abc import Callable, Sequence
@@ -22,23 +21,28 @@ import msgspec
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.pipeline.checking import REASON, SOURCE, Rule, checked
+from sievenet.pipeline.clock import HEAD, TIME_NAMES, clock_of, first_rows
 from sievenet.pipeline.files import Found
 from sievenet.pipeline.sources import format_of, rows_of, tap_rows, trace_rows
 from sievenet.pipeline.store import BadFile, Manifest, Store
-from sievenet.pipeline.tables import check_names, event_ddl
-from sievenet.workload.trace import Reading, Row, beginning, is_plain
-from sievenet.workload.trace import rows_of as trace_rows_of
+from sievenet.pipeline.tables import TIME, check_names, event_ddl
+from sievenet.workload.trace import Reading, beginning, is_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PUBLISHER_NAMES", "TIME_NAMES", "How", "awkward_names", "checked_rows", "ingest", "reasons_of"]
+__all__ = [
+    "PUBLISHER_NAMES",
+    "TIME_NAMES",
+    "How",
+    "awkward_names",
+    "checked_rows",
+    "clock_said",
+    "ingest",
+    "reasons_of",
+]
 
-#: Columns that are taken for the time if they are no attribute, best first.
-TIME_NAMES: Final = ("time", "timestamp", "datetime", "date", "ts")
 PUBLISHER_NAMES: Final = ("publisher",)
-#: Bytes of a file that show what it is like.
-_HEAD: Final = 1 << 15
 #: Files that may turn out unreadable before a run gives up.
 _MAX_BAD: Final = 1000
 _FILE: Final = re.compile(r"(?:file|hdfs|s3a?|gs|abfss?|wasbs?)(?::/+|/)[^\s'\",;\])]+")
@@ -73,6 +77,8 @@ def ingest(
         say("nothing new")
         return Manifest(run, (), 0, 0)
     say(f"{len(new)} new files of {len(found)}")
+    if clock := clock_said(store, schema, new[0].path, kind, time, how or How()):
+        say(clock)
     # Spark passes over these without a word.
     bad = [BadFile(f.path, "expected a Parquet file, got no bytes") for f in new if not f.length and _is(f, kind)]
     while True:
@@ -95,6 +101,7 @@ def ingest(
         manifest.quarantined,
         manifest.reasons,
         tuple(bad),
+        manifest.span,
     )
     store.commit(schema.name, whole)
     return whole
@@ -166,7 +173,9 @@ def _run(
     rows = checked_rows(store, schema, [f.path for f in files], kind, time, rules, how)
     seen = Observation()
     good = f.count_if(f.col(REASON).isNull()).alias("good")
-    watched = rows.observe(seen, good, f.count_if(f.col(REASON).isNotNull()).alias("bad"))
+    moment = f.when(f.col(REASON).isNull(), f.col(TIME))
+    ends = f.min(moment).alias("first"), f.max(moment).alias("last")
+    watched = rows.observe(seen, good, f.count_if(f.col(REASON).isNotNull()).alias("bad"), *ends)
     own = [name.strip().split(" ")[0] for name in event_ddl(schema).split(", ")]
     store.write_events(watched.where(f.col(REASON).isNull()).select(*own), schema.name, run, by)
     counts = seen.get
@@ -179,7 +188,8 @@ def _run(
         store.write_quarantine(quarantine, schema.name, run)
         written = store.spark.read.parquet(f"{store.root}/quarantine/{schema.name}/_run={run}")
         reasons = reasons_of(written)
-    return Manifest(run, (), counts["good"], sum(reasons.values()), reasons)
+    span = (counts["first"], counts["last"]) if counts["good"] else None
+    return Manifest(run, (), counts["good"], sum(reasons.values()), reasons, (), span)
 
 
 def reasons_of(quarantine: DataFrame) -> dict[str, int]:
@@ -231,7 +241,7 @@ def _kind_of(store: Store, path: str, kind: str | None, reading: Reading) -> tup
     form = kind or format_of(path)
     if form not in ("csv", "json"):
         return form, ()
-    head = store.files.head(path, _HEAD)
+    head = store.files.head(path, HEAD)
     if not is_plain(head, path, reading):
         return form, None
     if form == "json":
@@ -243,15 +253,8 @@ def _kind_of(store: Store, path: str, kind: str | None, reading: Reading) -> tup
 
 def awkward_names(store: Store, paths: Sequence[str], reading: Reading) -> list[str]:
     """The columns of awkward files: all that their first rows have."""
-    names: dict[str, None] = {}
-    for path in list(paths)[:20]:
-        try:
-            for row in itertools.islice(trace_rows_of(store.files.read(path), reading, path), 1000):
-                if isinstance(row, Row):
-                    names |= dict.fromkeys(row.values)
-        except SievenetError:
-            continue  # said when the file is read
-    return list(names)
+    rows = (row for path in list(paths)[:20] for row in first_rows(store, path, reading))
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _checked(
@@ -267,8 +270,9 @@ def _checked(
     binary = store.spark.read.format("binaryFile")
     if kind == "tap":
         return tap_rows(binary.load(paths), schema)
+    guessed = clock_of(first_rows(store, paths[0], how.reading), schema).column if _is_text(kind, time) else None
     more = [n for n in ((time,) if time else TIME_NAMES) + PUBLISHER_NAMES if n not in schema]
-    more += [how.publisher] if how.publisher and how.publisher not in schema else []
+    more += [n for n in (how.publisher, guessed) if n and n not in schema and n not in more]
     if header is not None:
         rows = rows_of(store.spark, kind, paths, schema, more, header)
     else:
@@ -285,11 +289,23 @@ def _checked(
         rows = trace_rows(binary.load(paths), names, reading)
     if time is not None and time not in rows.columns:
         raise InvalidInput(expected=f"a column {time} for the time", got=rows.columns, where=paths[0])
-    clock = time or _first_used(rows, TIME_NAMES, schema, kind)
+    clock = time or _first_used(rows, (*TIME_NAMES, *([guessed] if guessed else [])), schema, kind)
     publisher = how.publisher or _first_used(rows, PUBLISHER_NAMES, schema, kind)
     if publisher is not None and publisher not in rows.columns:
         raise InvalidInput(expected=f"a column {publisher} for the publisher", got=rows.columns, where=paths[0])
     return checked(rows, schema, clock, publisher, rules, how.time_format)
+
+
+def _is_text(kind: str, time: str | None) -> bool:
+    """Whether the column of the time has to be found among texts."""
+    return time is None and kind in ("csv", "json")
+
+
+def clock_said(store: Store, schema: Schema, path: str, kind: str | None, time: str | None, how: How) -> str:
+    """Where the time of a file's rows comes from, as a line for people; nothing to say of taps and Parquet."""
+    if (kind or format_of(path)) not in ("csv", "json"):
+        return ""
+    return str(clock_of(first_rows(store, path, how.reading), schema, time, how.time_format))
 
 
 def _first_used(rows: DataFrame, names: Sequence[str], schema: Schema, kind: str) -> str | None:

@@ -14,6 +14,7 @@ One ingest per category at a time: runs of others would be taken for dead ones.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -50,6 +51,16 @@ class Manifest(msgspec.Struct, frozen=True):
     #: How many rows were bad for which reason (the text up to what came).
     reasons: dict[str, int] = {}
     bad_files: tuple[BadFile, ...] = ()
+    #: The times of the first and the last event, in µs since 1970.
+    span: tuple[int, int] | None = None
+
+    @property
+    def between(self) -> str:
+        """The times between which events are, for people."""
+        if self.span is None:
+            return ""
+        first, last = (time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(t // 1_000_000)) for t in self.span)
+        return f"{first} to {last} UTC"
 
 
 class Store:
