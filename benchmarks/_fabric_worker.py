@@ -17,8 +17,8 @@ import numpy as np
 
 import sievenet
 from sievenet.client import Feed, Node, Whole
+from sievenet.client.busyloop import BusyLoop, busy_loop
 from sievenet.client.delivery import Delivery
-from sievenet.client.polling import BusyLoop, busy_loop
 from sievenet.content import Attribute, EventBatch, Schema
 
 #: Subscriptions tile this domain, so that every event matches exactly one of them, however many there are.

@@ -24,8 +24,8 @@ from sievenet.tuning import dimensions
 from sievenet.tuning.arrays import domains, points
 from sievenet.tuning.bits import greedy_bits
 from sievenet.tuning.clusters import local_clustering
-from sievenet.tuning.counting import Deliveries, Wants, fpr
 from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import Profile, Sums, profile_batches
 from sievenet.tuning.search import Found, Tried, random_sets, search

@@ -15,8 +15,8 @@ from sievenet.control import warmup
 from sievenet.control.covering import Coverer
 from sievenet.index import Plan
 from sievenet.matcher import Matcher, level
-from sievenet.tuning.counting import Deliveries, Wants
 from sievenet.tuning.covers import Covers, Interests
+from sievenet.tuning.deliveries import Deliveries, Wants
 from sievenet.tuning.profile import profile_batches
 from sievenet.workload import Hotspots, Mixed, Ticks, grid
 

@@ -19,7 +19,7 @@ from sievenet.routers.merging import share
 from sievenet.routers.offload.hiding import Disguise
 from sievenet.testing.strategies import near_floats
 from sievenet.transport.bloom import Tagger, covers, covers_any
-from sievenet.tuning.counting import Wants
+from sievenet.tuning.deliveries import Wants
 
 LARGEST = math.nextafter(math.inf, 0)
 TOP = (1 << 63) - 1

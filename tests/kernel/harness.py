@@ -7,7 +7,7 @@ import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sievenet.client.ports.opening import open_port
+from sievenet.client.ports.factory import open_port
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane

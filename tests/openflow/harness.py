@@ -10,7 +10,7 @@ import termios
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sievenet.client.ports.opening import open_port
+from sievenet.client.ports.factory import open_port
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.testing.dataplane_contract import TOPOLOGY

@@ -19,8 +19,8 @@ from sievenet.pipeline.deployment import Deployment
 from sievenet.pipeline.interests import Wanted
 from sievenet.pipeline.traffic import dz_of, network_traffic, prefix_traffic
 from sievenet.tuning.clusters import rectangles
-from sievenet.tuning.counting import Deliveries
 from sievenet.tuning.covers import Covers, Interests
+from sievenet.tuning.deliveries import Deliveries
 from sievenet.tuning.subspace import subspace_plan
 from sievenet.workload import Hotspots, grid
 from sievenet.workload.samples import load_schema

@@ -19,9 +19,9 @@ from sievenet.routers.merging import Merger, excess, share
 from sievenet.routers.messages import SUBSCRIPTION, Carried, Delta, Item, category_of
 from sievenet.routers.overlay import LinkStates, Overlay
 from sievenet.routers.overlay import Record as LinkRecord
+from sievenet.routers.retransmission import Unconfirmed
 from sievenet.routers.routing import Catalogue
 from sievenet.routers.shipment import Shipment
-from sievenet.routers.unconfirmed import Unconfirmed
 from sievenet.routers.waves import Waves
 from tests.seeds import seeds
 

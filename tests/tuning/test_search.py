@@ -16,12 +16,12 @@ from sievenet.tuning import search as searching
 from sievenet.tuning.bits import greedy_bits
 from sievenet.tuning.clusters import local_clustering, rectangles
 from sievenet.tuning.cost import OBJECTIVES, Needed
-from sievenet.tuning.counting import Wants
 from sievenet.tuning.covers import Interests
+from sievenet.tuning.deliveries import Wants
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
 from sievenet.tuning.search import random_sets, search
-from sievenet.tuning.splitting import split_points
+from sievenet.tuning.splits import split_points
 from sievenet.workload import Hotspots, grid
 
 LOAD = Hotspots(schema=grid(5, hi=4095), spread=0.05, selectivity=(0.02, 0.95, 0.03, 0.9, 0.95), popularity=0.5, seed=3)

@@ -13,7 +13,7 @@ from sievenet.errors import InvalidInput
 from sievenet.index import Plan
 from sievenet.tuning.clusters import rectangles
 from sievenet.tuning.judge import evaluate
-from sievenet.tuning.splitting import split_points
+from sievenet.tuning.splits import split_points
 from sievenet.tuning.subspace import subspace_plan
 from tests.index import strategies as own
 

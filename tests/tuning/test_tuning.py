@@ -12,13 +12,13 @@ from sievenet.tuning import dimensions as dim
 from sievenet.tuning.arrays import bounds, domains, each_filter, points
 from sievenet.tuning.clusters import cluster, hulls, local_clustering, rectangles
 from sievenet.tuning.cost import Cost
-from sievenet.tuning.counting import Wants
 from sievenet.tuning.covers import Interests
+from sievenet.tuning.deliveries import Wants
 from sievenet.tuning.judge import LocalJudge, evaluate
 from sievenet.tuning.profile import profile_batches
 from sievenet.tuning.search import search
 from sievenet.tuning.similarity import Similarity
-from sievenet.tuning.splitting import edges, histogram, split_points, splits
+from sievenet.tuning.splits import edges, histogram, split_points, splits
 from tests.index import strategies as own
 from tests.tuning import oracle
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sievenet.cli.file_options import reading_of, reading_options
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.pipeline_options import finish, master_option, opened, report_option, say
-from sievenet.cli.reading import reading_of, reading_options
 
 if TYPE_CHECKING:
     from sievenet.content import Schema

@@ -12,9 +12,9 @@ import msgspec
 
 from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import run, schema_prefix, url_option
+from sievenet.cli.file_options import reading_of, reading_options
 from sievenet.cli.lines import Form, Item, is_regular, lines_of
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.reading import reading_of, reading_options
 from sievenet.cli.tap import tap_options, tapping
 from sievenet.cli.transport import publisher_options, publishing, sent_text
 

@@ -13,7 +13,7 @@ import click
 
 from sievenet.cli.fabric import asked, duration, run
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.stopping import stop_signal
+from sievenet.cli.shutdown import stop_signal
 from sievenet.client.url import split_url
 from sievenet.errors import shortened
 

@@ -16,7 +16,7 @@ import click
 
 from sievenet.cli.fabric import duration, run, seconds_text
 from sievenet.cli.output import json_option
-from sievenet.cli.stopping import stop_signal
+from sievenet.cli.shutdown import stop_signal
 from sievenet.cli.tap import tap_options, tapping
 
 if TYPE_CHECKING:

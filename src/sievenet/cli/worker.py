@@ -9,7 +9,7 @@ import click
 
 from sievenet.cli.fabric import duration, run
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.stopping import stop_signal
+from sievenet.cli.shutdown import stop_signal
 
 __all__ = ["worker"]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sievenet.client.advertisement import Advertisement
+    from sievenet.client.busyloop import busy_loop
     from sievenet.client.connecting import Connecting, connect
     from sievenet.client.delivery import Delivery
     from sievenet.client.feed import Feed, FeedStatistics, Whole
     from sievenet.client.inbox import Overflow
     from sievenet.client.node import Node
-    from sievenet.client.polling import busy_loop
     from sievenet.client.statistics import NodeStatistics
 
 __all__ = [
@@ -47,7 +47,7 @@ _HOMES = {
     "NodeStatistics": "statistics",
     "Overflow": "inbox",
     "Whole": "feed",
-    "busy_loop": "polling",
+    "busy_loop": "busyloop",
     "connect": "connecting",
 }
 

@@ -23,7 +23,7 @@ from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.port import DataPort
 from sievenet.client.receiver import Receiver, Sink
-from sievenet.client.reporting import Reporter
+from sievenet.client.report import Reporter
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.fabric_host import FabricHost
 from sievenet.client.transport.shim import all_escaped, escaped

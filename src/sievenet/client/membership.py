@@ -21,7 +21,7 @@ from sievenet.access.login import Login
 from sievenet.client.catalog import Catalog
 from sievenet.client.hooks import Hooks
 from sievenet.client.ledger import Ledger, Registration
-from sievenet.client.ports.opening import open_port
+from sievenet.client.ports.factory import open_port
 from sievenet.client.ports.port import DataPort
 from sievenet.client.url import Address
 from sievenet.content.schema import Schema

@@ -30,6 +30,7 @@ from sievenet.client.advertisement import Advertisement
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
+from sievenet.client.interest import Wanted, understood
 from sievenet.client.ledger import Kind, Ledger, Registration
 from sievenet.client.loopback import Loopback
 from sievenet.client.receiver import Sink, Straight
@@ -37,7 +38,6 @@ from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.host import Host
 from sievenet.client.transport.sink import Asked
 from sievenet.client.transport.transport import Transport, publishing
-from sievenet.client.wanting import Wanted, understood
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_subscription
 from sievenet.content.event import Event, Record

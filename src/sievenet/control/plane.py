@@ -32,14 +32,14 @@ from sievenet.control.inspection import Inspection
 from sievenet.control.journal import Journal
 from sievenet.control.recovery import cover_all, cover_recovered
 from sievenet.control.state import Category
-from sievenet.control.status import Member, Session, Status, mistake
+from sievenet.control.status import Member, Placement, Status, mistake
 from sievenet.control.transition import TransitionReport
 from sievenet.control.worker import Worker
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Redrawn, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index import Plan
 
-__all__ = ["ControlPlane", "Member", "Session", "Status"]
+__all__ = ["ControlPlane", "Member", "Placement", "Status"]
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class ControlPlane(Inspection):
 
     # -- clients ---------------------------------------------------------------------------
 
-    async def join(self, client: str, host: str, resume: bool = False) -> Session:
+    async def join(self, client: str, host: str, resume: bool = False) -> Placement:
         """Give a client a place; with `resume` a known one takes its session over again."""
         known = self._controller.state.clients.get(client)
         if known is not None:
@@ -182,7 +182,7 @@ class ControlPlane(Inspection):
             self._attached[client] = attached
             self._handle(signals.Placed(client, attached.switch, attached.port))
             await self._permit(client)
-            return Session(client, known.host, self.config.lease, attached)
+            return Placement(client, known.host, self.config.lease, attached)
         attached = await self._dataplane.attach(host, client)
         try:
             await self._ask(Join(client, host, secrets.randbits(48)))
@@ -193,7 +193,7 @@ class ControlPlane(Inspection):
         self._attached[client] = attached
         self._handle(signals.Placed(client, attached.switch, attached.port))
         await self._permit(client)
-        return Session(client, host, self.config.lease, attached)
+        return Placement(client, host, self.config.lease, attached)
 
     async def renew(self, client: str) -> None:
         """A sign of life: the lease begins anew."""

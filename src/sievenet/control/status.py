@@ -14,10 +14,10 @@ from sievenet.errors import SievenetError, Unavailable
 if TYPE_CHECKING:
     from sievenet.control.controller import Controller
 
-__all__ = ["Member", "Session", "Status", "member_of", "mistake", "status_of"]
+__all__ = ["Member", "Placement", "Status", "member_of", "mistake", "status_of"]
 
 
-class Session(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """A client's place."""
 
     client: str

@@ -20,7 +20,7 @@ from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
-from sievenet.control.plane import ControlPlane, Session
+from sievenet.control.plane import ControlPlane, Placement
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
@@ -159,7 +159,7 @@ class Service(RequestService[Peer]):
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
         return p.Welcome(p.PROTOCOL, message.name or message.role, lease=3600.0, heartbeat=3600.0, max_event=MAX_BODY)
 
-    async def _join(self, name: str | None, host: str, resume: bool, member: str | None) -> Session:
+    async def _join(self, name: str | None, host: str, resume: bool, member: str | None) -> Placement:
         if name is not None:
             return await self._control.join(name, host, resume=resume)
         prefix = _PREFIX if member is None else f"{member}."

@@ -30,8 +30,8 @@ from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import PUBLISHER, batch_of
 from sievenet.tuning.boxes import Asked, as_subscription
 from sievenet.tuning.cost import Cost, Needed, cost_of, needed_of
-from sievenet.tuning.counting import Deliveries, Wants
 from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.deliveries import Deliveries, Wants
 from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:

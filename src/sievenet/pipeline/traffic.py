@@ -22,9 +22,9 @@ from sievenet.index import Dz, Plan
 from sievenet.pipeline.broadcasting import Shared
 from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
-from sievenet.tuning.counting import Deliveries
 from sievenet.tuning.covers import Covers
 from sievenet.tuning.crossings import Crossings
+from sievenet.tuning.deliveries import Deliveries
 from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:

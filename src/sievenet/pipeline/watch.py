@@ -39,12 +39,12 @@ from sievenet.pipeline.tables import TIME, batch_of
 from sievenet.tuning.arrays import points
 from sievenet.tuning.boxes import as_subscription
 from sievenet.tuning.clusters import local_clustering
-from sievenet.tuning.counting import Deliveries, Wants, fpr
 from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
 from sievenet.tuning.search import Found, search
-from sievenet.tuning.splitting import edges
+from sievenet.tuning.splits import edges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

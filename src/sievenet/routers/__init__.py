@@ -5,8 +5,8 @@
     bounds                    which filters can cover which, many at a time
     overlay                   the overlay as a router knows it: link states, the tree, shortest paths
     tree, cbcb, bdrp, edge    schemes at work in a router
-    readiness, settling       whether tables are complete while the overlay changes, and who has been told
-    carriage, unconfirmed     events: by the tables or to everybody, once, and again when a link breaks
+    readiness, settlement     whether tables are complete while the overlay changes, and who has been told
+    carriage, retransmission  events: by the tables or to everybody, once, and again when a link breaks
     core                      the router itself: a message and the time in, messages out
     offload/, helpers         clients compute covering relations for their router (RTO, FF)
     bloom/                    routing by Bloom filters: bfposet, bftree, sbstree, edge routing

@@ -1,7 +1,7 @@
 """Events at one router: delivered to clients once, and passed on by the tables or to everybody (`readiness`).
 
 Each neighbour confirms what it received. What a broken link may have taken with it is flooded to the others, and to the
-same neighbour when it is back (`unconfirmed`).
+same neighbour when it is back (`retransmission`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sievenet.routers.duplicates import Seen
 from sievenet.routers.messages import Carried, Received
 from sievenet.routers.outputs import Counts, unwanted
 from sievenet.routers.readiness import Readiness
+from sievenet.routers.retransmission import EVERY, Unconfirmed
 from sievenet.routers.routing import Context, Interface, Routing
 from sievenet.routers.shipment import Shipment, numbers
-from sievenet.routers.unconfirmed import EVERY, Unconfirmed
 
 __all__ = ["Carriage"]
 

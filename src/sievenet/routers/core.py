@@ -16,7 +16,7 @@ offloading costs is measured, by a function that the shell passes in (``cpu``; w
 * whatever is lost (messages, neighbours, routers), the tables are again as if nothing had been after a lease at most:
   neighbours greet each other, compare what was told with what is held, and forget the silent.
 
-`settle` is an echo wave along the tree (`settling`): it follows earlier messages on every link, so when it is back,
+`settle` is an echo wave along the tree (`settlement`): it follows earlier messages on every link, so when it is back,
 whatever this router has told before it is in place everywhere. That is what lets ``await subscribe(...)`` mean
 something here too.
 """
@@ -33,6 +33,7 @@ from sievenet.content.schema import Schema
 from sievenet.errors import Rejected, SievenetError
 from sievenet.routers.carriage import Carriage
 from sievenet.routers.helpers import Helpers
+from sievenet.routers.linkstate import Announcer
 from sievenet.routers.local import Kind, LocalTable, Registration
 from sievenet.routers.messages import (
     ADVERTISEMENT,
@@ -53,9 +54,8 @@ from sievenet.routers.outputs import Counts, Deliver, Output, Send, Tell, WaveDo
 from sievenet.routers.overlay import LinkStates
 from sievenet.routers.readiness import Readiness
 from sievenet.routers.routing import FORESTS, Catalogue, Context, Routing, Settings
-from sievenet.routers.settling import Settling
+from sievenet.routers.settlement import Settling
 from sievenet.routers.shipment import Shipment
-from sievenet.routers.stating import Stating
 from sievenet.routers.strategies import make_routing
 
 __all__ = ["Router"]
@@ -93,7 +93,7 @@ class Router:
         self._quiet: set[str] = set()
         #: Neighbours and when they were heard last.
         self.heard: dict[str, float] = {}
-        self._stating = Stating(self._context, self.heard)
+        self._announcer = Announcer(self._context, self.heard)
         #: Number of the last wave.
         self._number = incarnation << 16
         self._beaten = self._began = now
@@ -106,7 +106,7 @@ class Router:
         self._carriage = Carriage(
             self._context, self.routing, self._readiness, self.counts, self.heard, self._quiet, self._deliver
         )
-        self._stating.state()
+        self._announcer.state()
 
     # -- clients --------------------------------------------------------------------------
 
@@ -253,10 +253,10 @@ class Router:
             case Received():
                 self._carriage.confirmed(neighbour, message.number)
             case LinkStated():
-                self._stating.stated(neighbour, message)
+                self._announcer.stated(neighbour, message)
             case Greeting():
                 if message.graph != self._context.graph:
-                    self._stating.tell(neighbour)
+                    self._announcer.tell(neighbour)
                 self._readiness.hear(neighbour, message.graph, message.level)
                 self.routing.greeted(neighbour, message.epoch, message.number, message.digest)
             case Ready():
@@ -272,8 +272,8 @@ class Router:
         new = neighbour not in self.heard
         self.heard[neighbour] = self._context.now
         if new:
-            self._stating.state()
-            self._stating.tell(neighbour)
+            self._announcer.state()
+            self._announcer.tell(neighbour)
             self._greet(neighbour)
             self._carriage.linked(neighbour)
 
@@ -283,7 +283,7 @@ class Router:
         self.routing.lost(neighbour)
         self._readiness.lost(neighbour)
         self._carriage.lost(neighbour)
-        self._stating.state()
+        self._announcer.state()
 
     def _greet(self, neighbour: str) -> None:
         self._carriage.confirm(neighbour)
@@ -310,7 +310,7 @@ class Router:
         self._context.now = now
         for neighbour in [n for n, heard in self.heard.items() if heard <= now - self.settings.lease]:
             self._forget(neighbour)
-        self._stating.renew()
+        self._announcer.renew()
         self.states.expire(now)
         self._follow_graph()
         self.routing.tick()

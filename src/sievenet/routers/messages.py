@@ -10,7 +10,7 @@
     Settle, Settled           is everything before this installed on the whole tree?   an echo wave
     Carried       events of one publisher and category                                 forwarded
     Missed        so many events may be missing: a connection could not take them      along the tree, to clients
-    Received      how many messages with events came                                   see `unconfirmed`
+    Received      how many messages with events came                                   see `retransmission`
 
 A message is a map whose ``type`` names its class. Filters and events are in the codec's bytes; a *category* is the
 64-bit digest of a schema (0: schemaless), and the schema itself travels with the first entry that needs it.

@@ -23,14 +23,14 @@ A router is *ready* if it hears all its neighbours say level 2 for its own graph
   its tables. Any other router turns them into *flooded* events (graph 0), which go to all neighbours, whether on the
   tree or not, and also back to the one that had routed them by tables. A router delivers an event once, and passes it
   on twice at most: by tables, then to everybody (`Seen`);
-* waves (`settling`) begin here and pass only routers of the same graph. So "settled" means that every router that could
-  route an event by tables knows the subscription.
+* waves (`settlement`) begin here and pass only routers of the same graph. So "settled" means that every router that
+  could route an event by tables knows the subscription.
 
 **What holds**: an event that was flooded anywhere reaches every router to which there is a path of links that are up.
 One that never was met complete tables of one and the same tree at every step. In both cases it reaches all settled
-subscribers. What a link takes with it when it breaks is flooded by its other end (`unconfirmed`). No scheme takes part
-in the argument, except that it says when all is told: tree schemes when their channels are in step, broadcasting ones
-(CBCB) when a wave that followed their broadcast is back (`placed`).
+subscribers. What a link takes with it when it breaks is flooded by its other end (`retransmission`). No scheme takes
+part in the argument, except that it says when all is told: tree schemes when their channels are in step, broadcasting
+ones (CBCB) when a wave that followed their broadcast is back (`placed`).
 
 The cost: after each change of the graph, events go over every link for a few times the network's diameter, and three
 small messages over each link of the tree.

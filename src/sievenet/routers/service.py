@@ -16,7 +16,7 @@ from sievenet.routers.outputs import Output
 from sievenet.routers.peer import Peer
 from sievenet.routers.requests import answer, schema_of, shipment_of
 from sievenet.routers.shipment import Shipment
-from sievenet.routers.waiting import Waiting
+from sievenet.routers.waitlist import Waiting
 from sievenet.session.message import failure
 
 __all__ = ["Service"]

@@ -4,7 +4,7 @@
     events × subscriptions ──judge──▶ costs ┴── search ──▶ the best plan, and why
 
 `search` tries plans (`candidate`, `bits`), a `judge` says what each costs on a sample (`cost`): subscriptions become
-boxes (`covers`), events are counted against them (`counting`), packets cross the links of a network (`crossings`).
+boxes (`covers`), events are counted against them (`deliveries`), packets cross the links of a network (`crossings`).
 Whoever has a sample can search: the pipeline feeds it from all of the history by Spark, and gives it a judge and
 clusters that use all executors.  Counts are sums over events, so batches can be counted anywhere and added.
 No Spark, no Arrow, no clock but an argument.

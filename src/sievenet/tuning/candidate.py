@@ -4,7 +4,7 @@ RI     regular: dimensions halved in turn
 SI     selective: inside rectangles around clusters of subscriptions; an event has a code in each that holds it
 SI1    the same with one code per event, that of the first rectangle that holds it: entries instead of copies
 ASI    adaptive: subspaces, each split where its own workload is halved (`subspace`)
-QI     axes split by quantiles of their own workload, the same for the whole axis (`splitting`)
+QI     axes split by quantiles of their own workload, the same for the whole axis (`splits`)
 SI+QI  rectangles with such axes inside
 """
 
@@ -21,10 +21,10 @@ import numpy.typing as npt
 from sievenet.index import Plan
 from sievenet.index.plan import Kind
 from sievenet.tuning.clusters import Clustering, Rectangle
-from sievenet.tuning.counting import Wants
+from sievenet.tuning.deliveries import Wants
 from sievenet.tuning.judge import Judge
 from sievenet.tuning.profile import Profile
-from sievenet.tuning.splitting import split_points
+from sievenet.tuning.splits import split_points
 from sievenet.tuning.subspace import subspace_plan
 
 __all__ = ["Candidates", "random_sets"]

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.content import EventBatch
-from sievenet.tuning.counting import Deliveries, Wants, fpr
 from sievenet.tuning.crossings import Crossings
+from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.sites import Sites
 
 __all__ = ["OBJECTIVES", "Cost", "Needed", "Objective", "cost_of", "needed_of"]

@@ -5,7 +5,7 @@ can be made in parts (by other processes, for some of the subscriptions each) an
 every process that gets them builds its own bitmaps in no time:
 
     subscriptions ──parts──▶ Covers.of ──┐
-                             Covers.of ──┼──▶ Covers.joined ──broadcast──▶ Deliveries (see `counting`)
+                             Covers.of ──┼──▶ Covers.joined ──broadcast──▶ Deliveries (see `deliveries`)
                              Covers.of ──┘
 
 Without a budget a subscription is covered by as many entries as it takes: by all grid cells

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from sievenet.content import EventBatch
 from sievenet.index import DEFAULT_BUDGET, Plan
 from sievenet.tuning.cost import Cost, Needed, cost_of, needed_of
-from sievenet.tuning.counting import Deliveries, Wants
 from sievenet.tuning.covers import Covers, Interest, Interests
+from sievenet.tuning.deliveries import Deliveries, Wants
 from sievenet.tuning.sites import Sites
 
 __all__ = ["Judge", "LocalJudge", "evaluate"]

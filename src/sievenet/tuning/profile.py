@@ -24,10 +24,10 @@ from sievenet.index import Dz, Plan
 from sievenet.tuning import dimensions
 from sievenet.tuning.arrays import domains, each_filter, points
 from sievenet.tuning.boxes import Asked, Groups, hold, places_of
-from sievenet.tuning.counting import Wants
 from sievenet.tuning.covers import Interest
+from sievenet.tuning.deliveries import Wants
 from sievenet.tuning.similarity import Similarity
-from sievenet.tuning.splitting import edges, histogram, splits
+from sievenet.tuning.splits import edges, histogram, splits
 
 __all__ = ["CELL_BITS", "Profile", "Profiling", "Sums", "profile_batches"]
 

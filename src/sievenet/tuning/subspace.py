@@ -6,7 +6,7 @@ Every split divides one subspace, along the next dimension in turn, into two of 
     ┌────────┬──────────┐        the first split halves the workload along x; then each half is split
     │        │    01 11 │        along y, each at a place of its own; and so on
     │  00 01 ├──────────┤
-    ├────────┤          │        axes that are split by their own quantiles (`splitting`) would have one
+    ├────────┤          │        axes that are split by their own quantiles (`splits`) would have one
     │  00    │ 10 (1 %) │        place for both halves: where attributes go together, as price and turnover
     │ (25 %) │          │        do, most of their cells are empty and a few hold nearly everything
     └────────┴──────────┘
@@ -36,7 +36,7 @@ from sievenet.index.axis import Number, line_range
 from sievenet.index.plan import MAX_REGIONS, Bound, Kind, Plan, Region
 from sievenet.index.region import region_of
 from sievenet.tuning.arrays import points
-from sievenet.tuning.splitting import SPREAD, edges, histogram, splits
+from sievenet.tuning.splits import SPREAD, edges, histogram, splits
 
 __all__ = ["MAX_LEVELS", "subspace_plan"]
 

@@ -15,8 +15,8 @@ from sievenet.matcher import Matcher
 from sievenet.testing.strategies import batches, near_floats, schemas, subscriptions
 from sievenet.tuning import spans
 from sievenet.tuning.clusters import rectangles
-from sievenet.tuning.counting import Deliveries, Wants, fpr
 from sievenet.tuning.covers import Covers, Interests
+from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.subspace import subspace_plan
 from sievenet.workload import Hotspots, Mixed, Ticks, grid
 from tests.tuning import oracle

@@ -8,10 +8,10 @@ from sievenet.routers.messages import LinkStated
 from sievenet.routers.overlay import Record
 from sievenet.routers.routing import Context
 
-__all__ = ["Stating"]
+__all__ = ["Announcer"]
 
 
-class Stating:
+class Announcer:
     """``heard`` are the neighbours of now."""
 
     def __init__(self, context: Context, heard: Collection[str]) -> None:
