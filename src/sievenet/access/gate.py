@@ -13,8 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from sievenet.access.identity import Credentials, Identity, Proof, Role, certified_names
+from sievenet.access.identity import Credentials, Identity, Proof, Role
 from sievenet.access.members import Member, Members
 from sievenet.access.token import StoredToken, check_name, shown
 from sievenet.errors import InvalidInput, Rejected
@@ -102,11 +103,10 @@ class MemberGate:
         until = ssl.cert_time_to_seconds(certificate["notAfter"])
         if now > until:
             raise Rejected("The certificate has expired")
-        for name in sorted(certified_names(certificate)):
-            if name in self.keyring.members.by_name:
-                return Proof(name, serial=serial, until=until)
-        named = ", ".join(sorted(certified_names(certificate))) or "nobody"
-        raise Rejected(f"The certificate names {named}: no member here")
+        name = _common_name(certificate)
+        if name not in self.keyring.members.by_name:
+            raise Rejected(f"The certificate names {name or 'nobody'}: no member here")
+        return Proof(name, serial=serial, until=until)
 
     def _check_name(self, member: Member, credentials: Credentials) -> None:
         """A client of alice is called alice or alice.anything; a component has exactly its name."""
@@ -116,6 +116,12 @@ class MemberGate:
         own = name == member.name or (credentials.role is not Role.COMPONENT and name.startswith(f"{member.name}."))
         if not own:
             raise Rejected(f"{member.name} may be called {member.name} or {member.name}.anything, not {name}")
+
+
+def _common_name(certificate: dict[str, Any]) -> str:
+    """Whom a certificate names; the addresses in it name nobody."""
+    names = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
+    return names[0] if len(names) == 1 else ""
 
 
 def member_of(client: str) -> str:

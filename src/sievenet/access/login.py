@@ -67,6 +67,13 @@ class Login:
         self._load(context)
         return context
 
+    def renewed(self) -> Login:
+        """The login as its file says now; as it was, if that cannot be read."""
+        try:
+            return load_login(self.path)
+        except InvalidInput:
+            return self
+
     def _load(self, context: ssl.SSLContext) -> None:
         try:
             context.load_verify_locations(cadata=self.authority)

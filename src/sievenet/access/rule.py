@@ -5,6 +5,9 @@
 The filter is of the filter language (`any` for everything; the only one that ``*`` takes). It is read for each schema
 that it meets, since a category may have several versions: a rule that does not fit a version allows nothing in it.
 With ``narrow``, a wish that goes beyond what is allowed is cut to it; without, it is refused.
+
+A rule with `any` also allows to talk about its category for order and recovery (`sievenet.transport.CATEGORY`), where
+repairs of any event travel. Whoever may have only a part of a category has to do without recovery.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ __all__ = ["Action", "Rule", "parse_rule"]
 Action = Literal["publish", "subscribe"]
 
 _RULE: Final = re.compile(r"\s*(publish|subscribe)\s+(\*|[A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*(.*?)(\s+narrow)?\s*\Z", re.S)
+#: What the categories begin with in which transports talk about other categories.
+_TRANSPORT: Final = "sievenet.transport."
 #: Schemas for which a rule is remembered as filters.
 _MANY: Final = 256
 
@@ -42,7 +47,10 @@ class Rule:
 
     def concerns(self, action: Action, category: str) -> bool:
         """Whether it says something about an action in a category."""
-        return self.action == action and self.category in ("*", category)
+        if self.action == action and self.category in ("*", category):
+            return True
+        # Whoever may have all of a category may take part in recovering it, which is publishing and subscribing too.
+        return self.filter == "any" and category == _TRANSPORT + self.category
 
     def of(self, schema: Schema) -> Subscription:
         """What it allows in a version of its category: nothing in one that it does not fit."""

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["asked", "duration", "run", "schema_prefix", "seconds_text", "url_option"]
+__all__ = ["asked", "duration", "login_option", "run", "schema_prefix", "seconds_text", "url_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -19,9 +19,9 @@ _PREFIX: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def url_option(command: F) -> F:
-    """``--url``, as the argument ``url``; and ``--login``, which counts for all connections of this command."""
-    command = click.option(
+def login_option(command: F) -> F:
+    """``--login``, which counts for all connections of this command."""
+    return click.option(
         "--login",
         envvar="SIEVENET_LOGIN",
         metavar="FILE",
@@ -30,6 +30,11 @@ def url_option(command: F) -> F:
         callback=_use_login,
         help="A login file (`sievenet keys`): encrypts, and proves who you are. Default: $SIEVENET_LOGIN, else none.",
     )(command)
+
+
+def url_option(command: F) -> F:
+    """``--url``, as the argument ``url``; and ``--login``, which counts for all connections of this command."""
+    command = login_option(command)
     return click.option(
         "--url",
         envvar="SIEVENET_URL",

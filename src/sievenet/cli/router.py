@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sievenet.cli.fabric import asked, duration, run
+from sievenet.cli.fabric import asked, duration, login_option, run
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.shutdown import stop_signal
 from sievenet.client.url import split_url
 from sievenet.errors import shortened
 
 if TYPE_CHECKING:
+    from sievenet.access.doorkeeper import Doorkeeper
     from sievenet.routers.limits import Limits
     from sievenet.routers.offload.jobs import Offloading
     from sievenet.routers.routing import Settings
@@ -91,6 +92,13 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 @click.option(
     "--insecure", is_flag=True, help="Listen for others without TLS: whoever reaches the port may do anything."
 )
+@click.option(
+    "--access",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Let in members only, with TLS (`sievenet keys`); the router is the member --name.",
+)
+@click.option("--audit", type=click.Path(dir_okay=False), help="With --access, the audit log. Default: none.")
 @click.option("--max-connections", type=click.IntRange(1), default=4096, show_default=True, help="Connections in all.")
 @click.option(
     "--max-per-address", type=click.IntRange(1), default=1024, show_default=True, help="Connections from one address."
@@ -98,6 +106,7 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--explain", "wanted", metavar="FILTER", help="Ask the router at --url where this filter sits, and why.")
 @click.option("--status", is_flag=True, help="Ask the router at --url what it does.")
+@login_option
 @click.option("--url", envvar="SIEVENET_URL", metavar="URL", help="A running router. Default: the one at --listen.")
 @json_option
 def router(
@@ -120,6 +129,8 @@ def router(
     tls_key: str | None,
     tls_ca: str | None,
     insecure: bool,
+    access: str | None,
+    audit: str | None,
     max_connections: int,
     max_per_address: int,
     seconds: float | None,
@@ -171,9 +182,12 @@ def router(
     )
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
     tls = contexts(tls_cert, tls_key, tls_ca)
-    _check_open(host, tls[0] is not None, insecure)
+    if access is not None and (tls_cert is not None or name is None):
+        raise click.UsageError("--access has TLS of its own, and needs --name, which is the router's in the folder")
+    _check_open(host, tls[0] is not None or access is not None, insecure)
+    keeper = _keeper(access, name, audit)
     limits = Limits(connections=max_connections, per_address=max_per_address)
-    server = partial(_make, name, host, port, peers, settings, tls, offloading, limits)
+    server = partial(_make, name, host, port, peers, settings, tls, offloading, limits, keeper)
     run(_serve(server, schemas, fabrics, seconds))
 
 
@@ -198,7 +212,8 @@ def _check_open(host: str, secure: bool, insecure: bool) -> None:
     if secure or insecure or _loopback(host):
         return
     raise click.UsageError(
-        f"Expected TLS to listen on {host}, which others can reach: give --tls-cert, --tls-key and --tls-ca, "
+        f"Expected TLS to listen on {host}, which others can reach: give --access FOLDER (`sievenet keys`), "
+        "or --tls-cert, --tls-key and --tls-ca; "
         "or say --insecure: then anybody who reaches the port may publish, subscribe and be a neighbour"
     )
 
@@ -221,6 +236,7 @@ def _make(
     tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None],
     offloading: Offloading | None,
     limits: Limits,
+    keeper: Doorkeeper | None,
 ) -> RouterServer:
     from sievenet.routers.server import RouterServer
 
@@ -235,7 +251,20 @@ def _make(
         dial_tls=tls[1],
         offloading=offloading,
         limits=limits,
+        keeper=keeper,
     )
+
+
+def _keeper(access: str | None, name: str | None, audit: str | None) -> Doorkeeper | None:
+    if access is None:
+        return None
+    from pathlib import Path
+
+    from sievenet.access.audit import AuditLog
+    from sievenet.access.doorkeeper import Doorkeeper
+    from sievenet.access.folder import Folder
+
+    return Doorkeeper(Folder(access), name or "", None if audit is None else AuditLog(Path(audit)))
 
 
 async def _serve(

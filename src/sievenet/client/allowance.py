@@ -14,7 +14,7 @@ from typing import Any
 from sievenet.client.ledger import Registration
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
-from sievenet.errors import Rejected
+from sievenet.errors import Rejected, SievenetError
 
 __all__ = ["Allowance"]
 
@@ -28,7 +28,7 @@ class Allowance:
         #: What advertisements were narrowed to.
         self._less: dict[int, Subscription] = {}
         #: Why events were dropped, until the publisher is told.
-        self.refusal: Rejected | None = None
+        self.refusal: SievenetError | None = None
 
     def answered(self, entry: Registration, answer: Any) -> Subscription | None:
         """What a registration was narrowed to, by the daemon's answer; None if it stands as it was asked for."""
@@ -59,8 +59,13 @@ class Allowance:
             if count
         ]
         if reasons:
-            self.refusal = Rejected("; ".join(reasons))
-            log.warning("%s", self.refusal)
+            self.refused(Rejected("; ".join(reasons)))
+
+    def refused(self, error: SievenetError) -> None:
+        """Events were dropped, for this reason."""
+        if self.refusal is None:
+            log.warning("%s", error)
+        self.refusal = error
 
     def check(self) -> None:
         """Tell the publisher, once, what was dropped before."""

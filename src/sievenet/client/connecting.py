@@ -68,12 +68,15 @@ def connect(
     """
     options = publishing(transport, None)
     address = url or os.environ.get(ENVIRONMENT) or ""
+    role = Role.OPERATOR if operator else Role.OBSERVER if observer else Role.CLIENT
     file = login or os.environ.get(LOGIN)
     known = None if file is None else load_login(file)
     if address.startswith("sievenet+router"):
         from sievenet.client.overlay.node import OverlayNode
 
-        node: Node = OverlayNode(address, name=name, timeout=timeout, reconnect=reconnect, transport=options)
+        node: Node = OverlayNode(
+            address, name=name, timeout=timeout, reconnect=reconnect, login=known, role=role, transport=options
+        )
     else:
         node = FabricNode(
             url,
@@ -81,7 +84,7 @@ def connect(
             host=host,
             timeout=timeout,
             reconnect=reconnect,
-            role=Role.OPERATOR if operator else Role.OBSERVER if observer else Role.CLIENT,
+            role=role,
             login=known,
             transport=options,
         )

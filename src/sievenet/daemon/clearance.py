@@ -1,8 +1,8 @@
 """Clearance: what the member behind a connection may do at this daemon, and how much of it.
 
-The conversation has checked the role already. Here are the rest of "who may do what": permissions (what of a wish is
-allowed), quotas (how much), the checks of the data plane (each packet of a member with rules is decoded and held to
-them, where packets are ours to look at), and the audit log (who changed what).
+Besides what all parts have in common (`access.clearance`): permissions (what of a wish is allowed), quotas of
+registrations and schemas, the checks of the data plane (each packet of a member with rules is decoded and held to them,
+where packets are ours to look at), and the audit log (who changed what).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sievenet.access import clearance
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.gate import member_of
 from sievenet.access.identity import Identity, Role
@@ -29,8 +30,6 @@ from sievenet.session.message import Message
 
 __all__ = ["Clearance"]
 
-#: Questions whose answers show what others want.
-_CONFIDENTIAL: Final = frozenset(("interests", "trace"))
 #: Not counted against the requests per second: the daemon itself asks for them.
 _FREE: Final = (p.Renew, p.PlanAdopted, p.Alive, p.Goodbye)
 #: What changes something, and goes into the audit log.
@@ -91,11 +90,11 @@ class Inspection:
         self._allowed.clear()
 
 
-class Clearance:
+class Clearance(clearance.Clearance):
     """Asked for every request, before it is carried out."""
 
     def __init__(self, keeper: Doorkeeper, control: ControlPlane, plane: AnyPlane) -> None:
-        self.keeper = keeper
+        super().__init__(keeper)
         self._control = control
         self._plane = plane
         #: Clients of each member.
@@ -104,23 +103,7 @@ class Clearance:
         self._schemas: dict[int, str] = {}
         self._inspections: dict[str, Inspection] = {}
 
-    # -- connections ----------------------------------------------------------------------
-
-    def enter(self, identity: Identity) -> None:
-        """A connection more; `Rejected` if there are too many."""
-        if identity.proof is not None:
-            self.keeper.total.connect()
-            try:
-                self.keeper.usage(identity).connect()
-            except Rejected:
-                self.keeper.total.disconnect()
-                raise
-
-    def leave(self, identity: Identity) -> None:
-        """A connection less."""
-        if identity.proof is not None:
-            self.keeper.total.disconnect()
-            self.keeper.usage(identity).disconnect()
+    # -- clients --------------------------------------------------------------------------
 
     def joined(self, identity: Identity, client: str) -> bytes:
         """A client has joined: hold its packets to what it may do; the key of its datagrams, if they are sealed."""
@@ -162,17 +145,10 @@ class Clearance:
 
     def check(self, identity: Identity, message: Message, now: float) -> None:
         """`Rejected` if requests come too fast, or the question is not for this member."""
-        if identity.proof is None:
-            return
         if not isinstance(message, _FREE):
-            self.keeper.usage(identity).request(now)
-            self.keeper.total.request(now)
-        if isinstance(message, p.Ask) and message.about in _CONFIDENTIAL and not identity.role.includes(Role.OPERATOR):
-            raise Rejected(f"Expected an operator to ask for {message.about}, which shows what others want")
-
-    def most_cost(self, identity: Identity, usual: int) -> int:
-        """Steps that a filter may cost."""
-        return min(usual, identity.quota.filter_cost) if identity.quota.filter_cost else usual
+            self.request(identity, now)
+        if isinstance(message, p.Ask):
+            self.question(identity, message.about)
 
     def decide(self, identity: Identity, client: str, id: int, action: Action, wanted: Subscription) -> Decision:
         """What of a wish is allowed; `Rejected` if nothing, or if the client has too many registrations."""
@@ -192,18 +168,12 @@ class Clearance:
         advertisements, subscriptions = self._control.registrations_of(client)
         return id in (advertisements if action == "publish" else subscriptions)
 
-    def schema(self, identity: Identity, schema: Schema) -> None:
+    def new_schema(self, identity: Identity, schema: Schema) -> None:
         """`Rejected` if a member may not make a schema known."""
-        if identity.proof is None:
-            return
-        rules = identity.permissions.rules
-        operator = identity.role.includes(Role.OPERATOR)
-        if not operator and rules is not None and not any(rule.concerns("publish", schema.name) for rule in rules):
-            raise Rejected(f"No rule lets {identity.name} publish in {schema.name}, so it may not register its schema")
-        known = {category.number for category in self._control.categories()}
+        known = {category.number for category in self._control.categories()} if self._schemas else set()
         self._schemas = {number: owner for number, owner in self._schemas.items() if number in known}
-        self.keeper.usage(identity).schema(sum(owner == identity.name for owner in self._schemas.values()))
-        self.keeper.total.schema(len(self._schemas))
+        mine = sum(owner == identity.name for owner in self._schemas.values())
+        self.schema(identity, schema.name, mine, len(self._schemas))
 
     def registered(self, identity: Identity, number: int) -> None:
         """A member has made a schema known."""

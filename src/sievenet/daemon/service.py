@@ -334,7 +334,7 @@ class Service(RequestService[Peer]):
             category = known[0]
         else:
             self._room.check(schema, self._control.categories())
-            self._clearance.schema(identity, schema)
+            self._clearance.new_schema(identity, schema)
             category = await self._control.register_schema(schema)
             self._clearance.registered(identity, category.number)
         await self._announced(category.number)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from hashlib import blake2b
 
-from sievenet.access.identity import Role
+from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.identity import Credentials, Role
 from sievenet.errors import Rejected
 from sievenet.routers import protocol as p
 from sievenet.routers.core import Router
@@ -37,7 +38,9 @@ class Handshake:
         sessions: Sessions,
         tls: ssl.SSLContext | None,
         dial_tls: ssl.SSLContext | None,
+        keeper: Doorkeeper | None = None,
     ) -> None:
+        self._keeper = keeper
         self._router, self._registry, self._dispatch, self._gone = router, registry, dispatch, gone
         self._sessions = sessions
         self._tls, self._dial_tls = tls, dial_tls
@@ -62,7 +65,7 @@ class Handshake:
             self._reasons[address] = reason
             log.warning("%s: no link to the neighbour at %s:%d: %s", self._router.name, *address, reason)
 
-    def greeted(self, peer: Peer, message: p.Hello | p.Welcome) -> p.Welcome | None:
+    def greeted(self, peer: Peer, message: p.Hello | p.Welcome, member: str | None = None) -> p.Welcome | None:
         """The other side says who it is; how to welcome it. Raises if it is not welcome."""
         match message:
             case p.Hello(role=Role.COMPONENT, name=str(name), ticket=ticket):
@@ -72,10 +75,14 @@ class Handshake:
             case p.Hello(role=Role.COMPONENT):
                 raise Rejected("Expected the name of a router")
             case p.Hello(name=name, ticket=ticket, taken=taken):
-                return self._client(peer, name or f"client-{secrets.token_hex(4)}", ticket, taken)
+                prefix = "client-" if member is None else f"{member}."
+                return self._client(peer, name or f"{prefix}{secrets.token_hex(4)}", ticket, taken)
             case p.Welcome(router=name, ticket=ticket):
                 assert peer.at is not None
                 self._check_name(peer, name, self._dial_tls)
+                if self._keeper is not None and self._keeper.known:
+                    shown = Credentials(Role.COMPONENT, name, "", peer.certificate, peer.address, encrypted=True)
+                    self._keeper.admit(shown)
                 self._names[peer.at], self._tickets[peer.at] = name, ticket
                 self._replace(self._registry.welcomed(peer, name))
         return None

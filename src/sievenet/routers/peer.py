@@ -18,7 +18,9 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final
 
-from sievenet.access.identity import certified_names
+from sievenet.access.identity import Identity, certified_names
+from sievenet.content.filter import Subscription
+from sievenet.content.schema import Schema
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import Missed
 from sievenet.routers.session import Session
@@ -59,6 +61,10 @@ class Peer(Connection):
         #: How many schemas this client made known, and what it registered: kind and number.
         self.schemas = 0
         self.entries: set[tuple[str, int]] = set()
+        #: What its member may publish, by schema; None stands for everything.
+        self.within: dict[Schema, Subscription | None] = {}
+        #: Who it is, from when it counts as a connection of a member.
+        self.entered: Identity | None = None
         #: Events that were dropped, and those of them that the other side has not been told of.
         self.dropped = self.untold = 0
         #: A client's events that it has not confirmed, and frames that it is to be sent again.

@@ -65,6 +65,7 @@ __all__ = [
     "Hello",
     "LookUp",
     "Publish",
+    "Refused",
     "Register",
     "Subscribe",
     "Unadvertise",
@@ -170,6 +171,12 @@ class Publish(Message, frozen=True):
     request: Number = 0
 
 
+class Refused(Message, frozen=True):
+    """Events that a client published were dropped, and why."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=1024)]
+
+
 class Volunteer(Message, frozen=True):
     """A client is willing to compute for its router, or no longer."""
 
@@ -222,7 +229,7 @@ ROUTING: Final = Protocol(
         Alive: None,
         Goodbye: None,
     },
-    given=(Welcome, CategoryIs, Done, Failure, Goodbye, Alive, Missed, Carried, Compute, Assign),
+    given=(Welcome, CategoryIs, Done, Failure, Refused, Goodbye, Alive, Missed, Carried, Compute, Assign),
     largest={
         Role.OBSERVER: MAX_FRAME,
         Role.CLIENT: MAX_FRAME,

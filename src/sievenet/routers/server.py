@@ -18,11 +18,14 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
-from sievenet.access.identity import Gate, Identity
+from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.identity import Identity
 from sievenet.errors import SievenetError
 from sievenet.routers import protocol as p
+from sievenet.routers.clearance import Clearance
 from sievenet.routers.core import Router
 from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.handshake import Handshake
@@ -49,7 +52,8 @@ log = logging.getLogger("sievenet.routers")
 class RouterServer(listener.Service[Peer]):
     """A router that listens. ``async with RouterServer(...)`` runs it.
 
-    With ``tls`` neighbours must have a certificate with their name that the contexts verify (`identity`).
+    With ``tls`` neighbours must have a certificate with their name that the contexts verify. With a ``keeper`` of an
+    access folder everybody has to be a member, and TLS is the keeper's.
     """
 
     def __init__(
@@ -64,8 +68,11 @@ class RouterServer(listener.Service[Peer]):
         dial_tls: ssl.SSLContext | None = None,
         offloading: Offloading | None = None,
         limits: Limits | None = None,
-        gate: Gate | None = None,
+        keeper: Doorkeeper | None = None,
     ) -> None:
+        self._keeper = keeper or Doorkeeper()
+        if self._keeper.known:
+            tls, dial_tls = self._keeper.tls, self._keeper.dial_tls
         self.router = Router(
             name,
             settings,
@@ -78,15 +85,16 @@ class RouterServer(listener.Service[Peer]):
         self._dial = list(neighbours)
         self._dial_tls = dial_tls
         pause = min(1.0, self.router.settings.beat / 2)
-        where: dict[str, Any] = {"host": host, "port": port, "gate": gate, "tls": tls, "pause": pause}
+        where: dict[str, Any] = {"host": host, "port": port, "gate": self._keeper, "tls": tls, "pause": pause}
         self.listener: Listener[Peer] = Listener(p.ROUTING, self, self.limits, Peer, **where)
         self._registry = Registry(name)
         self._dispatch = Dispatch(self.router, self._registry)
         self._sessions = Sessions(self.limits)
         self._absence = Absence(self.limits, self.router.settings.lease, self._forget)
-        own = (self._gone, self._sessions, tls, dial_tls)
+        own = (self._gone, self._sessions, tls, dial_tls, self._keeper)
         self._handshake = Handshake(self.router, self._registry, self._dispatch, *own)
-        self._service = Service(self.router, self.limits, self.do, self._counts)
+        self._clearance = Clearance(self._keeper)
+        self._service = Service(self.router, self.limits, self.do, self._counts, self._clearance)
         self._dispatch.wave_done = self._service.wave_done
         #: Clients in this process that are told when wishes may have changed.
         self._watchers: list[Callable[[], None]] = []
@@ -155,6 +163,26 @@ class RouterServer(listener.Service[Peer]):
             peer.tell_missed()
         self._absence.look(now)
         self.do(self.router.tick(now))
+        if self._keeper.known:
+            self._keep_out()
+
+    def _keep_out(self) -> None:
+        """End what members, rules and keys of now would not let in, or not as it is."""
+        if self._keeper.look():
+            self.listener.tls, self._dial_tls = self._keeper.tls, self._keeper.dial_tls
+        absent = [peer for peer in self._registry.clients.values() if peer.absent]
+        for peer in [*self.listener.connections, *absent]:
+            identity = peer.entered
+            if identity is None or (self._keeper.stands(identity) and self._same_rules(identity)):
+                continue
+            peer.ended = True
+            peer.goodbye("the login no longer counts, or the rules have changed")
+            if peer.absent:
+                self._forget(peer)
+
+    def _same_rules(self, identity: Identity) -> bool:
+        member = self._keeper.member(identity.name or "")
+        return member is not None and member.permissions == identity.permissions and member.quota == identity.quota
 
     # -- connections ----------------------------------------------------------------------
 
@@ -182,7 +210,12 @@ class RouterServer(listener.Service[Peer]):
 
     async def hello(self, peer: Peer, hello: Any, identity: Identity) -> p.Welcome | None:
         """Somebody says who it is."""
-        return self._handshake.greeted(peer, hello)
+        if not peer.dialled:
+            self._clearance.enter(identity)
+            peer.entered = identity
+            if identity.quota.queue:
+                peer.limits = replace(peer.limits, buffer=identity.quota.queue)
+        return self._handshake.greeted(peer, hello, identity.name)
 
     def welcomed(self, peer: Peer) -> None:
         """It knows that it is welcome."""
@@ -205,6 +238,8 @@ class RouterServer(listener.Service[Peer]):
 
     async def lost(self, peer: Peer) -> None:
         """A connection is at its end."""
+        if peer.entered is not None:
+            self._clearance.leave(peer.entered)
         if peer.left and peer.role == "client":
             # Whoever leaves misses nothing.
             peer.settled()

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sievenet.access.identity import Identity
 from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
+from sievenet.content.filter import Subscription
 from sievenet.errors import CodecError, Rejected, SievenetError
 from sievenet.routers import protocol as p
+from sievenet.routers.clearance import Clearance
 from sievenet.routers.core import Router
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import category_of
@@ -31,15 +34,28 @@ class Service:
         limits: Limits,
         do: Callable[[Sequence[Output]], set[Peer]],
         counts: Callable[[], dict[str, Any]],
+        clearance: Clearance,
     ) -> None:
+        self._clearance = clearance
         self._router, self._limits = router, limits
         self._do, self._counts = do, counts
         #: Requests that wait for a wave, and what to do to begin one.
-        self._waiting: Waiting[tuple[Peer, int]] = Waiting(self._begin_wave, self._run_wave, self._settled)
+        self._waiting: Waiting[tuple[Peer, int, Any]] = Waiting(self._begin_wave, self._run_wave, self._settled)
         self._beginning: list[Output] = []
 
     def request(self, peer: Peer, message: Any) -> None:
         """Carry out a request of a client and answer it; raises if it cannot be granted."""
+        identity = peer.identity
+        assert identity is not None
+        try:
+            self._clearance.request(identity, time.monotonic())
+            self._carry_out(peer, identity, message)
+        except SievenetError as error:
+            self._clearance.note(peer, message, str(error))
+            raise
+        self._clearance.note(peer, message)
+
+    def _carry_out(self, peer: Peer, identity: Identity, message: Any) -> None:
         router, now = self._router, time.monotonic()
         match message:
             case p.Register(request, data):
@@ -49,14 +65,20 @@ class Service:
                 peer.send(p.CategoryIs(request, category, encode_schema(schema)))
             case p.Subscribe(request, number, category, content, claims):
                 self._room(peer, ("subscription", number))
-                wanted = decode_subscription(schema_of(router, category), content)
-                self._do(router.subscribe(peer.name, number, category, wanted, now, claims))
-                self._waiting.add((peer, request))
+                wanted = self._decoded(identity, category, content)
+                decision = self._clearance.decide(peer, "subscribe", number, wanted)
+                # Claims are about the filters that were asked for.
+                claims = () if decision.narrowed else claims
+                self._do(router.subscribe(peer.name, number, category, decision.allowed, now, claims))
+                peer.entries.add(("subscription", number))
+                self._waiting.add((peer, request, decision.told))
             case p.Advertise(request, number, category, content):
                 self._room(peer, ("advertisement", number))
-                wanted = decode_subscription(schema_of(router, category), content)
-                self._do(router.advertise(peer.name, number, category, wanted, now))
-                self._waiting.add((peer, request))
+                wanted = self._decoded(identity, category, content)
+                decision = self._clearance.decide(peer, "publish", number, wanted)
+                self._do(router.advertise(peer.name, number, category, decision.allowed, now))
+                peer.entries.add(("advertisement", number))
+                self._waiting.add((peer, request, decision.told))
             case p.Unsubscribe(request, number):
                 self._do(router.unsubscribe(peer.name, number, now))
                 peer.entries.discard(("subscription", number))
@@ -70,6 +92,7 @@ class Service:
                 self._do(router.volunteer(peer.name, willing, now))
                 peer.send(p.Done(request))
             case p.Ask(request, about, of):
+                self._clearance.question(identity, about)
                 peer.send(p.Done(request, answer(router, about, of, self._counts())))
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
@@ -79,14 +102,28 @@ class Service:
         shipments: list[Shipment] = []
         for message in messages:
             try:
-                shipments.append(shipment_of(self._router, peer.publisher, message))
+                shipment = shipment_of(self._router, peer.publisher, message)
             except SievenetError as error:
                 peer.send(failure(message.request, error))
+                continue
+            try:
+                shipments += self._allowed(peer, message, shipment)
+            except Rejected as error:
+                peer.send(p.Refused(str(error)))
         messages.clear()
         held: set[Peer] = set()
         for shipment in Shipment.joined(shipments):
             held |= self._do(self._router.publish(peer.name, shipment, time.monotonic()))
         return held
+
+    def _allowed(self, peer: Peer, message: p.Publish, shipment: Shipment) -> list[Shipment]:
+        schema = self._router.catalogue.schemas[message.category]
+        size = len(message.batch) + sum(map(len, message.records))
+        allowed = self._clearance.permitted(peer, schema, shipment, size, time.monotonic())
+        lost = len(shipment) - len(allowed)
+        if lost:
+            peer.send(p.Refused(f"{lost} events were dropped: the rules do not let this node publish them"))
+        return [allowed] if len(allowed) else []
 
     def _register(self, peer: Peer, data: bytes) -> int:
         schema = decode_schema(data)
@@ -98,13 +135,18 @@ class Service:
             ):
                 if number >= limit:
                     raise Rejected(f"Expected at most {limit} schemas {whose}, {schema.name} is one more")
+            if peer.identity is not None:
+                self._clearance.schema(peer.identity, schema.name, peer.schemas, len(known))
             peer.schemas += 1
         return self._router.register(schema)
 
     def _room(self, peer: Peer, entry: tuple[str, int]) -> None:
         if len(peer.entries) >= self._limits.registrations and entry not in peer.entries:
             raise Rejected(f"Expected at most {self._limits.registrations} registrations of one client")
-        peer.entries.add(entry)
+
+    def _decoded(self, identity: Identity, category: int, content: bytes) -> Subscription:
+        most = identity.quota.filter_cost or None
+        return decode_subscription(schema_of(self._router, category), content, most)
 
     # -- settling -------------------------------------------------------------------------
 
@@ -120,5 +162,6 @@ class Service:
         outputs, self._beginning = self._beginning, []
         self._do(outputs)
 
-    def _settled(self, request: tuple[Peer, int]) -> None:
-        request[0].send(p.Done(request[1]))
+    def _settled(self, request: tuple[Peer, int, Any]) -> None:
+        peer, number, told = request
+        peer.send(p.Done(number, told))

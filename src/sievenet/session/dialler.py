@@ -131,6 +131,8 @@ class Dialler(ABC):
         return ssl.create_default_context() if self._login is None else self._login.dialling()
 
     async def _connect(self) -> Link:
+        if self._login is not None:
+            self._login = self._login.renewed()
         told, patience = self._told, min(_PATIENCE, self.timeout)
         link, welcome = await Link.open(
             self._protocol, self.address, self._hello(), told, tls=self._context(), timeout=patience

@@ -9,13 +9,15 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from sievenet.access.identity import Role
 from sievenet.access.login import Login
+from sievenet.client.allowance import Allowance
 from sievenet.client.overlay.address import parse_router_url
 from sievenet.content.batch import EventBatch
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_record
 from sievenet.content.event import Record
-from sievenet.errors import SievenetError, Unavailable
+from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.messages import Assign, Compute
@@ -46,6 +48,7 @@ class RouterMembership(Dialler):
         reconnect: bool,
         tls: ssl.SSLContext | None,
         login: Login | None = None,
+        role: Role = Role.CLIENT,
         restore: Callable[[Link], Awaitable[None]],
         arrived: Callable[[Carried], Awaitable[None]],
         asked: Callable[[Compute | Assign], None],
@@ -53,7 +56,9 @@ class RouterMembership(Dialler):
         host, port, secure = parse_router_url(url)
         security: dict[str, Any] = {"secure": secure, "login": login, "tls": tls}
         super().__init__(p.ROUTING, (host, port), timeout=timeout, reconnect=reconnect, **security)
-        self.name = name
+        self.name, self._role = name, role
+        #: What the router lets this node do.
+        self.allowance = Allowance()
         #: The router's name.
         self.router = ""
         #: The number under which events of this connection travel.
@@ -73,7 +78,7 @@ class RouterMembership(Dialler):
     # -- life -----------------------------------------------------------------------------
 
     def _hello(self) -> p.Hello:
-        return p.Hello(p.PROTOCOL, name=self.name, ticket=self._ticket, token=self._token, taken=self._taken)
+        return p.Hello(p.PROTOCOL, self._role, self.name, self._ticket, self._token, self._taken)
 
     async def _enter(self, link: Link, welcome: p.Welcome) -> None:
         self.name, self.router, self.publisher = welcome.name, welcome.router, welcome.publisher
@@ -124,6 +129,8 @@ class RouterMembership(Dialler):
                 self._asked(message)
             case Missed(events):
                 self._miss(events)
+            case p.Refused(reason):
+                self.allowance.refused(Rejected(reason))
         return None
 
     async def _take(self, link: Link, message: Carried) -> None:

@@ -16,6 +16,8 @@ from asyncio import gather
 from collections.abc import Iterable
 from typing import Any, Final, Self
 
+from sievenet.access.identity import Role
+from sievenet.access.login import Login
 from sievenet.client.feed import Feed
 from sievenet.client.ledger import Registration
 from sievenet.client.node import Node
@@ -57,6 +59,8 @@ class OverlayNode(Node):
         timeout: float = 30.0,
         reconnect: bool = True,
         tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
+        role: Role = Role.CLIENT,
         transport: Publishing | None = None,
     ) -> None:
         super().__init__(transport)
@@ -70,6 +74,8 @@ class OverlayNode(Node):
             timeout=timeout,
             reconnect=reconnect,
             tls=tls,
+            login=login,
+            role=role,
             restore=self._restore,
             arrived=self._landing.arrived,
             asked=self._asked,
@@ -125,6 +131,10 @@ class OverlayNode(Node):
                 self._refused(entry, answer)
             elif isinstance(answer, BaseException):
                 raise answer
+            else:
+                self._link.allowance.answered(entry, answer)
+                if entry.kind == "advertisement":
+                    self._allow(entry)
         if self._transport is not None:
             self._transport.renewed()
 
@@ -156,7 +166,7 @@ class OverlayNode(Node):
         return lambda number: p.Subscribe(number, entry.id, category, entry.content, helping.claims(category, wanted))
 
     async def _say(self, entry: Registration) -> None:
-        await self._link.call(self._making(entry))
+        self._link.allowance.answered(entry, await self._link.call(self._making(entry)))
 
     async def _withdraw(self, entry: Registration) -> None:
         self._withdrawn[entry.id] = entry
@@ -169,7 +179,7 @@ class OverlayNode(Node):
         return lambda number: message(number, entry.id)
 
     def _allow(self, entry: Registration) -> None:
-        self._offers.allow(entry)
+        self._offers.allow(self._link.allowance.of(entry))
 
     def _forbid(self, entry: Registration) -> None:
         self._offers.forbid(entry)
@@ -209,6 +219,7 @@ class OverlayNode(Node):
                 rows = every
             else:
                 rows = EventBatch.from_events(every[0].schema, every)
+        self._link.allowance.check()
         category = self._publishable(rows)
         if isinstance(rows, EventBatch):
             if self._transport is not None and (source := self._transport.sources.get(rows.schema.name)) is not None:

@@ -1,0 +1,68 @@
+"""Clearance: what the member behind a connection may do, asked by the part that it is connected to.
+
+The conversation has checked the role already. Here is what daemon and routers have in common of the rest: connections
+and requests within quotas, who may make schemas known, which questions are for operators. Each adds what concerns its
+own registrations and events. Where nobody has to be known, everything is granted at no cost.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.identity import Identity, Role
+from sievenet.errors import Rejected
+
+__all__ = ["Clearance"]
+
+#: Questions whose answers show what others want.
+_CONFIDENTIAL: Final = frozenset(("interests", "trace", "explain"))
+
+
+class Clearance:
+    """Of one part that listens."""
+
+    def __init__(self, keeper: Doorkeeper) -> None:
+        self.keeper = keeper
+
+    def enter(self, identity: Identity) -> None:
+        """A connection more; `Rejected` if there are too many."""
+        if identity.proof is not None:
+            self.keeper.total.connect()
+            try:
+                self.keeper.usage(identity).connect()
+            except Rejected:
+                self.keeper.total.disconnect()
+                raise
+
+    def leave(self, identity: Identity) -> None:
+        """A connection less."""
+        if identity.proof is not None:
+            self.keeper.total.disconnect()
+            self.keeper.usage(identity).disconnect()
+
+    def request(self, identity: Identity, now: float) -> None:
+        """`Rejected` if requests come too fast."""
+        if identity.proof is not None:
+            self.keeper.usage(identity).request(now)
+            self.keeper.total.request(now)
+
+    def question(self, identity: Identity, about: str) -> None:
+        """`Rejected` if a question is not for this member."""
+        if identity.proof is not None and about in _CONFIDENTIAL and not identity.role.includes(Role.OPERATOR):
+            raise Rejected(f"Expected an operator to ask for {about}, which shows what others want")
+
+    def schema(self, identity: Identity, category: str, known: int, in_all: int) -> None:
+        """`Rejected` if a member may not make a schema known, beside so many of its own and of all members."""
+        if identity.proof is None:
+            return
+        rules = identity.permissions.rules
+        operator = identity.role.includes(Role.OPERATOR)
+        if not operator and rules is not None and not any(rule.concerns("publish", category) for rule in rules):
+            raise Rejected(f"No rule lets {identity.name} publish in {category}, so it may not register its schema")
+        self.keeper.usage(identity).schema(known)
+        self.keeper.total.schema(in_all)
+
+    def most_cost(self, identity: Identity, usual: int) -> int:
+        """Steps that a filter may cost."""
+        return min(usual, identity.quota.filter_cost) if identity.quota.filter_cost else usual
