@@ -78,6 +78,7 @@ def test_whatever_comes_and_goes_nobody_has_more_than_its_share(seed):
             else:
                 kept[clients[0]].add(number)
             assert number < 1000
+            await asyncio.sleep(1.0)
         await world.crash()
         assert {c: set(world.control.registrations_of(c)[1]) for c in clients} == kept
         assert agree(world)
