@@ -1,6 +1,7 @@
 """The tree shows the architecture, and these tests keep it so: imports run downwards only, the core stays light."""
 
 import ast
+import functools
 import importlib.machinery
 import importlib.util
 import os
@@ -91,10 +92,31 @@ def part_of(path):
     return first.removesuffix(".py")
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def every_module(check):
+    """A test that runs a check on each module, and reports all that fail."""
+
+    def test():
+        failed = []
+        for path in modules():
+            try:
+                check(path)
+            except AssertionError as error:
+                failed.append(str(error).splitlines()[0])
+        assert not failed, "\n".join(failed)
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    return test
+
+
 def imports(path):
     """Every absolute module name that a file imports, wherever in it, with the line."""
     package = path.relative_to(ROOT / "src").with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -106,7 +128,7 @@ def imports(path):
                 yield f"{stem}.{alias.name}", node.lineno
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
+@every_module
 def test_imports_run_downwards(path):
     part = part_of(path)
     # The package's own __init__ offers names of every part, lazily; __main__ starts the command line.
@@ -122,7 +144,7 @@ def test_imports_run_downwards(path):
         assert LEVEL[other] < LEVEL[part], f"{relative(path)}:{line}: {part} may not import {other}, not below it"
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
+@every_module
 def test_extras_stay_with_their_owners(path):
     for name, line in imports(path):
         top = name.split(".")[0]
@@ -136,7 +158,7 @@ def test_extras_stay_with_their_owners(path):
 NUMBA = {"numba.types", "numba.np.arrayobj.make_array"}
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
+@every_module
 def test_only_jit_compiles(path):
     if part_of(path) != "jit":
         for name, line in imports(path):
@@ -145,6 +167,7 @@ def test_only_jit_compiles(path):
             )
 
 
+@functools.cache
 def graph_script():
     loader = importlib.machinery.SourceFileLoader("import_graph", str(ROOT / "scripts" / "import-graph"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("import_graph", loader))
@@ -169,9 +192,9 @@ OUTSIDE = {"socket", "asyncio", "time", "ssl", "select", "selectors", "subproces
 PURE = re.compile(r"\b(pure|no I/O|without I/O|no socket|no clock)\b", re.IGNORECASE)
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
+@every_module
 def test_what_is_called_pure_is(path):
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(parsed(path)) or ""
     # A module may also hold the shell around a pure part, if it says so; a package speaks of its modules.
     if path.name == "__init__.py" or not PURE.search(docstring) or re.search(r"\bthe (one )?shell around\b", docstring):
         return
@@ -187,14 +210,16 @@ def test_documents_show_the_same_layers():
     assert tuple(tuple(row) for row in rows) == LAYERS
 
 
-@pytest.mark.parametrize("path", [path for path in modules() if path.name == "__init__.py"], ids=relative)
+@every_module
 def test_package_says_what_it_is(path):
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    if path.name != "__init__.py":
+        return
+    docstring = ast.get_docstring(parsed(path))
     assert docstring, f"{relative(path)} should say what lives there, what to import from it and what it may import"
     assert len(docstring) >= 60, f"{relative(path)}: the docstring should say more than a name"
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
+@every_module
 def test_modules_stay_small(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= 400 or relative(path) in LARGE, f"{relative(path)} has {lines} lines: is it one noun?"
