@@ -2,11 +2,14 @@
 
 import asyncio
 import random
+import re
 from functools import partial
 
 import pytest
+from click.testing import CliRunner
 
 from sievenet.access.identity import Role
+from sievenet.cli.app import main
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import protocol as p
 from sievenet.dataplane.kernel.fleet import Fleet
@@ -206,11 +209,32 @@ def test_flows_travel_unchanged():
 
 def test_interfaces_have_to_be_there():
     with pytest.raises(InvalidInput, match="a network interface of this machine"):
-        interfaces_of("lo,no-such-device")
+        interfaces_of("no-such-device")
+    with pytest.raises(InvalidInput, match="a network interface of this machine"):
+        interfaces_of("lo")
     with pytest.raises(InvalidInput, match="each once"):
         interfaces_of("lo,lo")
     with pytest.raises(InvalidInput, match="each once"):
         interfaces_of(" , ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["switch", "s1", "--interfaces", "eth0", "--control", "127.0.0.1:1"], r"needs root.*--dataplane embedded"),
+        (["switch", "s1", "--interfaces", "eth0", "--control", "nowhere"], "an address such as"),
+        (["up", "--dataplane", "kernel", "--interfaces", "eth0"], r"needs root.*--dataplane embedded"),
+        (["up", "--interfaces", "eth0"], "give --dataplane kernel too"),
+        (["up", "--dataplane", "kernel", "--interfaces", "eth0", "--switch", "s7"], r"of the topology \(s1\)"),
+        (["up", "--dataplane", "kernel", "--listen", "0.0.0.0:7402"], "kernel.listen"),
+        (["up", "--dataplane", "kernel", "--listen", "7402"], "kernel.listen"),
+    ],
+)
+def test_what_is_missing_is_said(words, expected, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    done = CliRunner().invoke(main, [*words, *(("--port", "0", "--for", "1s") if words[0] == "up" else ())])
+    assert done.exit_code == 2
+    assert re.search(expected, done.output.replace("\n", " ")), done.output
 
 
 def test_a_fleet_without_agents_waits_and_then_counts_them_as_down():

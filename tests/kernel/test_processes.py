@@ -3,7 +3,6 @@
 import ctypes
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from tests.kernel.machines import make_wires, remove_wires
 pytestmark = [pytest.mark.root]
 
 TOPOLOGY = parse_topology("line,switches=2,hosts=1")
+ONE = parse_topology("line,switches=1,hosts=2")
 STOCK = "stock: symbol=IBM, price={price}, volume=1200"
 
 
@@ -90,14 +90,18 @@ def started(namespace, *words):
         process.end()
 
 
-@pytest.fixture
-def machines():
-    """Two machines that are to be switches, two hosts, and one for the control plane with a line to each of them."""
-    wires = make_wires(TOPOLOGY, kind="svp")
-    control = f"{wires.name}.c"
+@contextmanager
+def connected(topology, control=None):
+    """Machines that are to be switches, hosts, and the control plane's (perhaps a switch), joined to each of them."""
+    wires = make_wires(topology, kind="svp")
     try:
-        ns.add([control])
-        nodes = [*map(wires.switch_namespace, TOPOLOGY.switches), *map(wires.host_namespace, TOPOLOGY.hosts)]
+        nodes = [*map(wires.switch_namespace, topology.switches), *map(wires.host_namespace, topology.hosts)]
+        if control is None:
+            control = f"{wires.name}.c"
+            ns.add([control])
+        else:
+            control = wires.switch_namespace(control)
+            nodes.remove(control)
         for i, node in enumerate(nodes):
             ns.run("ip", "link", "add", f"m{i}", "netns", control, "type", "veth", "peer", "name", "mg", "netns", node)
             for where, device, end in ((control, f"m{i}", 1), (node, "mg", 2)):
@@ -105,9 +109,13 @@ def machines():
                 ns.run("ip", "-n", where, "link", "set", device, "up")
         yield wires, control
     finally:
-        for switch in TOPOLOGY.switches:
-            shutil.rmtree(wires.run_dir / f"m-{switch}", ignore_errors=True)
         remove_wires(wires)
+
+
+@pytest.fixture
+def machines():
+    with connected(TOPOLOGY) as found:
+        yield found
 
 
 def agent(wires, i):
@@ -128,7 +136,8 @@ def daemon(wires, control):
 
 
 def client(wires, host, *words):
-    i = len(TOPOLOGY.switches) + TOPOLOGY.hosts.index(host)
+    topology = wires.topology
+    i = (len(topology.switches) if topology is TOPOLOGY else 0) + topology.hosts.index(host)
     where = ("--url", f"sievenet://10.9.{i}.1:7400", "--host", host)
     return started(wires.host_namespace(host), words[0], *where, *words[1:])
 
@@ -155,19 +164,28 @@ def test_agents_and_daemon_are_killed_and_come_back(machines):
             assert f"{price}" in watcher.says("{")
 
         arrives(421)
-        # Both agents are killed: the machines go on forwarding, and new agents take them over.
-        for each in agents:
+        # All are killed: the machines go on forwarding, new agents take them over, and the daemon has its journal.
+        for each in (*agents, master):
             each.end(signal.SIGKILL)
         agents = [stack.enter_context(agent(wires, i)) for i in range(2)]
+        master = stack.enter_context(daemon(wires, control))
+        master.says("is up")
         for each in agents:
             each.says("forwards between")
         arrives(422)
-        # The daemon is killed, and comes back with its journal.
-        master.end(signal.SIGKILL)
-        master = stack.enter_context(daemon(wires, control))
-        master.says("is up")
-        arrives(423)
         # Agents that end by themselves take their switches away.
         for each in agents:
             assert each.end() == 0
         assert not (wires.run_dir / "m-s1").exists()
+
+
+@pytest.mark.slow
+def test_a_single_machine_is_a_network():
+    with connected(ONE, "s1") as (wires, control), ExitStack() as stack:
+        words = ("--interfaces", "p1,p2", "--schema", "stock", "--host", "0.0.0.0", "--insecure", "--every", "1h")
+        master = stack.enter_context(started(control, "up", "--dataplane", "kernel", *words))
+        master.says("is up: 1 switches, 2 hosts")
+        watcher = stack.enter_context(client(wires, "h2", "sub", "stock: price > 420", "--json"))
+        watcher.says("subscribed to")
+        published(wires, 421)
+        assert "421" in watcher.says("{")

@@ -151,6 +151,8 @@ def up(
         access__insecure=insecure,
         control__lease=lease,
     )
+    if interfaces is not None and config.dataplane != "kernel":
+        raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if tap is not None and sample_name is None:
         raise click.UsageError("--tap keeps what the sample publishes: give --sample too; others have `pub --tap`")
     if sample_name is not None and config.access.folder is not None:

@@ -47,10 +47,10 @@ def interfaces_of(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names or len(set(names)) < len(names):
         raise InvalidInput(expected="network interfaces, each once, such as eth1,eth2", got=text, where="interfaces")
-    there = {name for _, name in socket.if_nameindex()}
+    there = {name for _, name in socket.if_nameindex()} - {"lo"}
     for name in names:
         if name not in there:
-            shown = ", ".join(sorted(there - {"lo"})) or "none"
+            shown = ", ".join(sorted(there)) or "none"
             raise InvalidInput(expected=f"a network interface of this machine ({shown})", got=name, where="interfaces")
     return names
 
