@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from sievenet.cli.file_options import reading_of
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
 from sievenet.cli.pipeline_ingest import schema_of, trace_options
 from sievenet.cli.pipeline_options import budget_of, master_option, opened, say
 from sievenet.cli.pipeline_plan import advice, save_plan
-from sievenet.cli.reading import reading_of
 
 __all__ = ["run"]
 
