@@ -36,6 +36,7 @@ LAYERS = (
     ("transport",),
     ("routers",),
     ("client", "daemon"),
+    ("gateway",),
     ("sync",),
     ("pipeline",),
     ("testing",),

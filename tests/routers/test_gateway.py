@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import sievenet
-from sievenet.client.overlay.gateway import Gateway
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, parse_filter
 from sievenet.errors import InvalidInput
+from sievenet.gateway.gateway import Gateway
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading

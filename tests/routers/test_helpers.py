@@ -41,6 +41,11 @@ def box(rng, schema=SPACE):
 # -- clients of all sorts -----------------------------------------------------------------------
 
 
+def told(router):
+    """What a router says of those who compute for it."""
+    return router.intake.statistics()["offloading"]
+
+
 def slow(volunteer, request):
     return 5.0, volunteer.compute(request)
 
@@ -155,7 +160,7 @@ class World:
         return sum(map(len, expected.values()))
 
     def count(self, name):
-        found = [r.helpers.statistics().get("space", {}).get(name, 0) for r in self.network.routers.values()]
+        found = [told(r).get("space", {}).get(name, 0) for r in self.network.routers.values()]
         return sum(found)
 
 
@@ -173,9 +178,7 @@ def test_tables_and_deliveries_are_as_without_help(kinds, scheme):
     assert world.count("offloaded") > 50
     if kinds is MIXED:
         assert world.count("late") > 0
-        excluded = {
-            name[-1] for r in world.network.routers.values() for name in r.helpers.statistics()["space"]["excluded"]
-        }
+        excluded = {name[-1] for r in world.network.routers.values() for name in told(r)["space"]["excluded"]}
         assert excluded <= set("34567")
         assert len(excluded) >= 3
 
@@ -189,7 +192,7 @@ def test_advertisements_categories_and_disguise_too():
     world.churn(10)
     world.check()
     check_tables(world.network)
-    stats = [r.helpers.statistics() for r in world.network.routers.values()]
+    stats = [told(r) for r in world.network.routers.values()]
     assert sum(s["line"]["offloaded"] for s in stats if "line" in s) > 5
     assert world.count("offloaded") > 20
 
@@ -203,7 +206,7 @@ def test_a_majority_that_lies_is_found_out_by_audits(liar):
         world.check()
     assert world.count("failed_audits") > 0
     for router in world.network.routers.values():
-        found = router.helpers.statistics()
+        found = told(router)
         if "space" in found and found["space"]["failed_audits"]:
             assert len(found["space"]["excluded"]) >= 2
     assert check_tables(world.network) > 50
@@ -376,7 +379,7 @@ def test_worker_processes_place_the_filters_of_a_router():
             kinds = ([], [], [], [], ["--lying"], ["--silent"], ["--slow", "0.01"])
             processes = workers(router, kinds)
             try:
-                await eventually(lambda: len(router.router.helpers.clients) == len(kinds), timeout=60)
+                await eventually(lambda: len(router.router.intake.clients) == len(kinds), timeout=60)
                 rng = random.Random(1)
                 async with sievenet.connect(router.url) as sub, sievenet.connect(router.url) as pub:
                     await sub.volunteer()
@@ -441,12 +444,12 @@ def test_a_volunteer_is_one_at_the_next_router_too():
             feeds = [await node.subscribe(box(random.Random(i))) for i in range(6)]
             assert node.helped()["answered"] > 0
         async with RouterServer("r", Settings(lease=4.0), port=port, offloading=offloading) as router:
-            await eventually(lambda: "v" in router.router.helpers.clients and node.connected)
+            await eventually(lambda: "v" in router.router.intake.clients and node.connected)
             (scheme,) = router.router.routing._schemes.values()
             await eventually(lambda: len(scheme.poset) == len({feed.subscription for feed in feeds}))
             check_poset(scheme.poset, {each: {""} for feed in feeds for each in feed.subscription})
             await node._link.call(lambda number: protocol.Volunteer(number, False))
-            assert not router.router.helpers.clients
+            assert not router.router.intake.clients
             await node.close()
 
     asyncio.run(main())
@@ -481,7 +484,7 @@ def test_the_worker_command():
             command = [sys.executable, "-m", "sievenet", "worker", "--url", router.url, "--json", "--name", "w"]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             try:
-                await eventually(lambda: "w" in router.router.helpers.clients, timeout=20.0)
+                await eventually(lambda: "w" in router.router.intake.clients, timeout=20.0)
                 async with sievenet.connect(router.url) as sub:
                     await sub.schema(SPACE)
                     rng = random.Random(3)

@@ -17,7 +17,7 @@ from sievenet.routers.offload.tables import ForestTable, PosetTable
 from sievenet.routers.poset import Poset
 from sievenet.routers.schemes import Covering, Want
 from tests.routers.bruteforce import PLANE, strictly
-from tests.routers.test_helpers import World, check_tables, posets
+from tests.routers.test_helpers import World, check_tables, posets, told
 
 NEIGHBOURS = ("a", "b", "c")
 
@@ -202,7 +202,7 @@ def test_clients_that_leave_out_what_is_so(audit):
         world.check()
     assert world.count("helped") > 20
     assert world.count("refuted") == 0
-    excluded = {name for r in network.routers.values() for name in r.helpers.statistics()["space"]["excluded"]}
+    excluded = {name for r in network.routers.values() for name in told(r)["space"]["excluded"]}
     if not audit:
         with pytest.raises(AssertionError):
             check_tables(network)

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 import sievenet
-from sievenet.client.overlay.gateway import Gateway
 from sievenet.client.transport.shim import MARK
+from sievenet.gateway.gateway import Gateway
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.transport import Publishing

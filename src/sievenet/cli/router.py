@@ -271,7 +271,7 @@ async def _serve(
     make: Callable[[], RouterServer], schemas: tuple[str, ...], fabrics: tuple[str, ...], seconds: float | None
 ) -> None:
     from sievenet.client import connect
-    from sievenet.client.overlay.gateway import Gateway
+    from sievenet.gateway.gateway import Gateway
     from sievenet.routers import warmup
     from sievenet.workload.samples import load_schema
 

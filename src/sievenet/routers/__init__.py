@@ -8,7 +8,7 @@
     readiness, settlement     whether tables are complete while the overlay changes, and who has been told
     carriage, retransmission  events: by the tables or to everybody, once, and again when a link breaks
     core                      the router itself: a message and the time in, messages out
-    offload/, helpers         clients compute covering relations for their router (RTO, FF)
+    intake, offload/          how filters enter the tables: at once, or placed by willing clients (RTO, FF)
     bloom/                    routing by Bloom filters: bfposet, bftree, sbstree, edge routing
     protocol, server          the wire, and the process around the core
 

@@ -7,8 +7,8 @@
     the clock ──tick──────────────▶ │ link states → tree, paths   │
                                     └─────────────────────────────┘
 
-Every stimulus is a method that returns what to do; nothing here knows a socket, and time is an argument. Only what
-offloading costs is measured, by a function that the shell passes in (``cpu``; without it no time passes). What holds:
+Every stimulus is a method that returns what to do; nothing here knows a socket or a clock, and time is an argument. How
+filters enter the tables is a plug-in (`intake`). What holds:
 
 * an event goes to each client that wants it once, whatever the graph does meanwhile (`Seen`), and never in circles;
 * while messages arrive it goes to *every* client whose subscription had settled and to whom there is a path, also while
@@ -23,7 +23,7 @@ something here too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -32,7 +32,7 @@ from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Rejected, SievenetError
 from sievenet.routers.carriage import Carriage
-from sievenet.routers.helpers import Helpers
+from sievenet.routers.intake import Intake
 from sievenet.routers.linkstate import Announcer
 from sievenet.routers.local import Kind, LocalTable, Registration
 from sievenet.routers.messages import (
@@ -48,8 +48,6 @@ from sievenet.routers.messages import (
     Settled,
     check_number,
 )
-from sievenet.routers.offload.jobs import Offloading
-from sievenet.routers.offload.messages import Claim, Computed
 from sievenet.routers.outputs import Counts, Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.overlay import LinkStates
 from sievenet.routers.readiness import Readiness
@@ -57,6 +55,7 @@ from sievenet.routers.routing import FORESTS, Catalogue, Context, Routing, Setti
 from sievenet.routers.settlement import Settling
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.strategies import make_routing
+from sievenet.session.message import Message
 
 __all__ = ["Router"]
 
@@ -66,10 +65,7 @@ _Client = dict[tuple[Kind, int], Registration]
 
 
 class Router:
-    """One router. ``incarnation`` must be larger than in any earlier life of the same name.
-
-    With ``offloading`` clients help with its table (`helpers`); ``cpu`` reads the processor time that it takes.
-    """
+    """One router. ``incarnation`` must be larger than in any earlier life of the same name."""
 
     def __init__(
         self,
@@ -78,16 +74,15 @@ class Router:
         now: float = 0.0,
         incarnation: int = 1,
         *,
-        offloading: Offloading | None = None,
-        cpu: Callable[[], float] = float,
+        intake: Callable[[Context], Intake] = Intake,
     ) -> None:
         self.name = name
         self.settings = settings or Settings()
         self.states = LinkStates(name, self.settings.lease)
         self.catalogue = Catalogue()
         self._context = Context(name, self.settings, self.states, self.catalogue, incarnation, now=now)
-        self.helpers = Helpers(self._context, offloading, cpu)
-        self.routing: Routing = make_routing(self._context, self.helpers)
+        self.intake = intake(self._context)
+        self.routing: Routing = make_routing(self._context, self.intake)
         self._local: dict[tuple[int, int], LocalTable] = {}
         self._clients: dict[str, _Client] = {}
         self._quiet: set[str] = set()
@@ -98,9 +93,9 @@ class Router:
         self._number = incarnation << 16
         self._beaten = self._began = now
         self._outputs: list[Output] = []
-        self._readiness = Readiness(self._context, self.routing, self.helpers, self.heard)
+        self._readiness = Readiness(self._context, self.routing, self.intake, self.heard)
         self._settling = Settling(
-            self._context, self.routing, self.helpers, self._readiness, self._flush_routing, self._wave_done
+            self._context, self.routing, self.intake, self._readiness, self._flush_routing, self._wave_done
         )
         self.counts = Counts()
         self._carriage = Carriage(
@@ -123,7 +118,7 @@ class Router:
         self._context.now = now
         known = self._clients.pop(client, {})
         self._quiet.discard(client)
-        self.helpers.leave(client)
+        self.intake.leave(client)
         for kind, number in list(known):
             self._withdraw(client, known, kind, number)
         return self._flush()
@@ -132,24 +127,14 @@ class Router:
         """Make a schema known; its category."""
         return self.catalogue.add(schema)
 
-    def volunteer(self, client: str, willing: bool, now: float) -> list[Output]:
-        """A client is willing to compute for its router, or no longer."""
+    def hear(self, client: str, message: Message, now: float) -> list[Output]:
+        """A client says something about placing filters."""
         self._context.now = now
-        (self.helpers.join if willing else self.helpers.leave)(client)
+        self.intake.hear(client, message)
         return self._flush()
 
-    def computed(self, client: str, message: Computed, now: float) -> list[Output]:
-        """What a client computed."""
-        self._context.now = now
-        self.helpers.computed(client, message)
-        return self._flush()
-
-    def subscribe(
-        self, client: str, number: int, category: int, wanted: Subscription, now: float, claims: Sequence[Claim] = ()
-    ) -> list[Output]:
-        """A client wants something, and claims where it is in the fixed set (FF); the same again is no change."""
-        for each, claim in zip(wanted.filters, claims, strict=False):
-            self.helpers.claim(client, category, each, claim)
+    def subscribe(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:
+        """A client wants something; the same again is no change."""
         return self._enter("subscription", client, number, category, wanted, now)
 
     def advertise(self, client: str, number: int, category: int, wanted: Subscription, now: float) -> list[Output]:
@@ -314,7 +299,7 @@ class Router:
         self.states.expire(now)
         self._follow_graph()
         self.routing.tick()
-        self.helpers.tick()
+        self.intake.tick()
         self._settling.tick()
         self._carriage.tick()
         beat = now >= self._beaten + self.settings.beat
@@ -324,7 +309,7 @@ class Router:
 
     def due(self) -> float | None:
         """When `tick` has something to do that cannot wait for the next beat."""
-        return self.helpers.due()
+        return self.intake.due()
 
     def _follow_graph(self) -> None:
         if not self._readiness.current and self._readiness.follow():
@@ -393,5 +378,5 @@ class Router:
             **asdict(self.counts),
             "repeated": self._carriage.repeated,
             "messages": dict(sorted(self._context.counts.items())),
-            **({} if self.helpers.settings is None else {"offloading": self.helpers.statistics()}),
+            **self.intake.statistics(),
         }

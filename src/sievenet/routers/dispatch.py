@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
 from sievenet.routers.messages import Carried, Missed
-from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
 from sievenet.routers.peer import Peer, Pressure
 from sievenet.routers.registry import Registry
 from sievenet.routers.shipment import Shipment
 from sievenet.session.framing import frame
+from sievenet.session.message import Message
 
 __all__ = ["Dispatch"]
 
@@ -103,11 +103,10 @@ class Dispatch:
                 elif each is not None and each is not peer:
                     each.offer(onward)
 
-    def _tell(self, client: str, request: Compute | Assign) -> None:
+    def _tell(self, client: str, request: Message) -> None:
         """A question for a client; one that does not read is not asked, and found out by its silence."""
         peer = self._registry.clients.get(client)
         if peer is not None:
             begin = time.process_time()
             peer.offer(frame(request))
-            if isinstance(request, Compute):
-                self._router.helpers.charge(request.job, time.process_time() - begin)
+            self._router.intake.charge(request, time.process_time() - begin)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sievenet.routers.messages import FromRouter
-from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.shipment import Shipment
+from sievenet.session.message import Message
 
 __all__ = ["Counts", "Deliver", "Output", "Send", "Tell", "WaveDone", "unwanted"]
 
@@ -40,7 +40,7 @@ class Tell:
     """A message for a client that computes for the router."""
 
     client: str
-    message: Compute | Assign
+    message: Message
 
 
 Output = Send | Deliver | WaveDone | Tell

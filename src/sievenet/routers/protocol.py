@@ -45,7 +45,7 @@ from sievenet.routers.messages import (
     UpdateReply,
     Whole,
 )
-from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute, Computed
+from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute, Computed, Volunteer
 from sievenet.session import message
 from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Name, Number
 from sievenet.session.protocol import Protocol
@@ -175,13 +175,6 @@ class Refused(Message, frozen=True):
     """Events that a client published were dropped, and why."""
 
     reason: Annotated[str, msgspec.Meta(max_length=1024)]
-
-
-class Volunteer(Message, frozen=True):
-    """A client is willing to compute for its router, or no longer."""
-
-    request: Number
-    willing: bool = True
 
 
 class Ask(Message, frozen=True):

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sievenet.routers.helpers import Helpers
+from sievenet.routers.intake import Intake
 from sievenet.routers.messages import Ready
 from sievenet.routers.routing import Context, Routing
 
@@ -53,8 +53,8 @@ COMPLETE = 2
 class Readiness:
     """``heard`` are the neighbours of now."""
 
-    def __init__(self, context: Context, routing: Routing, helpers: Helpers, heard: Collection[str]) -> None:
-        self._context, self._routing, self._helpers, self._heard = context, routing, helpers, heard
+    def __init__(self, context: Context, routing: Routing, intake: Intake, heard: Collection[str]) -> None:
+        self._context, self._routing, self._intake, self._heard = context, routing, intake, heard
         #: Whether events may be routed by tables here.
         self.ready = False
         #: Whether what this router broadcasts is in place everywhere; of no matter where nothing is broadcast.
@@ -137,8 +137,8 @@ class Readiness:
         """Whether all filters that count are in the table, not on their way through clients."""
         marks = self._marks.get(neighbour)
         if marks is None:
-            marks = self._marks[neighbour] = self._helpers.marks()
-        return self._helpers.reached(marks)
+            marks = self._marks[neighbour] = self._intake.marks()
+        return self._intake.reached(marks)
 
     def lower(self) -> None:
         """Take back what is no longer so, before anything is told in consequence."""

@@ -24,10 +24,10 @@ from sievenet.errors import InvalidInput, SchemaError
 from sievenet.routers.forest import Elimination
 from sievenet.routers.forwarding import Forwarding
 from sievenet.routers.messages import FromRouter, Item, category_of
-from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.routers.overlay import LinkStates
 from sievenet.routers.schemes import Want
 from sievenet.routers.shipment import Shipment
+from sievenet.session.message import Message
 from sievenet.transport.bloom import MAX_WIDTH
 
 __all__ = [
@@ -177,7 +177,7 @@ class Context:
     forwardings: dict[int, Forwarding] = field(default_factory=dict)
     outbox: list[tuple[str, FromRouter]] = field(default_factory=list)
     #: Messages for clients that compute for the router.
-    tells: list[tuple[str, Compute | Assign]] = field(default_factory=list)
+    tells: list[tuple[str, Message]] = field(default_factory=list)
     now: float = 0.0
     #: The graph that this router works by (`Overlay.graph`), and those that it worked by before.
     graph: int = 0
@@ -190,7 +190,7 @@ class Context:
         kind = type(message).__name__
         self.counts[kind] = self.counts.get(kind, 0) + 1
 
-    def tell(self, client: str, message: Compute | Assign) -> None:
+    def tell(self, client: str, message: Message) -> None:
         """Send a message to a client."""
         self.tells.append((client, message))
 

@@ -19,6 +19,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from sievenet.access.doorkeeper import Doorkeeper
@@ -29,14 +30,16 @@ from sievenet.routers.clearance import Clearance
 from sievenet.routers.core import Router
 from sievenet.routers.dispatch import Dispatch
 from sievenet.routers.handshake import Handshake
+from sievenet.routers.intake import Intake
 from sievenet.routers.limits import Limits
 from sievenet.routers.messages import Carried, Missed, Received
+from sievenet.routers.offload.helpers import Helpers
 from sievenet.routers.offload.jobs import Offloading
 from sievenet.routers.offload.messages import Computed
 from sievenet.routers.outputs import Output
 from sievenet.routers.peer import Peer
 from sievenet.routers.registry import Registry
-from sievenet.routers.routing import Settings
+from sievenet.routers.routing import Context, Settings
 from sievenet.routers.service import Service
 from sievenet.routers.session import Absence, Sessions
 from sievenet.routers.shipment import Shipment
@@ -47,6 +50,10 @@ from sievenet.session.message import failure
 __all__ = ["RouterServer"]
 
 log = logging.getLogger("sievenet.routers")
+
+
+def _intake(offloading: Offloading | None) -> Callable[[Context], Intake]:
+    return Intake if offloading is None else partial(Helpers, settings=offloading, cpu=time.process_time)
 
 
 class RouterServer(listener.Service[Peer]):
@@ -78,8 +85,7 @@ class RouterServer(listener.Service[Peer]):
             settings,
             time.monotonic(),
             incarnation=int(time.time() * 1000),
-            offloading=offloading,
-            cpu=time.process_time,
+            intake=_intake(offloading),
         )
         self.limits = limits or Limits()
         self._dial = list(neighbours)
@@ -247,7 +253,7 @@ class RouterServer(listener.Service[Peer]):
         if not self._registry.holds(peer) or peer.absent:
             return
         if peer.role == "client" and peer.entries and not peer.ended:
-            self.do(self.router.volunteer(peer.name, False, time.monotonic()))
+            self.do(self.router.hear(peer.name, p.Volunteer(0, willing=False), time.monotonic()))
             self._absence.enter(peer, time.monotonic())
         else:
             self._forget(peer)
@@ -284,9 +290,9 @@ class RouterServer(listener.Service[Peer]):
                     self.changed()
             case Computed():
                 # What reading took; what it leads to is counted where it is done.
-                self.router.helpers.charge(message.job, peer.spent)
+                self.router.intake.charge(message, peer.spent)
                 peer.spent = 0.0
-                self.do(self.router.computed(peer.name, message, time.monotonic()))
+                self.do(self.router.hear(peer.name, message, time.monotonic()))
             case _:
                 try:
                     self._service.request(peer, message)

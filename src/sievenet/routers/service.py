@@ -69,7 +69,8 @@ class Service:
                 decision = self._clearance.decide(peer, "subscribe", number, wanted)
                 # Claims are about the filters that were asked for.
                 claims = () if decision.narrowed else claims
-                self._do(router.subscribe(peer.name, number, category, decision.allowed, now, claims))
+                router.intake.claim(peer.name, category, decision.allowed.filters, claims)
+                self._do(router.subscribe(peer.name, number, category, decision.allowed, now))
                 peer.entries.add(("subscription", number))
                 self._waiting.add((peer, request, decision.told))
             case p.Advertise(request, number, category, content):
@@ -89,7 +90,7 @@ class Service:
                 peer.send(p.Done(request))
             case p.Volunteer(request, willing):
                 peer.timed = willing
-                self._do(router.volunteer(peer.name, willing, now))
+                self._do(router.hear(peer.name, message, now))
                 peer.send(p.Done(request))
             case p.Ask(request, about, of):
                 self._clearance.question(identity, about)

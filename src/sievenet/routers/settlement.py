@@ -2,7 +2,7 @@
 
 A wave belongs to a graph. One of our own begins when this router is ready (`readiness`); one that came from a neighbour
 goes on when this router knows the same graph, holds everything that the neighbour told before it (`Routing.in_step`),
-and the filters among that which clients still place are in the table (`Helpers.reached`). It fails where the graph is
+and the filters among that which clients still place are in the table (`Intake.reached`). It fails where the graph is
 another one by now; then its issuer tries again, with a new number, until a lease has passed: by then whoever asked has
 waited long enough.
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from sievenet.routers.helpers import Helpers
+from sievenet.routers.intake import Intake
 from sievenet.routers.messages import Settle, Settled
 from sievenet.routers.readiness import Readiness
 from sievenet.routers.routing import Context, Routing
@@ -55,12 +55,12 @@ class Settling:
         self,
         context: Context,
         routing: Routing,
-        helpers: Helpers,
+        intake: Intake,
         readiness: Readiness,
         tell: Callable[[], None],
         done: Callable[[int], None],
     ) -> None:
-        self._context, self._routing, self._helpers, self._readiness = context, routing, helpers, readiness
+        self._context, self._routing, self._intake, self._readiness = context, routing, intake, readiness
         self._tell, self._done = tell, done
         self._waves = Waves()
         self._own: list[_Own] = []
@@ -74,7 +74,7 @@ class Settling:
         """Start a wave for somebody who asked."""
         # What local clients wanted before is submitted before the wave is marked.
         self._tell()
-        self._own.append(_Own(number, self._context.now + self._context.settings.lease, self._helpers.marks()))
+        self._own.append(_Own(number, self._context.now + self._context.settings.lease, self._intake.marks()))
 
     def enter(self, message: Settle, by: str) -> None:
         """A wave came from a neighbour."""
@@ -101,7 +101,7 @@ class Settling:
         own, self._own = self._own, []
         for each in own:
             free = self._readiness.linked if each.number is None else self._readiness.ready
-            if free and self._helpers.reached(each.marks):
+            if free and self._intake.reached(each.marks):
                 self._start(each)
             elif each.until <= self._context.now:
                 self._give_up(each)
@@ -124,8 +124,8 @@ class Settling:
         context, message = self._context, wave.message
         if message.graph == context.graph and self._routing.in_step(wave.by):
             if wave.marks is None:
-                wave.marks = self._helpers.marks()
-            if self._helpers.reached(wave.marks):
+                wave.marks = self._intake.marks()
+            if self._intake.reached(wave.marks):
                 self._send(message, wave.by)
                 return True
         if wave.until <= context.now or (message.graph != context.graph and message.graph in context.past):

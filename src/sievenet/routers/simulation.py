@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
 from math import inf
 from typing import Any
@@ -23,12 +24,15 @@ from sievenet.content.event import Record
 from sievenet.content.filter import Subscription
 from sievenet.errors import Unavailable
 from sievenet.routers.core import Router
+from sievenet.routers.intake import Intake
 from sievenet.routers.messages import Delta, FromRouter, Receivers, UpdateReply, Whole
+from sievenet.routers.offload import messages
+from sievenet.routers.offload.helpers import Helpers
 from sievenet.routers.offload.jobs import Offloading
 from sievenet.routers.offload.messages import Assign, Compute, Computed
 from sievenet.routers.offload.volunteer import Volunteer
 from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
-from sievenet.routers.routing import Settings
+from sievenet.routers.routing import Context, Settings
 from sievenet.routers.shipment import Shipment
 from sievenet.simulation import Pipe, VirtualClock
 
@@ -66,7 +70,9 @@ class Network:
         #: Ends that know of their connection: router, neighbour, and how often the link was cut before.
         self._known: set[tuple[str, str, int]] = set()
         self._lives = count(1)
-        self._offloading = offloading
+        self._intake: Callable[[Context], Intake] = (
+            Intake if offloading is None else partial(Helpers, settings=offloading)
+        )
         #: Clients that compute for their router: what each makes of a request (and after how long), or nothing.
         self._volunteers: dict[str, Volunteer] = {}
         self._answers: dict[str, Answering] = {}
@@ -98,7 +104,7 @@ class Network:
 
     def start(self, name: str) -> None:
         """A router starts, with nothing but its name."""
-        router = Router(name, self.settings, self.now, next(self._lives), offloading=self._offloading)
+        router = Router(name, self.settings, self.now, next(self._lives), intake=self._intake)
         self.routers[name] = router
         for neighbour in self.neighbours(name):
             if neighbour in self.routers:
@@ -237,7 +243,7 @@ class Network:
         self._volunteers[client] = Volunteer()
         if answering is not None:
             self._answers[client] = answering
-        self._do(home, router.volunteer(client, True, self.now))
+        self._do(home, router.hear(client, messages.Volunteer(0), self.now))
 
     def _told(self, client: str, message: Compute | Assign) -> None:
         volunteer = self._volunteers.get(client)
@@ -255,7 +261,7 @@ class Network:
     def _computed(self, client: str, message: Computed) -> None:
         if client in self._homes:
             home, router = self._home(client)
-            self._do(home, router.computed(client, message, self.now))
+            self._do(home, router.hear(client, message, self.now))
 
     def _home(self, client: str) -> tuple[str, Router]:
         home = self._homes.get(client)
@@ -268,7 +274,8 @@ class Network:
         home, router = self._home(client)
         category = router.register(wanted.schema)
         claims = self._volunteers[client].claims(category, wanted.filters) if client in self._volunteers else ()
-        self._do(home, router.subscribe(client, number, category, wanted, self.now, claims))
+        router.intake.claim(client, category, wanted.filters, claims)
+        self._do(home, router.subscribe(client, number, category, wanted, self.now))
 
     def unsubscribe(self, client: str, number: int) -> None:
         """A client takes a subscription back."""

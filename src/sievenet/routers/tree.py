@@ -13,7 +13,7 @@ from typing import Any
 
 from sievenet.content.filter import Filter
 from sievenet.routers.channel import Holder, Teller
-from sievenet.routers.helpers import Helpers
+from sievenet.routers.intake import Intake
 from sievenet.routers.messages import ADVERTISEMENT, SUBSCRIPTION, AskWhole, Delta, Item, Whole
 from sievenet.routers.refinement import Advertised, Merging, Refining
 from sievenet.routers.routing import Context, Interface, Rows, Settings
@@ -28,9 +28,9 @@ class TreeRouting:
 
     broadcasts = False
 
-    def __init__(self, context: Context, helpers: Helpers | None = None) -> None:
+    def __init__(self, context: Context, intake: Intake | None = None) -> None:
         self.context = context
-        self._helpers = helpers
+        self._intake = intake
         self._schemes: dict[int, Scheme] = {}
         self._offers: dict[int, Scheme] = {}
         self._tellers: dict[str, Teller] = {}
@@ -41,7 +41,7 @@ class TreeRouting:
         sample = make_scheme(context.settings, Covering)
         self.tagged = sample.tagged
         # Where clients do all the comparing, one table is enough: the local one passes everything on.
-        self.covering = sample.covering and (helpers is None or not helpers.place_all)
+        self.covering = sample.covering and (intake is None or not intake.place_all)
         self._offer: Callable[[], Scheme] = Covering if sample.covering else lambda: Flat[Want](sample.tagged)
 
     # -- the schemes ----------------------------------------------------------------------
@@ -50,9 +50,9 @@ class TreeRouting:
         schemes = self._schemes if kind == SUBSCRIPTION else self._offers
         found = schemes.get(category)
         if found is None:
-            helpers = self._helpers
+            intake = self._intake
             if kind == SUBSCRIPTION:
-                make = Covering if helpers is None else lambda: helpers.covering(category)
+                make = Covering if intake is None else lambda: intake.covering(category)
                 found = make_scheme(self.context.settings, make)
             else:
                 found = self._offer()

@@ -1,5 +1,6 @@
 """What a router and its clients say about offloaded work.
 
+    Volunteer  the client is willing, or no longer         answered with Done
     Compute    place these filters among those vectors     one message per client and batch, however many vectors
     Computed   the answers, one per vector                 sorted, so that equal answers are equal bytes
     Assign     the fixed set to place filters in           seldom: when the table has outgrown it
@@ -27,6 +28,7 @@ __all__ = [
     "Computed",
     "Relations",
     "VectorUpdate",
+    "Volunteer",
     "decode_answer",
     "decode_pairs",
     "encode_answer",
@@ -51,6 +53,13 @@ class VectorUpdate(NamedTuple):
     #: Filters that are new, by their number in the table, and numbers that are gone.
     added: Annotated[dict[Number, Blob], msgspec.Meta(max_length=1 << 16)]
     removed: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 16)] = ()
+
+
+class Volunteer(Message, frozen=True):
+    """A client is willing to compute for its router, or no longer."""
+
+    request: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+    willing: bool = True
 
 
 class Compute(Message, frozen=True):

@@ -45,7 +45,7 @@ from sievenet.routers.shipment import Shipment
 
 __all__ = ["Gateway"]
 
-log = logging.getLogger("sievenet.client")
+log = logging.getLogger("sievenet.gateway")
 
 #: Shipments that may wait to enter the fabric; more are dropped and counted.
 _QUEUE = 1024

@@ -15,21 +15,24 @@ neighbours hear of it when it is in the poset. `marks` and `reached` tell when a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from typing import Any
 
 from sievenet.content.filter import Filter
 from sievenet.errors import InvalidInput
 from sievenet.routers.batches import Items
+from sievenet.routers.intake import Intake
+from sievenet.routers.offload import messages
 from sievenet.routers.offload.fixed import FixedSet
 from sievenet.routers.offload.jobs import Ask, FixedSettings, Offloading, RtoSettings
-from sievenet.routers.offload.messages import Claim, Computed
+from sievenet.routers.offload.messages import Claim, Compute, Computed
 from sievenet.routers.offload.rto import Offloader
 from sievenet.routers.offload.tables import PosetTable
 from sievenet.routers.poset import Poset
 from sievenet.routers.routing import Context
 from sievenet.routers.schemes import Covering
+from sievenet.session.message import Message
 
 __all__ = ["Helpers"]
 
@@ -94,27 +97,22 @@ class _Offloaded:
         return self.offloader.withdraw(wanted, interface)
 
 
-class Helpers:
+class Helpers(Intake):
     """Willing clients, in the order in which they came. ``cpu`` reads the router's processor time."""
 
-    def __init__(self, context: Context, settings: Offloading | None, cpu: Callable[[], float]) -> None:
-        if settings is not None and context.settings.scheme not in ("covering", "merging"):
-            scheme = context.settings.scheme
+    def __init__(self, context: Context, settings: Offloading, cpu: Callable[[], float] = float) -> None:
+        scheme = context.settings.scheme
+        if scheme not in ("covering", "merging"):
             raise InvalidInput(expected="a scheme with a poset (covering, merging)", got=scheme, where="offloading")
-        self.context = context
+        super().__init__(context)
         self.settings = settings
+        self.place_all = not (isinstance(settings, RtoSettings) and settings.mode != "always")
         self.cpu = cpu
         self.clients: dict[str, None] = {}
         #: Jobs and vectors of all categories, since clients do not tell them apart.
         self.numbers = count(1)
         self._offloaded: dict[int, _Offloaded] = {}
         self._fixed: dict[int, _Fixed] = {}
-
-    @property
-    def place_all(self) -> bool:
-        """Whether clients are to place every filter: not only those that a forest of the local ones lets through."""
-        settings = self.settings
-        return settings is not None and not (isinstance(settings, RtoSettings) and settings.mode != "always")
 
     def covering(self, category: int) -> Covering:
         """A table that filters enter as the settings say."""
@@ -128,6 +126,14 @@ class Helpers:
         return made
 
     # -- clients --------------------------------------------------------------------------
+
+    def hear(self, client: str, message: Message) -> None:
+        """A client is willing or no longer, or answers."""
+        match message:
+            case messages.Volunteer(willing=willing):
+                (self.join if willing else self.leave)(client)
+            case Computed():
+                self.computed(client, message)
 
     def join(self, client: str) -> None:
         """A client is willing."""
@@ -164,18 +170,21 @@ class Helpers:
         if client in self.clients and self._offloaded:
             next(iter(self._offloaded.values())).offloader.counts.late += 1
 
-    def claim(self, client: str, category: int, wanted: Filter, claim: Claim) -> None:
-        """What a client says of a filter that it is about to subscribe with."""
+    def claim(self, client: str, category: int, wanted: Sequence[Filter], claims: Sequence[Claim]) -> None:
+        """What a client says of filters that it is about to subscribe with."""
         fixed = self._fixed.get(category)
-        if fixed is not None:
+        if fixed is None:
+            return
+        for each, claim in zip(wanted, claims, strict=False):
             if len(fixed.claims) >= _CLAIMS:
                 fixed.claims.clear()
-            fixed.claims[wanted] = claim, client
+            fixed.claims[each] = claim, client
 
-    def charge(self, job: int, seconds: float) -> None:
-        """Processor time that went into messages of a job."""
-        for each in self._offloaded.values():
-            each.offloader.charge(job, seconds)
+    def charge(self, message: Message, seconds: float) -> None:
+        """Processor time that went into a question or an answer."""
+        if isinstance(message, Compute | Computed):
+            for each in self._offloaded.values():
+                each.offloader.charge(message.job, seconds)
 
     # -- time -----------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ class Helpers:
             found[self._name(category)] = each.offloader.statistics()
         for category, fixed in self._fixed.items():
             found[self._name(category)] = fixed.fixed.statistics()
-        return found
+        return {"offloading": found}
 
     def _name(self, category: int) -> str:
         schema = self.context.catalogue.schemas[category]
