@@ -103,10 +103,7 @@ class CellSet:
 
     def matches(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """For each code whether the union holds it."""
-        found = np.zeros(len(codes), np.bool_)
-        for value_hi, value_lo, mask_hi, mask_lo in self.words():
-            found |= (codes.hi & mask_hi == value_hi) & (codes.lo & mask_lo == value_lo)
-        return found
+        return codes.inside(self.words())
 
     def words(self) -> npt.NDArray[np.uint64]:
         """One row per member: value high, low, mask high, low, left-aligned in 128 bits."""

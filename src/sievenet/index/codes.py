@@ -45,6 +45,13 @@ class Codes:
         """The first ``length`` bits of one code."""
         return Dz(self[i] >> (CODE_BITS - length), length)
 
+    def inside(self, rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """For each code whether it lies in one of some dz or cells, given as rows of value and mask words."""
+        found = np.zeros(len(self), np.bool_)
+        for value_hi, value_lo, mask_hi, mask_lo in rows:
+            found |= (self.hi & mask_hi == value_hi) & (self.lo & mask_lo == value_lo)
+        return found
+
     def take(self, where: Any) -> Codes:
         """The chosen codes."""
         return Codes(self.row[where], self.hi[where], self.lo[where])

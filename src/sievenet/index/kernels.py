@@ -33,18 +33,8 @@ def _high_product(x: np.uint64, y: np.uint64) -> np.uint64:
 
 
 @inlined
-def _bucket_int(starts: _I64, v: int) -> int:
+def _bucket(starts: _I64 | _F64, v: float) -> int:
     """The last bucket that starts at or before a value; the number of buckets is a power of two."""
-    at = 0
-    step = starts.size >> 1
-    while step:
-        at += step * (starts[at + step] <= v)  # no branch: it would be mispredicted half of the time
-        step >>= 1
-    return at
-
-
-@inlined
-def _bucket_float(starts: _F64, v: float) -> int:
     at = 0
     step = starts.size >> 1
     while step:
@@ -66,7 +56,7 @@ def grid_ints(column: _I64, starts: _I64, high: _U64, low: _U64, rest: int, out:
             out[i] = (np.uint64(column[i] - start) * factor) >> shift
         return
     for i in range(column.size):
-        b = _bucket_int(starts, column[i])
+        b = _bucket(starts, column[i])
         coordinate = np.uint64(b)
         if rest:
             x = np.uint64(column[i] - starts[b])
@@ -85,7 +75,7 @@ def grid_floats(column: _F64, starts: _F64, scales: _F64, rest: int, out: _U64) 
             out[i] = np.uint64(min(int((column[i] - start) * scale), top))
         return
     for i in range(column.size):
-        b = _bucket_float(starts, column[i])
+        b = _bucket(starts, column[i])
         inner = min(int((column[i] - starts[b]) * scales[b]), top)
         out[i] = np.uint64((b << rest) | inner)
 

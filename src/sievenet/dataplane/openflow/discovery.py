@@ -318,13 +318,7 @@ class Scout:
                 channel.send_packet(CONTROLLER, oxm.output(port), self.discovery.frame(datapath, port))
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._runs.add(task)
-        try:
-            await Channel(reader, writer, self, self._timeout).run()
-        finally:
-            self._runs.discard(task)
+        await Channel(reader, writer, self, self._timeout).run(self._runs)
 
     async def introduced(self, channel: Channel, features: m.Features) -> None:
         """A switch is there: it is to give us link discovery frames."""

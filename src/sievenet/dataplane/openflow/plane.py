@@ -157,13 +157,7 @@ class OpenFlowDataPlane:
             raise Unavailable(f"Switches {', '.join(missing)} did not connect within {timeout:g} s") from None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._runs.add(task)
-        try:
-            await Channel(reader, writer, self, self._ack_timeout).run()
-        finally:
-            self._runs.discard(task)
+        await Channel(reader, writer, self, self._ack_timeout).run(self._runs)
 
     async def close(self) -> None:
         """Stop listening; the switches go on with what they have."""
