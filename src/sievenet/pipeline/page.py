@@ -12,7 +12,7 @@ from sievenet.pipeline.reporting import Report
 from sievenet.pipeline.run import Run
 from sievenet.pipeline.sketch import carried, sketch
 from sievenet.tuning.arrays import bounds, each_filter
-from sievenet.tuning.splitting import edges
+from sievenet.tuning.splits import edges
 
 __all__ = ["page"]
 
