@@ -11,6 +11,7 @@ from sievenet.daemon.daemon import Daemon
 from sievenet.errors import InvalidInput, ParseError, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
+from sievenet.transport import Publishing
 from tests.fabric.harness import SCHEMA, config, eventually, reading
 from tests.proxy import Proxy
 
@@ -262,5 +263,35 @@ def test_what_is_published_while_the_connection_of_a_subscriber_is_lost_arrives(
                 await eventually(lambda: subscriber.connected)
                 await publisher.publish(reading(4, 1))
                 assert await xs(feed, 1) == [4]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transport", [None, Publishing(record=2)], ids=["plain", "transport"])
+def test_a_publisher_goes_on_whenever_its_connection_breaks(network, transport):
+    """Publishing waits for the connection, whatever the moment at which it was lost; no call fails."""
+
+    async def main():
+        async with network, asyncio.timeout(60), Proxy(("127.0.0.1", int(network.here.rsplit(":", 1)[1]))) as proxy:
+            here = f"{network.here.rsplit(':', 1)[0]}:{proxy.port}"
+            async with (
+                sievenet.connect(here, transport=transport) as publisher,
+                sievenet.connect(network.there) as subscriber,
+            ):
+                await publisher.advertise(SCHEMA)
+                await subscriber.schema(SCHEMA)
+                feed = await subscriber.subscribe(SCHEMA)
+                for turn in range(6):
+                    for _ in range(turn):  # each time another moment: before it is known, and after
+                        await asyncio.sleep(0)
+                    proxy.cut()
+                    asyncio.get_running_loop().call_later(0.05, proxy.mend)
+                    for i in range(20):
+                        await publisher.publish(reading(i, 1))
+                    await publisher.publish(reading(100, 1))
+                await eventually(lambda: publisher.connected)
+                await publisher.publish(reading(999, 0))
+                while (await anext(feed))["x"] != 999:
+                    pass
 
     asyncio.run(main())

@@ -117,6 +117,26 @@ def test_what_was_on_its_way_or_came_meanwhile_is_sent_when_the_client_is_back()
     asyncio.run(main())
 
 
+def test_who_has_confirmed_some_and_comes_back_misses_nothing_and_says_so():
+    async def main():
+        async with through_a_proxy() as (a, proxy, publisher, subscriber, got):
+            for turn in range(3):
+                for n in range(turn * 40, turn * 40 + 40):  # one by one: every 32nd frame is confirmed
+                    await publisher.publish_many(numbers(n, 1))
+                    await eventually(lambda n=n: len(got) == n + 1)
+                session = a._registry.clients["subscriber"].session
+                assert 0 < session.unconfirmed < session.given
+                proxy.cut()
+                await eventually(lambda: not subscriber.connected)
+                proxy.mend()
+                await eventually(lambda: subscriber.connected)
+                assert subscriber.statistics().missed == 0
+                assert a._registry.clients["subscriber"].session.unconfirmed == 0  # it said how many it had taken
+            assert got == list(range(120))
+
+    asyncio.run(main())
+
+
 def test_what_does_not_fit_is_told():
     async def main():
         async with through_a_proxy(kept=2000) as (a, proxy, publisher, subscriber, got):

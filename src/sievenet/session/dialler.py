@@ -229,13 +229,14 @@ class Dialler(ABC):
             except LinkLost:
                 if not again or not self._reconnect:
                     raise
-                # The supervisor clears `ready` in its own time; do not spin meanwhile.
-                await asyncio.sleep(0.001)
 
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until connected; `Unavailable`, with the last reason, if that takes too long."""
-        if not self._ready.is_set():
-            await self._until(self._ready, timeout)
+        while not self._ready.is_set() or (self._link is not None and self._link.ended.done()):
+            if self._ready.is_set():  # the supervisor clears it in its own time; do not spin meanwhile
+                await asyncio.sleep(0.001)
+            else:
+                await self._until(self._ready, timeout)
 
     async def _until(self, event: asyncio.Event, timeout: float | None = None) -> None:
         try:

@@ -117,7 +117,7 @@ class Link:
         try:
             await self.writer.drain()
         except OSError as error:
-            raise LinkLost(f"Connection lost: {error}") from None
+            raise LinkLost(_lost(error)) from None
 
     @property
     def waiting(self) -> int:
@@ -154,7 +154,7 @@ class Link:
         except SievenetError as error:
             reason = error
         except OSError as error:
-            reason = Unavailable(f"Connection lost: {error}")
+            reason = Unavailable(_lost(error))
         finally:
             self.end(reason)
 
@@ -201,3 +201,8 @@ class Link:
             await asyncio.gather(self._task, return_exceptions=True)
         self.end(Unavailable("The connection was closed"))
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+def _lost(error: OSError) -> str:
+    """As the system says it; asyncio has words of its own for the same."""
+    return "Connection lost" if error.errno is None else f"Connection lost: {error.strerror}"

@@ -7,6 +7,7 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any, Final
 
 from sievenet.access.identity import Role
@@ -22,7 +23,7 @@ from sievenet.routers import protocol as p
 from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.messages import Assign, Compute
 from sievenet.session.dialler import Dialler
-from sievenet.session.link import Link
+from sievenet.session.link import Link, LinkLost
 from sievenet.session.message import Alive, Message
 
 __all__ = ["RouterMembership"]
@@ -69,6 +70,8 @@ class RouterMembership(Dialler):
         self.missed = 0
         self.away = 0.0
         self._lost_at: float | None = None
+        #: When the last beat was, and from when to when this process stood still.
+        self._beaten, self._still = inf, (-inf, -inf)
         #: Events taken since we were new to the router, and messages with events since it was told so.
         self._taken = self._unconfirmed = 0
         #: Whether the router kept everything since the connection before.
@@ -78,7 +81,7 @@ class RouterMembership(Dialler):
     # -- life -----------------------------------------------------------------------------
 
     def _hello(self) -> p.Hello:
-        return p.Hello(p.PROTOCOL, self._role, self.name, self._ticket, self._token, self._taken)
+        return p.Hello(p.PROTOCOL, self._role, self.name, self._ticket, self._token, taken=self._taken)
 
     async def _enter(self, link: Link, welcome: p.Welcome) -> None:
         self.name, self.router, self.publisher = welcome.name, welcome.router, welcome.publisher
@@ -89,6 +92,7 @@ class RouterMembership(Dialler):
         if welcome.lease:
             self._pause = welcome.lease / 4
         self._miss(welcome.missed)
+        self._beaten = asyncio.get_running_loop().time()
         await self._restore(link)
 
     def _entered(self) -> None:
@@ -103,10 +107,21 @@ class RouterMembership(Dialler):
         log.warning("%s: no router for %.1f s: what was published meanwhile did not arrive here", self.name, away)
 
     def _lost(self, reason: SievenetError) -> None:
-        self._lost_at = asyncio.get_running_loop().time()
+        self._watch()
+        now = asyncio.get_running_loop().time()
+        begin, end = self._still
+        self._lost_at = begin if now <= end + self._pause else now
+
+    def _watch(self) -> None:
+        """Whether this process stood still since the last beat: then the router took it for dead meanwhile."""
+        now = asyncio.get_running_loop().time()
+        if now > self._beaten + 2 * self._pause:
+            self._still = (self._beaten, now)
+        self._beaten = now
 
     async def _beat(self, link: Link) -> None:
         """Say something a few times per lease, whatever the application does."""
+        self._watch()
         if self._unconfirmed:
             self._confirm(link)
         else:
@@ -175,5 +190,12 @@ class RouterMembership(Dialler):
         return 0 if self._link is None else self._link.waiting
 
     async def drained(self) -> None:
-        """Wait until the router has taken most of what was sent."""
-        await self._connection().drained()
+        """Wait until the router has taken most of what was sent, or the connection is lost and taken up again."""
+        link = self._link
+        try:
+            if link is not None:
+                await link.drained()
+        except LinkLost:
+            if not self._reconnect:
+                raise
+            log.warning("%s: the connection was lost: the last published events may not have arrived", self.name)

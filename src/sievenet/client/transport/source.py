@@ -143,7 +143,9 @@ class Source:
             room = self._host.emit(events)
         except Unavailable:
             if not self.options.log:
-                raise
+                await self._host.flushed()  # none of them has left
+                self._host.emit(events)
+                return
             # They have their numbers and are in the log: whoever wants them asks.
             self.unsent += len(events)
             room = False
