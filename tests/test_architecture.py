@@ -22,6 +22,7 @@ LAYERS = (
     ("programs",),
     ("jit",),
     ("content",),
+    ("tap",),
     ("access",),
     ("session",),
     ("index",),

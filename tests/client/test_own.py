@@ -8,8 +8,8 @@ import pytest
 import sievenet
 from sievenet.content import Record
 from sievenet.routers.server import RouterServer
+from sievenet.tap import read_segment
 from sievenet.transport import Order, Publishing, Recover
-from sievenet.workload.tap import read_segment
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
 
 

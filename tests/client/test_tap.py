@@ -1,7 +1,7 @@
 """A node with a tap keeps a sample of what it publishes."""
 
 import sievenet
-from sievenet.workload.tap import read_segment
+from sievenet.tap import read_segment
 from tests.fabric.harness import SCHEMA, fabric, reading, run
 
 

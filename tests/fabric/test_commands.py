@@ -12,8 +12,8 @@ from sievenet.cli import main
 from sievenet.content import Attribute, Schema, parse_event
 from sievenet.index import Dz, Plan
 from sievenet.network import Add, Delete, Flow
+from sievenet.tap import read_segment
 from sievenet.workload.samples import load_schema
-from sievenet.workload.tap import read_segment
 from tests.fabric.harness import fabric_in_thread
 
 STOCK = load_schema("stock")

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from sievenet.cli import main
 from sievenet.content import Schema
 from sievenet.index import Plan
+from sievenet.tap import Tap
 from sievenet.workload import Ticks
-from sievenet.workload.tap import Tap
 from tests.fabric.harness import fabric_in_thread
 
 pytestmark = pytest.mark.spark

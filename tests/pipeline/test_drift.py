@@ -18,10 +18,10 @@ from sievenet.content import EventBatch
 from sievenet.index import Plan
 from sievenet.pipeline.reporting import Report
 from sievenet.pipeline.watch import Settings, Watcher
+from sievenet.tap import Tap
 from sievenet.tuning.covers import Covers, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants
 from sievenet.workload import Hotspots, grid
-from sievenet.workload.tap import Tap
 from tests.fabric.harness import eventually, fabric, run
 
 SCHEMA = grid(4, hi=1023)

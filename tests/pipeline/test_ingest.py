@@ -16,10 +16,10 @@ from sievenet.cli import main
 from sievenet.content import Attribute, EventBatch, Schema
 from sievenet.errors import EventError, InvalidInput, SchemaError, Unavailable
 from sievenet.pipeline.clock import clock_of
-from sievenet.pipeline.ingest import ingest
+from sievenet.pipeline.ingest import How, ingest
 from sievenet.pipeline.store import Store
+from sievenet.tap import Tap
 from sievenet.workload import Hotspots, grid
-from sievenet.workload.tap import Tap
 from sievenet.workload.trace import Reading
 from tests.workload import awkward
 
@@ -253,6 +253,16 @@ def test_awkward_files_are_read_as_pub_reads_them(store, tmp_path):
     assert expected.pop("cut-off.csv.gz") == 1
     assert [b.path.rsplit("/", 1)[-1] for b in run.bad_files] == ["cut-off.csv.gz"]
     assert bad == expected
+
+
+@pytest.mark.parametrize("file", [f for f in awkward.FILES if f.reading != Reading()], ids=lambda file: file.name)
+def test_awkward_files_are_read_as_told(store, tmp_path, file):
+    """Each of the corpus that needs an option."""
+    (tmp_path / file.name).write_bytes(file.data)
+    run = ingest(store, awkward.SCHEMA, [str(tmp_path / file.name)], how=How(file.reading))
+    found = sorted(tuple(row[n] for n in awkward.SCHEMA.positions) for row in store.events("trade").collect())
+    assert found == sorted(file.events)
+    assert run.quarantined == file.bad
 
 
 def test_times_in_any_unit(store, tmp_path):

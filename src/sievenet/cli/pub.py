@@ -21,8 +21,8 @@ from sievenet.cli.transport import publisher_options, publishing, sent_text
 if TYPE_CHECKING:
     from sievenet.client import Node
     from sievenet.content import Event, Schema
+    from sievenet.tap import Taps
     from sievenet.transport import Publishing, SenderStatistics
-    from sievenet.workload.tap import Taps
     from sievenet.workload.trace import Reading
 
 __all__ = ["pub"]

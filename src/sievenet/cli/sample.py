@@ -15,7 +15,7 @@ from sievenet.errors import InvalidInput, SievenetError
 
 if TYPE_CHECKING:
     from sievenet.client import Node
-    from sievenet.workload.tap import Taps
+    from sievenet.tap import Taps
     from sievenet.workload.ticks import Ticks
 
 __all__ = ["SAMPLES", "sample"]

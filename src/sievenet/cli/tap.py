@@ -11,7 +11,7 @@ import click
 from sievenet.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sievenet.workload.tap import Taps
+    from sievenet.tap import Taps
 
 __all__ = ["tap_options", "tapping"]
 
@@ -35,7 +35,7 @@ def tap_options(command: _F) -> _F:
 
 def tapping(folder: str, factor: int) -> Taps:
     """The taps of a command; a folder that cannot be written is told before anything is published."""
-    from sievenet.workload.tap import Taps
+    from sievenet.tap import Taps
 
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)

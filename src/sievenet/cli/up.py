@@ -22,7 +22,7 @@ from sievenet.cli.tap import tap_options, tapping
 if TYPE_CHECKING:
     from sievenet.config import Config
     from sievenet.daemon.daemon import Daemon
-    from sievenet.workload.tap import Taps
+    from sievenet.tap import Taps
 
 __all__ = ["up"]
 

@@ -89,7 +89,7 @@ def connect(
             transport=options,
         )
     if tap is not None:
-        from sievenet.workload.tap import Taps
+        from sievenet.tap import Taps
 
         node.tap(Taps(os.fspath(tap), lambda: node.name, tap_factor))
     return Connecting(node)

@@ -24,7 +24,7 @@ from sievenet.client.feed import Feed
 from sievenet.content.event import Event, Record
 
 if TYPE_CHECKING:
-    from sievenet.workload.tap import Taps
+    from sievenet.tap import Taps
 
 __all__ = ["Loopback"]
 

@@ -49,7 +49,7 @@ from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.statistics import SenderStatistics
 
 if TYPE_CHECKING:
-    from sievenet.workload.tap import Taps
+    from sievenet.tap import Taps
 
 __all__ = ["Node", "Wanted"]
 

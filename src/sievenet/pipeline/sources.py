@@ -5,7 +5,7 @@ json      one object per line; all columns as text
 parquet   columns as they are
 other     CSV and JSON that Spark would misread (separators, encodings, nesting): `sievenet.workload.trace`, a file
           per task, in the Python process
-tap       segments of `sievenet.workload.tap`: events already, checked by the decoder
+tap       segments of `sievenet.tap`: events already, checked by the decoder
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError
 from sievenet.pipeline.checking import CORRUPT, REASON, SOURCE, WHY
 from sievenet.pipeline.tables import arrow_of, event_ddl, fields_of, quoted
-from sievenet.workload.tap import SUFFIX, read_segment
+from sievenet.tap import SUFFIX, read_segment
 from sievenet.workload.trace import Reading, Row
 from sievenet.workload.trace import rows_of as trace_rows_of
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from sievenet.content import EventBatch, Schema
 from sievenet.errors import CodecError, InvalidInput
+from sievenet.tap import Tap, Taps, read_segment
 from sievenet.testing.strategies import events, schemas
 from sievenet.workload import Hotspots, grid
-from sievenet.workload.tap import Tap, Taps, read_segment
 
 LOAD = Hotspots(schema=grid(3, hi=99), seed=4)
 
