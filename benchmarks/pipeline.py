@@ -1,4 +1,4 @@
-"""Spark jobs: ingest, profile, evaluate, plan at 0.1 to 10 M events, against naive and single runs."""
+"""Spark jobs: every step on a small trace beside an empty job; 0.1 to 10 M events against naive and single runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks._pipeline_steps import steps
 from benchmarks.harness import Bench, Report, most
 from sievenet.content import Filter
 from sievenet.index import Plan
@@ -36,6 +37,9 @@ GOALS = {
     "evaluate_speedup_over_single_process": ">= 1",
     "speedup_over_cross_join": ">= 50",
     "cost_per_event_growth": "<= 1",
+    "slowest_step_over_empty_job": "<= 2",
+    "run_over_empty_job": "<= 4",
+    "lines_printed_by_java": "<= 0",
 }
 
 if TYPE_CHECKING:
@@ -60,6 +64,9 @@ def run(bench: Bench) -> Report:
     report = Report(GOALS)
     folder = Path(tempfile.mkdtemp(prefix="sievenet-bench-"))
     try:
+        # Before there is a session here: each step is a process of its own.
+        (folder / "steps").mkdir()
+        steps(bench, report, folder / "steps")
         with bench.step("starting Spark"):
             if bench.quick:
                 # A single short run does not pay for one.
