@@ -5,8 +5,9 @@ and a publisher and a subscriber process, which is called with each event. Activ
 topic, over STOMP, without persistence: with the same ranges of x (`activemq`), and with the simplest selectors there
 are, where the publisher says in which piece of the tiling x lies (`activemq_equal`). RabbitMQ's headers exchange
 compares for equality alone, so that its publisher says the piece too, which is less than Sievenet does. The best of
-them counts. Everybody is given events for about two seconds, as many as that is, after a flood to warm up.
-Brokers run in a namespace of their own and end with it; those that are not installed are reported as absent.
+them counts. Everybody is given events for about two seconds, as many as that is, after floods to warm up. All systems
+are up at the same time and are measured in turn, again and again: a goal is the median of what the rounds say. Brokers
+run in a namespace of their own and end with it; those that are not installed are reported as absent.
 
 Latency is from handing an event to the client to the callback, after these floods, at the same paces for all: few
 events, between which processors sleep and forget; many; and about half of what the best broker takes with 1,000
@@ -28,11 +29,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from statistics import median
+from typing import Any, NamedTuple, Protocol
 
 from benchmarks._fabric_worker import DOMAIN
 from benchmarks.fabric import HOSTS, Worker
-from benchmarks.harness import Bench, Report, least, most, share
+from benchmarks.harness import Bench, Report, least, middle, most, share
 from benchmarks.openflow import available, folder, latencies_of
 from benchmarks.openflow import start as start_ovs
 from sievenet import programs
@@ -52,6 +54,15 @@ _HEADROOM = 1.25
 
 #: Quantiles of latency, in seconds, by pace and whether clients are busy.
 Latencies = dict[tuple[int, bool], dict[str, float]]
+
+
+class Measured(NamedTuple):
+    """What one round says of a system: subscriptions, events/s, the share that arrived, latencies."""
+
+    size: int
+    speed: float
+    delivered: float
+    latencies: Latencies
 
 
 class Asked(Protocol):
@@ -116,7 +127,7 @@ def broker(kind: str, path: Path) -> Iterator[str | None]:
     if command is None:
         yield None
         return
-    namespace = f"svq{os.getpid() % 1_000_000:x}-{kind[:8]}"
+    namespace = f"svq{os.getpid() % 1_000_000:x}-{kind}"
     namespaces.add([namespace])
     # With a process namespace of its own too, so that nothing that it starts outlives it.
     outer = ["ip", "netns", "exec", namespace, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -181,36 +192,58 @@ def run(bench: Bench) -> Report:
     # Quick runs leave out the brokers: they alone take longer to start than a quick run may.
     systems = bench.size([*_OWN, *BROKERS], quick=["kernel"])
     rows: list[list[Any]] = []
-    found: dict[tuple[str, int], tuple[float, Latencies]] = {}
-    for system in systems:
-        with ExitStack() as stack, bench.step(system):
-            pair = started(system, stack)
+    found: dict[str, list[Measured]] = {}
+    with ExitStack() as stack:
+        pairs: dict[str, tuple[Asked, Asked]] = {}
+        for system in (*systems, "bare"):
+            with bench.step(f"starting {system}"):
+                pair = started(system, stack)
             if pair is None:
                 report.note(f"{system}: absent (not installed)")
-                continue
-            for size in sizes:
-                speed, delivered, latencies = measure(bench, *pair, size, whole=size == sizes[-1])
-                found[system, size] = (speed, latencies)
-                rows += shown(f"{system}", f"{size:,}", f"{speed:,.0f}", f"{delivered:.3f}", latencies)
+            else:
+                pairs[system] = pair
+        bare = pairs.pop("bare")
+        bare[1].ask("tile", count=1)
+        for size in sizes:
+            whole = size == sizes[-1]
+            counts = {}
+            for system, pair in pairs.items():
+                with bench.step(f"{system}: {size:,} filters"):
+                    counts[system] = prepare(bench, *pair, size)
+            for _ in bench.track(range(bench.size(5, quick=1) if whole else 1), f"{size:,} filters, in turn"):
+                for system, pair in pairs.items():
+                    some = measure(bench, *pair, size, counts[system], whole=whole)
+                    found.setdefault(system, []).append(some)
+                if whole:
+                    at = all_latencies(bench, *bare, 1, _PACES)
+                    found.setdefault("bare", []).append(Measured(0, 0.0, 1.0, at))
+    for system in (*pairs, "bare"):
+        for size in sizes if system != "bare" else [0]:
+            rounds = [each for each in found[system] if each.size == size]
+            speed, delivered = median(r.speed for r in rounds), min(r.delivered for r in rounds)
+            latencies = _middle([r.latencies for r in rounds])
+            if system == "bare":
+                rows += shown("bare", "", "", "", latencies)
+            else:
+                rows += shown(system, f"{size:,}", f"{speed:,.0f}", f"{delivered:.3f}", latencies)
                 report.figure(f"{system}_events_per_s_at_{size}", speed, "events/s")
                 report.figure(f"{system}_delivered_share_at_{size}", delivered, "")
-                for (pace, busy), each in latencies.items():
-                    report.figure(f"{system}_p50_ms_at_{size}{named(pace, busy)}", each["p50"] * 1e3, "ms")
-    with ExitStack() as stack, bench.step("bare"):
-        pair = started("bare", stack)
-        assert pair is not None
-        pair[1].ask("tile", count=1)
-        latencies = all_latencies(bench, *pair, 1, _PACES)
-        rows += shown("bare", "", "", "", latencies)
-        for (pace, busy), each in latencies.items():
-            report.figure(f"bare_p50_ms{named(pace, busy)}", each["p50"] * 1e3, "ms")
+            suffix = f"_at_{size}" if size else ""
+            for (pace, busy), each in latencies.items():
+                report.figure(f"{system}_p50_ms{suffix}{named(pace, busy)}", each["p50"] * 1e3, "ms")
     columns = [f"{name} ms at {pace:,}/s" for pace in _PACES for name in ("p50", "p99")]
     report.table("systems", ["system", "filters", "events/s", "delivered", *columns], rows)
-    goals(report, found, sizes[-1])
+    goals(report, {system: [r for r in rounds if r.size == sizes[-1]] for system, rounds in found.items()})
     report.note("one publisher and one subscriber process, on the cores that the system under test runs on too")
     report.note("bare: a process in between that only sends on, with the same event loops around it")
     report.note("busy: clients look for events instead of sleeping")
     return report
+
+
+def _middle(rounds: list[Latencies]) -> Latencies:
+    """The medians of quantiles, at the paces that were kept up with in every round."""
+    kept = [where for where in rounds[0] if all(where in each for each in rounds)]
+    return {where: {q: median(each[where][q] for each in rounds) for q in rounds[0][where]} for where in kept}
 
 
 def shown(system: str, size: str, speed: str, share: str, latencies: Latencies) -> list[list[str]]:
@@ -225,19 +258,27 @@ def shown(system: str, size: str, speed: str, share: str, latencies: Latencies) 
     return rows
 
 
-def goals(report: Report, found: dict[tuple[str, int], tuple[float, Latencies]], size: int) -> None:
+def goals(report: Report, found: dict[str, list[Measured]]) -> None:
     """Against the best broker at each pace. Where no broker keeps up, or none is installed, nothing was measured."""
-    brokers = [found[kind, size] for kind in BROKERS if (kind, size) in found]
+    brokers = [found[kind] for kind in BROKERS if kind in found]
     if len(brokers) < len(BROKERS):
         report.note("not all brokers are installed: the best of those that are may not be the best there is")
+    if not brokers:
+        return
     for system in _OWN:
-        if not brokers or (system, size) not in found:
+        rounds = found.get(system, [])
+        if not rounds:
             continue
-        report.goal(f"{system}_throughput_over_best_broker", found[system, size][0] / most(s for s, _ in brokers))
-        for where, each in found[system, size][1].items():
-            others = [latencies[where]["p50"] for _, latencies in brokers if where in latencies]
-            if others:
-                report.goal(f"{system}_latency_over_best_broker{named(*where)}", share(each["p50"], least(others)))
+        speeds = [each.speed / most(b[i].speed for b in brokers) for i, each in enumerate(rounds)]
+        report.goal(f"{system}_throughput_over_best_broker", middle(speeds))
+        for where in rounds[0].latencies:
+            ratios = []
+            for i, each in enumerate(rounds):
+                others = [b[i].latencies[where]["p50"] for b in brokers if where in b[i].latencies]
+                if others and where in each.latencies:
+                    ratios.append(share(each.latencies[where]["p50"], least(others)))
+            if ratios:
+                report.goal(f"{system}_latency_over_best_broker{named(*where)}", middle(ratios))
 
 
 def started(system: str, stack: ExitStack) -> tuple[Asked, Asked] | None:
@@ -265,24 +306,29 @@ def started(system: str, stack: ExitStack) -> tuple[Asked, Asked] | None:
     return workers
 
 
-def measure(
-    bench: Bench, publisher: Asked, subscriber: Asked, size: int, *, whole: bool
-) -> tuple[float, float, Latencies]:
-    """Events/s, the share that was delivered, and latencies: at the first pace, or the whole of them."""
+def prepare(bench: Bench, publisher: Asked, subscriber: Asked, size: int) -> int:
+    """Subscribe and warm up; how many events are two seconds' worth."""
     width = DOMAIN // size
-    warm, most = bench.size((2_000, 100_000), quick=(200, 200))
+    warm, largest = bench.size((2_000, 100_000), quick=(200, 200))
     subscriber.ask("tile", count=size)
     publisher.ask("steady", count=50, rate=200, width=width)
     subscriber.ask("wait", count=50)
     # Twice: what is compiled or cached on the way is, and then says how much is two seconds' worth.
     for _ in range(2):
         answer, begin = flood(publisher, subscriber, warm, width)
-    count = int(min(most, max(warm, 2 * warm / max(answer["last"] - begin, 1e-3))))
+    count = int(min(largest, max(warm, 2 * warm / max(answer["last"] - begin, 1e-3))))
     flood(publisher, subscriber, count, width)
+    return count
+
+
+def measure(bench: Bench, publisher: Asked, subscriber: Asked, size: int, count: int, *, whole: bool) -> Measured:
+    """Events/s, the share that was delivered, and latencies: at the first pace, or the whole of them."""
+    width = DOMAIN // size
     answer, begin = flood(publisher, subscriber, count, width)
     speed = answer["seen"] / max(answer["last"] - begin, 1e-9)
     paces = tuple(pace for pace in _PACES if _HEADROOM * pace <= speed) if whole else _PACES[:1]
-    return speed, answer["seen"] / count, all_latencies(bench, publisher, subscriber, width, paces, whole=whole)
+    latencies = all_latencies(bench, publisher, subscriber, width, paces, whole=whole)
+    return Measured(size, speed, answer["seen"] / count, latencies)
 
 
 def all_latencies(
@@ -302,7 +348,7 @@ def all_latencies(
 
 def latency(bench: Bench, publisher: Asked, subscriber: Asked, width: int, pace: int) -> dict[str, float]:
     """Quantiles of latency, in seconds, at so many events per second."""
-    count = bench.size(max(1_000, pace), quick=20)
+    count = bench.size(max(400, pace), quick=20)
     subscriber.ask("reset")
     publisher.ask("steady", count=count, rate=pace, width=width)
     return latencies_of(subscriber.ask("wait", count=count, latencies=True), count)

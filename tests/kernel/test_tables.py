@@ -13,6 +13,7 @@ from sievenet.dataplane.packet import Packet
 from sievenet.errors import Rejected
 from sievenet.index import CODE_BITS, ROOT, Cell, Dz
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowTable, Match, Modify, parse_topology
+from sievenet.network.link import LinkSettings
 from sievenet.network.table import difference
 from tests.kernel.harness import make_network, on_kernel, remove_network
 from tests.seeds import seeds
@@ -201,3 +202,36 @@ def test_the_next_process_finds_everything(network):
             network.switches["s1"]._order.clear()
 
     asyncio.run(main())
+
+
+def test_links_have_their_bandwidth():
+    """What a slow link cannot carry is dropped by its queue, and counted at its port."""
+    slow = parse_topology("line,switches=2,hosts=1").with_links(LinkSettings(bandwidth=8e6))
+    network = make_network(slow, kind="svl")
+
+    async def main():
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            a, b = await plane.attach("h1", "a"), await plane.attach("h2", "b")
+            port = slow.port("s1", "s2")
+            await plane.apply("s1", [Add(Flow.of(1, ROOT, port))])
+            await plane.apply("s2", [Add(Flow.of(1, ROOT, b.port))])
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            # 500 kB into a link of 1 MB/s, whose queue holds what it carries in 50 ms.
+            await harness.send(a, [Packet(1, 0, a.publisher, i, 17, 0, bytes(900)) for i in range(500)])
+            lost = 0
+            while len(harness.received(b)) + lost < 500:
+                assert loop.time() < begin + 10
+                await asyncio.sleep(0.05)
+                lost = (await plane.counters("s1")).ports[port].dropped
+            came = [each.sequence for each in harness.received(b)]
+            assert came == sorted(came)
+            took = loop.time() - begin
+            assert 20 <= len(came) <= 100 + 1000 * took
+            assert lost == 500 - len(came) > 0
+
+    try:
+        asyncio.run(main())
+    finally:
+        remove_network(network)

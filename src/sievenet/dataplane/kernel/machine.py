@@ -31,6 +31,7 @@ from sievenet.dataplane.kernel import bpf
 from sievenet.dataplane.kernel.carrier import CarrierWatch, DeviceState
 from sievenet.dataplane.kernel.image import shipped
 from sievenet.dataplane.kernel.protocol import Client, Port
+from sievenet.dataplane.kernel.queues import Queues
 from sievenet.dataplane.kernel.switch import KernelSwitch
 from sievenet.dataplane.local import MTU, RUN, limit
 from sievenet.errors import InvalidInput, Unavailable
@@ -133,6 +134,7 @@ class Machine:
         if self._switch is not None and self._note.exists() and self._note.read_text() == self._digest():
             return True
         if self._adopt():
+            self._count_queues()
             return True
         self.down()
         try:
@@ -146,7 +148,12 @@ class Machine:
         except BaseException:
             self.down()
             raise
+        self._count_queues()
         return False
+
+    def _count_queues(self) -> None:
+        limited = {port: self.interfaces[port] for port, each in self._ports.items() if each.bandwidth}
+        self.switch.queued_out = Queues(None, limited).dropped
 
     def _adopt(self) -> bool:
         try:

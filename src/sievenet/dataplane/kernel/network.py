@@ -27,6 +27,7 @@ from sievenet.dataplane.kernel import bpf
 from sievenet.dataplane.kernel.carrier import CarrierWatch, DeviceState
 from sievenet.dataplane.kernel.handle import Handle, Listener, LocalSwitch
 from sievenet.dataplane.kernel.image import shipped
+from sievenet.dataplane.kernel.queues import Queues
 from sievenet.dataplane.kernel.switch import KernelSwitch
 from sievenet.dataplane.local import MTU, LocalNetwork, limit
 from sievenet.errors import Unavailable
@@ -171,10 +172,14 @@ class KernelNetwork(LocalNetwork):
 
     def _add_ports(self, name: str) -> None:
         ports = self.topology.ports(name)
+        queues: dict[int, str] = {}
         for device, port in self.devices[name].items():
             peer = ports[port]
             limited = self.topology.is_switch(peer) and self.topology.link(name, peer).settings.bandwidth is not None
             self.switches[name].add_port(port, device, host=not self.topology.is_switch(peer), straight=not limited)
+            if limited:
+                queues[port] = f"p{port}"
+        self.switches[name].queued_out = Queues(self.switch_namespace(name), queues).dropped
 
     def inside(self, switch: str, work: Callable[[], _T]) -> _T:
         """Do something inside a switch's namespace."""

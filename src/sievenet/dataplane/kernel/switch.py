@@ -141,6 +141,8 @@ class KernelSwitch:
         #: How packets leave by each port that has a device: see `struct port` of the program.
         self._ways: dict[int, int] = {}
         self._clients: set[int] = set()
+        #: What the queues of its ports dropped, by port.
+        self.queued_out: Callable[[], Mapping[int, int]] = dict
         #: In which categories clients may publish.
         self.permits = Permits(maps["permits"], self._ports)
 
@@ -365,10 +367,10 @@ class KernelSwitch:
         for key, (_, _, counter) in self._flows.items():
             packets, size = self._counts[counter]
             flows[key] = Count(int(packets), int(size))
-        ports = {}
+        ports, full = {}, self.queued_out()
         for number in self._ways.keys() | self._clients:
             rp, rb, sp, sb, dropped = (int(self._ports[number][field]) for field in _COUNTED)
-            ports[number] = PortCount(Count(rp, rb), Count(sp, sb), dropped)
+            ports[number] = PortCount(Count(rp, rb), Count(sp, sb), dropped + full.get(number, 0))
         return SwitchCounters(flows, ports, self.reasons()["unmatched"], self.capacity)
 
     def received(self, port: int) -> int:
