@@ -12,6 +12,7 @@ from sievenet.access.identity import Role
 from sievenet.cli.app import main
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import protocol as p
+from sievenet.dataplane.kernel.beacon import Neighbour, beacon, read_beacon
 from sievenet.dataplane.kernel.fleet import Fleet
 from sievenet.dataplane.kernel.machine import interfaces_of
 from sievenet.dataplane.plane import LinkDown, LinkUp, SwitchDown, SwitchUp
@@ -120,6 +121,38 @@ def test_an_interface_that_vanishes_is_a_dead_link_until_it_is_back(wires):
             assert [each.sequence for each in h.received(b)] == [4]
 
     asyncio.run(main())
+
+
+def test_a_cable_that_leads_elsewhere_counts_as_dead(wires, caplog):
+    """s2's interfaces in another order than its ports are."""
+
+    async def main():
+        async with on_machines(wires) as h:
+            notices = h.plane.notices()
+            await asyncio.to_thread(h.agents["s2"].end)
+            h.agents["s2"] = await asyncio.to_thread(AgentThread, wires, "s2", ["p2", "p1", "p3", "p4"])
+            found = {await asyncio.wait_for(anext(notices), 15) for _ in range(3)}
+            assert found == {SwitchUp("s2"), LinkDown("s1", "s2"), LinkDown("s2", "s3")}
+            await asyncio.to_thread(h.agents["s2"].end)
+            h.agents["s2"] = await asyncio.to_thread(AgentThread, wires, "s2")
+            await until(lambda: not h.plane.down()[1])
+
+    asyncio.run(main())
+    assert "port 1 of switch s3 leads to port 1 of switch s2, expected port 2 of switch s2" in caplog.text
+    assert "is cabled as the topology says now" in caplog.text
+
+
+def test_beacons_are_read_back_and_nothing_else_is():
+    frame = beacon("s12", 345)
+    assert read_beacon(frame) == Neighbour("s12", 345)
+    rng = random.Random(1)
+    for cut in range(len(frame)):
+        assert read_beacon(frame[:cut]) in (None, Neighbour("s12", 345))
+    for _ in range(500):
+        bad = bytearray(frame)
+        bad[rng.randrange(12, len(bad))] = rng.randrange(256)
+        read_beacon(bytes(bad))
+        assert read_beacon(frame[:12] + rng.randbytes(60)) is None
 
 
 def test_of_two_agents_of_one_switch_the_later_one_speaks(wires):

@@ -150,6 +150,34 @@ def test_many_outputs(network):
     asyncio.run(main())
 
 
+def test_masks_fit_up_to_their_bound(network):
+    """Cells under 32 masks, of which the one with precedence decides. One more is refused, and nothing changes."""
+
+    async def main():
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            a, b, c = [await plane.attach(f"h{i}", name) for i, name in ((1, "a"), (2, "b"), (3, "c"))]
+
+            def cell(i, ports):
+                masks = [n for n in range(1, 256) if n & (n + 1) & 255 and not Cell(0, n, 8).is_dz]
+                return Flow(Match(1, Cell(0, masks[i], 8)), frozenset(ports), i + 1)
+
+            flows = [cell(i, {b.port} if i % 2 else {c.port}) for i in range(32)]
+            await plane.apply("s1", [Add(flow) for flow in flows])
+            with pytest.raises(Rejected, match="32 combinations of mask and priority fit"):
+                await plane.apply("s1", [Delete(flows[0]), Add(cell(32, ())), Add(cell(33, ()))])
+            table = FlowTable(flows)
+            assert await plane.table("s1") == table
+            codes = [i << (CODE_BITS - 8) for i in range(256)]
+            await harness.send(a, [Packet(1, code, a.publisher, i, 17, 0, b"") for i, code in enumerate(codes)])
+            await harness.settle()
+            for client in (b, c):
+                wanted = [i for i, code in enumerate(codes) if client.port in table.ports(1, code, a.port)]
+                assert [each.sequence for each in harness.received(client)] == wanted
+
+    asyncio.run(main())
+
+
 def test_only_attached_clients_are_let_in(network):
     """Neither an unknown UDP port nor another host's address gets a packet through; both are counted."""
 

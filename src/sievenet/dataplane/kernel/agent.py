@@ -73,7 +73,10 @@ class Agent(Dialler):
         self._pause = max(0.05, welcome.lease / 4)
         self.machine.up(welcome.ports, welcome.capacity)
         link.send(p.Ready())
-        self.machine.watch(lambda port, up, carries: link.send(p.Carrier(port, up, carries)))
+        self.machine.watch(
+            lambda port, up, carries: link.send(p.Carrier(port, up, carries)),
+            lambda port, other: link.send(p.Cabled(port, other.switch, other.port)),
+        )
 
     def _entered(self) -> None:
         self.welcome.set()

@@ -68,8 +68,6 @@ class RemoteSwitch:
         #: What it said last.
         self._counters = SwitchCounters({}, {})
         self._reasons: Mapping[str, int] = {}
-        #: Of each port what its agent said last: whether up, whether it carries packets.
-        self.states: dict[int, tuple[bool, bool]] = {}
         #: When its agent was there last.
         self.seen = 0.0
 
@@ -192,6 +190,9 @@ class Fleet(Service[AgentConnection]):
             name: RemoteSwitch(name) for name in topology.switches if machine is None or name != machine.name
         }
         self.handles: dict[str, Handle] = dict(self.remote)
+        #: Of each port what was said last: whether up, whether it carries packets; and which are cabled otherwise.
+        self.states: dict[str, dict[int, tuple[bool, bool]]] = {name: {} for name in topology.switches}
+        self._miswired: set[tuple[str, int]] = set()
         self._listener: Listener | None = None
         self._doors: Doors[AgentConnection] | None = None
         self._lost: set[str] = set(self.remote)
@@ -261,10 +262,15 @@ class Fleet(Service[AgentConnection]):
         self._listener = listener
         if self._machine is not None:
             name = self._machine.name
-            self._machine.watch(lambda port, up, carries: listener.told(name, port, up, carries))
-        for name, switch in self.remote.items():
-            for port, state in switch.states.items():
-                listener.told(name, port, *state)
+
+            def told(port: int, up: bool, carries: bool) -> None:
+                self.states[name][port] = up, carries
+                self._tell(name, port)
+
+            self._machine.watch(told, lambda port, other: self._cabled(name, port, other.switch, other.port))
+        for name, ports in self.states.items():
+            for port in ports:
+                self._tell(name, port)
         for name in self._lost:
             listener.lost(name)
 
@@ -306,13 +312,45 @@ class Fleet(Service[AgentConnection]):
                 case p.Carried() | p.Refused():
                     switch.answered(message)
                 case p.Carrier():
-                    switch.states[message.port] = message.up, message.carries
-                    if self._listener is not None:
-                        self._listener.told(switch.name, message.port, message.up, message.carries)
+                    self.states[switch.name][message.port] = message.up, message.carries
+                    if not message.carries:
+                        self._miswired.discard((switch.name, message.port))
+                    self._tell(switch.name, message.port)
+                case p.Cabled():
+                    self._cabled(switch.name, message.port, message.switch, message.other)
                 case p.Ready():
                     assert self._doors is not None
                     switch.ready = True
                     self._doors.begin(self._settle(switch))
+
+    def _cabled(self, switch: str, port: int, other: str, at: int) -> None:
+        """Compare a cable with the topology: one that leads elsewhere carries nothing of ours."""
+        if port not in self.topology.ports(switch):
+            return
+        peer = self.topology.ports(switch)[port]
+        wanted = (peer, self.topology.port(peer, switch)) if self.topology.is_switch(peer) else (peer, 0)
+        if (other, at) == wanted:
+            if (switch, port) in self._miswired:
+                log.warning("port %d of switch %s is cabled as the topology says now", port, switch)
+                self._miswired.discard((switch, port))
+                self._tell(switch, port)
+            return
+        if (switch, port) in self._miswired:
+            return
+        expected = f"port {wanted[1]} of switch {peer}" if wanted[1] else f"host {peer}"
+        log.error(
+            "port %d of switch %s leads to port %d of switch %s, expected %s: check the cable, or the order of "
+            "--interfaces; the link counts as down",
+            *(port, switch, at, other, expected),
+        )
+        self._miswired.add((switch, port))
+        self._tell(switch, port)
+
+    def _tell(self, switch: str, port: int) -> None:
+        """What is known of a port of a switch."""
+        up, carries = self.states[switch].get(port, (True, True))
+        if self._listener is not None:
+            self._listener.told(switch, port, up, carries and (switch, port) not in self._miswired)
 
     async def lost(self, connection: AgentConnection) -> None:
         """An agent is gone; its switch is not, for a while."""

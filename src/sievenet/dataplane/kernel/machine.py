@@ -28,6 +28,7 @@ from typing import Final
 
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import bpf
+from sievenet.dataplane.kernel.beacon import Beacons, Neighbour
 from sievenet.dataplane.kernel.carrier import CarrierWatch, DeviceState
 from sievenet.dataplane.kernel.image import shipped
 from sievenet.dataplane.kernel.protocol import Client, Port
@@ -73,6 +74,7 @@ class Machine:
         self._devices: dict[int, int] = {}
         self._switch: KernelSwitch | None = None
         self._watch: CarrierWatch | None = None
+        self._beacons: Beacons | None = None
         self._told: Callable[[int, bool, bool], None] = lambda port, up, carries: None
 
     @property
@@ -192,10 +194,13 @@ class Machine:
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    def watch(self, told: Callable[[int, bool, bool], None]) -> None:
-        """Tell of every port, now and whenever it fails or comes back: number, whether up, whether it carries."""
+    def watch(self, told: Callable[[int, bool, bool], None], found: Callable[[int, Neighbour], None]) -> None:
+        """Tell of every port, now and whenever it fails or comes back: number, whether up, whether it carries; and of
+        the switches at the other ends of cables.
+        """
         self.unwatch()
         self._told = told
+        self._beacons = Beacons(self.name, self.interfaces, found)
         self._watch = CarrierWatch(self._state)
         self._watch.start(asyncio.get_running_loop())
 
@@ -204,6 +209,9 @@ class Machine:
         if self._watch is not None:
             self._watch.close(asyncio.get_running_loop())
             self._watch = None
+        if self._beacons is not None:
+            self._beacons.close()
+            self._beacons = None
 
     def _state(self, state: DeviceState) -> None:
         port = self._devices.get(state.device)

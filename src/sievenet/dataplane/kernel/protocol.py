@@ -13,8 +13,8 @@
       │ ─────────────────────────────────────────────▶ │
       │  Apply(order=2, changes), Read(…), …           │   orders are carried out one after the other, and answered
       │ ◀───────────────────────────────────────────── │   by Carried or Refused when they are in effect
-      │  Carrier(port, up, carries)                    │   said unasked whenever a port fails or comes back
-      │ ─────────────────────────────────────────────▶ │
+      │  Carrier(port, up, carries), Cabled(…)         │   said unasked whenever a port fails or comes back, and
+      │ ─────────────────────────────────────────────▶ │   when a switch is heard at the other end of its cable
 
 Frames, errors and roles are those of `sievenet.session`; whoever says hello here is a component.
 """
@@ -32,13 +32,14 @@ from sievenet.errors import CodecError
 from sievenet.index import CODE_BITS, Cell, Dz
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match, Modify
 from sievenet.session import message
-from sievenet.session.message import Alive, Failure, Goodbye, Message, Number
+from sievenet.session.message import Alive, Failure, Goodbye, Message, Number, Text
 from sievenet.session.protocol import Protocol
 
 __all__ = [
     "AGENTS",
     "PROTOCOL",
     "Apply",
+    "Cabled",
     "Carried",
     "Carrier",
     "Client",
@@ -132,6 +133,14 @@ class Carrier(Message, frozen=True):
     carries: bool
 
 
+class Cabled(Message, frozen=True):
+    """A port leads to a port of another switch, as that one says."""
+
+    port: _PortNumber
+    switch: Text
+    other: _PortNumber
+
+
 class Carried(Message, frozen=True):
     """An order is carried out and in effect; what was asked for."""
 
@@ -198,7 +207,7 @@ AGENTS: Final = Protocol(
     scheme="sievenet-agent",
     hello=Hello,
     welcome=Welcome,
-    taken=dict.fromkeys((Ready, Carrier, Carried, Refused, Goodbye, Alive), Role.COMPONENT),
+    taken=dict.fromkeys((Ready, Carrier, Cabled, Carried, Refused, Goodbye, Alive), Role.COMPONENT),
     given=(Welcome, Clients, Permit, Leave, Apply, Read, Failure, Goodbye, Alive),
     largest=dict.fromkeys(Role, _LARGEST),
     max_given=_LARGEST,
