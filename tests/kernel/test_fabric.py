@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+import sievenet
 from sievenet.index import Plan
-from tests.openflow.test_fabric import POINT, RING, folder, under_traffic  # noqa: F401
+from tests.openflow.test_fabric import POINT, RING, fabric, folder, under_traffic  # noqa: F401
 
 pytestmark = [pytest.mark.root]
 
@@ -23,6 +24,45 @@ def test_a_plan_change_loses_nothing(folder):  # noqa: F811
             await traffic.complete()
             assert set(range(first, traffic.sent - 50)) <= set(traffic.got)
             assert (await daemon.answers.check())["ok"]
+
+    asyncio.run(main())
+
+
+def test_trace_and_flows_say_what_the_switches_count(folder):  # noqa: F811
+    """Where `trace` says that an event goes, the kernel's counters of flows and ports have it, and nowhere else."""
+
+    async def main():
+        async with (
+            fabric(folder, **KERNEL) as daemon,
+            sievenet.connect(daemon.url, name="pub", host="h1") as publisher,
+            sievenet.connect(daemon.url, name="sub", host="h3") as subscriber,
+        ):
+            await publisher.advertise(POINT)
+            feed = await subscriber.subscribe("point: x in [400, 600]")
+            switches, plane = daemon.plane.topology.switches, daemon.plane
+
+            async def counted():
+                found = {switch: await plane.counters(switch) for switch in switches}
+                flows = {s: sum(c.packets for c in each.flows.values()) for s, each in found.items()}
+                sent = {(s, n): c.sent.packets for s, each in found.items() for n, c in each.ports.items()}
+                return flows, sent
+
+            for x, wanted in ((500, True), (10, False)):
+                traced = await daemon.answers.trace(f"from pub: point: x={x}, n=1")
+                assert bool(traced["delivered"]) == wanted
+                flows, sent = await counted()
+                await publisher.publish(POINT.event(x=x, n=1))
+                if wanted:
+                    assert (await asyncio.wait_for(feed.next(), 10)).event["x"] == x
+                flows_after, sent_after = await counted()
+                hops = {hop["switch"]: {out["port"] for out in hop["out"]} for hop in traced["hops"]}
+                used = {(switch, port) for switch, ports in hops.items() for port in ports}
+                for switch in switches:
+                    assert flows_after[switch] - flows[switch] == bool(hops.get(switch))
+                assert {where for where in sent if sent_after[where] != sent[where]} == used
+            for switch in switches:
+                shown = await daemon.answers.flows(switch)
+                assert sum(flow["packets"] for flow in shown["flows"]) == flows_after[switch]
 
     asyncio.run(main())
 
