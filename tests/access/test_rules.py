@@ -59,7 +59,7 @@ def test_what_goes_beyond_is_cut_if_the_rule_says_so():
 def test_a_rule_allows_nothing_in_a_version_that_it_does_not_fit():
     other = Schema("stock", (Attribute("price", "int", lo=0, hi=9),), version=2)
     mine = permissions('publish stock: symbol = "IBM"')
-    with pytest.raises(Rejected):
+    with pytest.raises(Rejected, match=r"does not fit stock version 2 and allows nothing in it: .*symbol"):
         mine.decide("publish", Subscription([Filter(other)]))
 
 

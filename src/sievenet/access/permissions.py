@@ -73,14 +73,17 @@ class Permissions:
         near = [rule for rule in mine if rule.of(schema).overlaps(wanted)]
         if any(rule.narrow for rule in near):
             return Decision(_cut(allowed, wanted), narrowed=True)
-        raise Rejected(self._refusal(action, schema.name, wanted, (near or mine)[:1]))
+        raise Rejected(self._refusal(action, schema, wanted, (near or mine)[:1]))
 
-    def _refusal(self, action: Action, category: str, wanted: Subscription, near: list[Rule]) -> str:
+    def _refusal(self, action: Action, schema: Schema, wanted: Subscription, near: list[Rule]) -> str:
         who = self.name or "this client"
         text = str(wanted)
         asked = f"`{text if len(text) <= 200 else text[:199] + '…'}`"
         if not near:
-            return f"No rule lets {who} {action} in {category}; asked for {asked}"
+            return f"No rule lets {who} {action} in {schema.name}; asked for {asked}"
+        if near[0].unfit(schema):
+            version = f"{schema.name} version {schema.version}"
+            return f"The rule `{near[0]}` does not fit {version} and allows nothing in it: {near[0].unfit(schema)}"
         return f"The rule `{near[0]}` does not let {who} {action} {asked}: ask for less, or let the rule say `narrow`"
 
 

@@ -41,6 +41,8 @@ class Rule:
     filter: str
     narrow: bool = False
     _read: dict[Schema, Subscription] = field(default_factory=dict, compare=False, repr=False)
+    #: Why it does not fit a schema.
+    _unfit: dict[Schema, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.action} {self.category}: {self.filter}{' narrow' if self.narrow else ''}"
@@ -58,12 +60,19 @@ class Rule:
         if found is None:
             try:
                 found = _everything(schema) if self.filter == "any" else parse_subscription(self.filter, schema)
-            except FilterError:
+            except FilterError as error:
                 found = Subscription((), schema)
+                self._unfit[schema] = str(error).partition("\n")[0]
             if len(self._read) >= _MANY:
                 self._read.clear()
+                self._unfit.clear()
             self._read[schema] = found
         return found
+
+    def unfit(self, schema: Schema) -> str:
+        """Why it allows nothing in a version of its category; empty if it fits."""
+        self.of(schema)
+        return self._unfit.get(schema, "")
 
 
 def _everything(schema: Schema) -> Subscription:

@@ -313,6 +313,8 @@ class Listener(Generic[C]):
             identity = Identity(Role.COMPONENT)
         else:
             identity = self.gate.admit(connection.credentials(hello))
+            if identity.role not in self.protocol.largest:
+                raise Rejected(f"The {self.protocol.listener} takes nothing from a {identity.role.value}")
         welcome = await self._service.hello(connection, hello, identity)
         connection.callee.welcomed(identity, hello.lease if welcome is None else welcome.lease)
         if welcome is not None:

@@ -1,0 +1,170 @@
+"""What TLS, logins and seals cost, and what nine clients notice when the tenth attacks.
+
+The same fabric twice, as processes: once for anybody on the machine, once for members (TLS, tokens, rules, sealed
+datagrams). Requests and events per second are measured in turn, again and again. Then, for each attack, a publisher and
+eight subscribers go on at a steady rate while a tenth member attacks at full speed: nothing may be lost, and the 99th
+percentile of latency may be twice what it is beside a process that only computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from benchmarks._security_worker import ATTACKS
+from benchmarks.fabric import HOSTS, Worker
+from benchmarks.harness import Bench, Report, middle, quantiles
+from sievenet.access.folder import Folder
+from sievenet.access.identity import Role
+
+#: What it should come to.
+GOALS = {
+    "requests_secured_to_open": ">= 0.85",
+    "events_secured_to_open": ">= 0.9",
+    **{f"lost_under_{name}": "== 0 events" for name in ATTACKS},
+    **{f"p99_growth_under_{name}": "<= 2" for name in ATTACKS},
+}
+
+MEMBERS = """
+[members.publisher]
+role = "client"
+rules = ["publish *: any", "subscribe *: any"]
+[members.reader]
+role = "client"
+rules = ["publish *: any", "subscribe *: any"]
+[members.mallory]
+role = "client"
+rules = ["publish *: any", "subscribe *: any"]
+quota = { connections = 32, requests = 100, subscriptions = 200, filter_cost = 20000, schemas = 8, events = 1000 }
+"""
+RATE = 300
+
+
+class Attack(Worker):
+    """The tenth client."""
+
+    module = "benchmarks._security_worker"
+
+
+class Fabric:
+    """A daemon, a publisher and subscribers, with logins or without."""
+
+    def __init__(self, stack: ExitStack, access: Folder | None, hosts: list[str]) -> None:
+        self._access = access
+        settings = {"listen__port": 0, "data__port": 0, "topology": "testbed", "control__forwarding_delay": 0.01}
+        if access is not None:
+            settings["access__folder"] = str(access.path)
+        self.daemon = Worker(stack, "daemon", json.dumps(settings))
+        self.url = self.daemon.ready()["url"]
+        with self.login("reader"):
+            self.subscriber = Worker(stack, "subscriber", self.url, json.dumps(hosts))
+        with self.login("publisher"):
+            self.publisher = Worker(stack, "publisher", self.url)
+        self.subscriber.ready()
+        self.publisher.ready()
+
+    @contextlib.contextmanager
+    def login(self, member: str) -> Iterator[None]:
+        """Processes that are started meanwhile are this member."""
+        if self._access is not None:
+            os.environ["SIEVENET_LOGIN"] = str(self._access.login(member))
+        try:
+            yield
+        finally:
+            os.environ.pop("SIEVENET_LOGIN", None)
+
+    def requests(self, number: int) -> float:
+        """Subscriptions per second."""
+        return number / float(self.subscriber.ask("tile", count=number)["seconds"])
+
+    def events(self, number: int) -> float:
+        """Events per second as fast as they go, by those that arrive."""
+        self.subscriber.ask("reset")
+        begin = self.publisher.ask("flood", count=number)["begin"]
+        answer = self.subscriber.ask("wait", count=number)
+        return float(answer["seen"] / (answer["last"] - begin))
+
+    def steady(self, number: int) -> tuple[int, list[float]]:
+        """Events that were lost of so many at a steady rate, and seconds that the others took."""
+        self.subscriber.ask("reset")
+        self.publisher.ask("steady", count=number, rate=RATE)
+        answer = self.subscriber.ask("wait", count=number, latencies=True)
+        return number - answer["seen"], [value / 1e9 for value in answer["latencies"]]
+
+
+def members(path: Path) -> Folder:
+    """An access folder for the benchmark's processes."""
+    now = datetime.datetime.now(datetime.UTC)
+    folder = Folder(path)
+    folder.make(2, now)
+    folder.certificate("daemon", Role.COMPONENT, 2, now)
+    file = path / "members.toml"
+    file.write_text(file.read_text() + MEMBERS)
+    for name in ("publisher", "reader", "mallory"):
+        folder.token(name, None)
+    return folder
+
+
+def run(bench: Bench) -> Report:
+    report = Report(GOALS)
+    with ExitStack() as stack:
+        access = members(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "access")
+        with bench.step("a fabric for members"):
+            known = Fabric(stack, access, HOSTS * 2)
+        measure_attacks(bench, report, known)
+        with bench.step("a fabric for anybody on the machine"):
+            anybody = Fabric(stack, None, HOSTS * 2)
+        measure_cost(bench, report, anybody, known)
+    report.note("all processes share the cores of one machine; the attacker has the least priority, as on another one")
+    report.note("p99 under an attack is compared with p99 beside a process of the same priority that only computes")
+    return report
+
+
+def measure_cost(bench: Bench, report: Report, anybody: Fabric, known: Fabric) -> None:
+    requests, events = bench.size(2_000, quick=40), bench.size(50_000, quick=1_000)
+    found: dict[str, list[tuple[float, float]]] = {"requests": [], "events": []}
+    for _ in bench.track(range(bench.size(7, quick=1)), "requests and events, both in turn"):
+        found["requests"].append((anybody.requests(requests), known.requests(requests)))
+        for fabric in (anybody, known):
+            fabric.requests(8)
+        found["events"].append((anybody.events(events), known.events(events)))
+    rows = []
+    for name, pairs in found.items():
+        plain, secured = (median(pair[i] for pair in pairs) for i in (0, 1))
+        report.figure(f"{name}_per_s_open", plain, f"{name}/s")
+        report.figure(f"{name}_per_s_secured", secured, f"{name}/s")
+        growth = middle(secured / plain for plain, secured in pairs)
+        report.goal(f"{name}_secured_to_open", growth)
+        rows.append([name, f"{plain:,.0f}", f"{secured:,.0f}", f"{float(growth):.2f}"])
+    report.table("cost", ["", "per s, open", "per s, secured", "ratio"], rows)
+
+
+def measure_attacks(bench: Bench, report: Report, fabric: Fabric) -> None:
+    number, rounds = bench.size(900, quick=30), bench.size(3, quick=1)
+    fabric.requests(8)
+    fabric.steady(number)
+    rows = []
+    for name in bench.track(bench.size(list(ATTACKS), quick=["filters", "flood"]), "attacks in turn"):
+        lost, ratios, figures = 0, [], []
+        for _ in range(rounds):
+            quantile = {}
+            for attack in ("nothing", name):
+                with ExitStack() as stack, fabric.login("mallory"):
+                    Attack(stack, fabric.url, attack).ready()
+                    missing, latencies = fabric.steady(number)
+                quantile[attack] = quantiles(latencies, (0.99,))["p99"]
+                lost += missing
+            ratios.append(quantile[name] / quantile["nothing"])
+            figures.append(quantile[name])
+        report.figure(f"p99_ms_under_{name}", median(figures) * 1e3, "ms")
+        report.goal(f"lost_under_{name}", lost)
+        report.goal(f"p99_growth_under_{name}", middle(ratios))
+        rows.append([name, f"{lost}", f"{median(figures) * 1e3:.2f}", f"{median(ratios):.2f}"])
+    report.table("attacks", ["attack", "lost", "p99 ms", "p99 to that without"], rows)

@@ -1,0 +1,217 @@
+"""Every message of every protocol, from every role and from nobody, over the wire: allowed or refused, nothing else."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.identity import Role
+from sievenet.access.login import load_login
+from sievenet.content.codec import encode_schema, encode_subscription
+from sievenet.content.filter import Filter, Subscription
+from sievenet.control import protocol as control
+from sievenet.control.protocol import CONTROL
+from sievenet.errors import CodecError
+from sievenet.index import Plan
+from sievenet.routers import protocol as routing
+from sievenet.routers.protocol import ROUTING
+from sievenet.routers.server import RouterServer
+from sievenet.session.framing import frame
+from sievenet.session.message import Alive, Failure, Goodbye
+from tests.access.harness import folder, guarded, now
+from tests.fabric.harness import SCHEMA, run
+from tests.routers.test_hostile import SAMPLES
+
+MEMBERS = """
+[members.observer]
+role = "observer"
+[members.client]
+role = "client"
+rules = ["publish *: any", "subscribe *: any"]
+[members.operator]
+role = "operator"
+rules = ["publish *: any", "subscribe *: any"]
+[members.component]
+role = "component"
+[members.a]
+role = "component"
+"""
+ALL = encode_subscription(Subscription([Filter(SCHEMA)]))
+
+
+@pytest.fixture(scope="module")
+def access(tmp_path_factory):
+    made = folder(tmp_path_factory.mktemp("table"), MEMBERS)
+    for name in ("component", "a"):
+        made.certificate(name, None, 2, now())
+    return made
+
+
+class Wire:
+    """Bare frames over TLS."""
+
+    def __init__(self, protocol, reader, writer):
+        self.reader, self.writer = reader, writer
+        self._framer = protocol.dialling()
+        self._heard = []
+
+    async def hear(self, timeout=10.0):
+        """The next message; None when the connection ends."""
+        while not self._heard:
+            data = await asyncio.wait_for(self.reader.read(65536), timeout)
+            if not data:
+                return None
+            self._heard += self._framer.feed(data)
+        return self._heard.pop(0)
+
+    def say(self, message):
+        self.writer.write(frame(message))
+
+
+@contextlib.asynccontextmanager
+async def wire(protocol, address, access, role):
+    """A connection that is welcome in a role; without one, over TLS and silent."""
+    login = load_login(access.login(role.value if role is not None else "client"))
+    reader, writer = await asyncio.open_connection(*address, ssl=login.dialling())
+    found = Wire(protocol, reader, writer)
+    try:
+        if role is not None:
+            name = role.value if role is Role.COMPONENT else None
+            found.say(protocol.hello(protocol.version, role, name, token=login.token))
+            assert isinstance(await found.hear(), protocol.welcome), role
+        yield found
+    finally:
+        writer.close()
+
+
+#: Answers; whatever else comes was not asked for.
+ASKED = (control.Done, control.CategoryReply, control.Welcome, routing.Done, routing.CategoryIs, routing.Welcome)
+
+
+def allowed(least, role):
+    return role is not None and role.includes(least)
+
+
+async def verdict(found, message, patience=10.0):
+    """Whether a message was refused for the role of its sender."""
+    found.say(message)
+    # Another request after it: whatever comes before its answer is about the message.
+    found.say(Alive())
+    with contextlib.suppress(TimeoutError, ConnectionError, CodecError):
+        while (answer := await found.hear(timeout=patience)) is not None:
+            if isinstance(answer, Failure):
+                return "refused" if " to send " in answer.message or "hello" in answer.message else "answered"
+            if isinstance(answer, ASKED):
+                return "answered"
+        return "ended"
+    return "silent"
+
+
+def requests(number):
+    """A sound message of every kind that the daemon takes."""
+    return {
+        control.LookUp: control.LookUp(7, "reading"),
+        control.Ask: control.Ask(7, "topology"),
+        control.Register: control.Register(7, SCHEMA),
+        control.Advertise: control.Advertise(7, 1, number, ALL),
+        control.Unadvertise: control.Unadvertise(7, 1),
+        control.Subscribe: control.Subscribe(7, 2, number, ALL),
+        control.Unsubscribe: control.Unsubscribe(7, 2),
+        control.Renew: control.Renew(7),
+        control.PlanAdopted: control.PlanAdopted(number, 1),
+        control.Leave: control.Leave(7),
+        control.ApplyPlan: control.ApplyPlan(7, "reading", Plan.regular(SCHEMA, 6).to_json()),
+        control.RemoveSchema: control.RemoveSchema(7, "nothing"),
+        Alive: Alive(),
+        Goodbye: Goodbye("done"),
+        control.Hello: control.Hello(control.PROTOCOL),
+    }
+
+
+#: What is not answered, if it is allowed.
+SILENT = {control.PlanAdopted, Alive}
+
+
+def test_a_component_has_nothing_to_say_to_a_daemon(access):
+    async def main():
+        async with guarded(access) as daemon:
+            login = load_login(access.login("component"))
+            reader, writer = await asyncio.open_connection(*daemon.server.address, ssl=login.dialling())
+            found = Wire(CONTROL, reader, writer)
+            found.say(CONTROL.hello(CONTROL.version, Role.COMPONENT, "component"))
+            answer = await found.hear()
+            assert isinstance(answer, Failure)
+            assert "takes nothing from a component" in answer.message
+            writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("role", [Role.OBSERVER, Role.CLIENT, Role.OPERATOR, None])
+def test_the_daemon(access, role):
+    async def main():
+        async with guarded(access) as daemon:
+            await daemon.control.register_schema(SCHEMA)
+            number = daemon.control.category("reading").number
+            kinds = requests(number)
+            assert {*kinds} == {*CONTROL.taken, CONTROL.hello}
+
+            async def check(kind, message):
+                async with wire(CONTROL, daemon.server.address, access, role) as found:
+                    got = await verdict(found, message, 0.4 if kind in SILENT else 20.0)
+                if role is None:
+                    expected = {"answered"} if kind is CONTROL.hello else {"refused", "ended", "answered"}
+                elif kind is CONTROL.hello or not allowed(CONTROL.taken[kind], role):
+                    expected = {"refused"}
+                else:
+                    expected = {"silent"} if kind in SILENT else {"ended"} if kind is Goodbye else {"answered"}
+                    if role is not Role.CLIENT and kind is control.PlanAdopted:
+                        expected = {"answered"}  # it may, but has not joined
+                assert got in expected, (kind.__name__, role)
+
+            await asyncio.gather(*(check(kind, message) for kind, message in kinds.items()))
+            # Nobody has changed what it may not.
+            changed = daemon.control.category("reading").epoch > 1
+            assert changed == (role is Role.OPERATOR)
+
+    run(main())
+
+
+@pytest.mark.parametrize("role", [*Role, None])
+def test_a_router(access, role):
+    samples = {type(each): each for each in SAMPLES if type(each) in ROUTING.taken}
+    samples |= {
+        routing.Ask: routing.Ask(7, "status"),
+        routing.LookUp: routing.LookUp(7, "nothing"),
+        routing.Register: routing.Register(7, encode_schema(SCHEMA)),
+        routing.Volunteer: routing.Volunteer(7),
+        Alive: Alive(),
+        Goodbye: Goodbye("done"),
+    }
+
+    async def main():
+        async with RouterServer("a", keeper=Doorkeeper(access, "a")) as a:
+
+            async def check(kind, message):
+                async with wire(ROUTING, a.address, access, role) as found:
+                    quiet = role is not None and (role is Role.COMPONENT or allowed(ROUTING.taken[kind], role))
+                    got = await verdict(found, message, 0.4 if quiet else 20.0)
+                if role is None:
+                    assert got in ("refused", "answered", "ended"), kind.__name__
+                elif allowed(ROUTING.taken[kind], role):
+                    assert got != "refused", (kind.__name__, role)
+                else:
+                    # Components are not told: two of them would complain for ever.
+                    assert got == ("silent" if role is Role.COMPONENT else "refused"), (kind.__name__, role)
+
+            if role is not Role.COMPONENT:
+                await asyncio.gather(*(check(kind, message) for kind, message in samples.items()))
+                return
+            # One after the other: they have one name.
+            for kind, message in samples.items():
+                if not allowed(ROUTING.taken[kind], role):
+                    await check(kind, message)
+            assert a.errors == 0
+
+    run(main())
