@@ -118,7 +118,7 @@ def test_a_gateway_between_commands(tmp_path):
                     return categories.get("tick") and categories.get("sievenet.transport.tick")
 
                 await eventually(crossed, timeout=30.0)
-            saved = ("--log", 1000, "--digest", "50ms", "--linger", "2s", "--rate", 1000, "--url", fabric_url)
+            saved = ("--log", 1000, "--digest", "50ms", "--linger", "5s", "--rate", 1000, "--url", fabric_url)
             files = [tmp_path / f"{i}.jsonl" for i in range(2)]
             publishers = [await commands.start("pub", "--schema", "tick", "--file", each, *saved) for each in files]
             for each in publishers:
