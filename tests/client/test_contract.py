@@ -6,28 +6,51 @@ import contextlib
 import pytest
 
 import sievenet
+from sievenet.client.transport.fabric_host import FabricHost
+from sievenet.client.transport.overlay_host import OverlayHost
 from sievenet.content import Attribute, Schema
 from sievenet.daemon.daemon import Daemon
 from sievenet.errors import InvalidInput, ParseError, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
-from sievenet.transport import Publishing
+from sievenet.transport import Publishing, Recover
 from tests.fabric.harness import SCHEMA, config, eventually, reading
 from tests.proxy import Proxy
+
+
+def losing(emit, every):
+    """A way out of a node that loses some events of `SCHEMA`."""
+    sent = 0
+
+    def some(host, events):
+        nonlocal sent
+        sent += events[0].schema == SCHEMA
+        return emit(host, events) if sent % every or events[0].schema != SCHEMA else True
+
+    return some
+
+
+def abort(listener, polite):
+    """As `kill -9` would, unless it is to be polite: connections end without a word."""
+    for connection in () if polite else list(listener.connections):
+        connection.abort()
 
 
 class Fabric:
     """A fabric of three switches."""
 
+    lease = 30.0
+
     async def __aenter__(self):
-        self._daemon = await Daemon(config()).__aenter__()
+        self._daemon = await Daemon(config(control__lease=self.lease)).__aenter__()
         self.here = self.there = self._daemon.url
         return self
 
     async def __aexit__(self, *error):
         await self._daemon.__aexit__(*error)
 
-    async def restart(self):
+    async def restart(self, polite=True):
+        abort(self._daemon.server, polite)
         port = int(self.here.rsplit(":", 1)[1])
         await self._daemon.__aexit__(None, None, None)
         self._daemon = await Daemon(config(listen__port=port)).__aenter__()
@@ -36,8 +59,10 @@ class Fabric:
 class Routers:
     """Two routers; publishers are at one and subscribers at the other."""
 
+    lease = 8.0
+
     async def __aenter__(self):
-        self._settings = Settings(lease=8.0)
+        self._settings = Settings(lease=self.lease)
         self._near = await RouterServer("near", self._settings).__aenter__()
         self._far = await RouterServer("far", self._settings, neighbours=[self._near.address]).__aenter__()
         self.here, self.there = self._near.url, self._far.url
@@ -51,7 +76,8 @@ class Routers:
         await self._far.__aexit__(*error)
         await self._near.__aexit__(*error)
 
-    async def restart(self):
+    async def restart(self, polite=True):
+        abort(self._far.listener, polite)
         port = self._far.address[1]
         await self._far.__aexit__(None, None, None)
         self._far = RouterServer("far", self._settings, port=port, neighbours=[self._near.address])
@@ -169,7 +195,7 @@ async def test_a_restart_ends_no_feed(network, publisher, subscriber):
     feed = await subscriber.subscribe("reading: x < 50")
     gone = await subscriber.subscribe("reading: x > 50")
     for life in range(2):
-        await network.restart()
+        await network.restart(polite=life == 0)
         await eventually(lambda: subscriber.statistics().losses > life and subscriber.connected, timeout=20)  # noqa: B023
         await eventually(lambda: publisher.connected, timeout=20)
         if life == 0:
@@ -293,5 +319,71 @@ def test_a_publisher_goes_on_whenever_its_connection_breaks(network, transport):
                 await publisher.publish(reading(999, 0))
                 while (await anext(feed))["x"] != 999:
                     pass
+
+    asyncio.run(main())
+
+
+def test_a_node_that_dies_is_forgotten_after_its_lease(network):
+    """Another may have its name then, without what the dead one had subscribed to."""
+    network.lease = 2.0
+
+    async def main():
+        async with network, asyncio.timeout(60), sievenet.connect(network.here) as publisher:
+            await publisher.advertise(SCHEMA)
+            async with Proxy(("127.0.0.1", int(network.there.rsplit(":", 1)[1]))) as proxy:
+                there = f"{network.there.rsplit(':', 1)[0]}:{proxy.port}"
+                dead = await sievenet.connect(there, name="mortal", timeout=1.0)
+                await dead.schema(SCHEMA)
+                await dead.subscribe(SCHEMA)
+                # As `kill -9` would: without a word, and it does not come back.
+                proxy.cut()
+
+                async def again():
+                    with contextlib.suppress(Rejected):
+                        return await sievenet.connect(network.there, name="mortal", reconnect=False)
+
+                heir = await eventually(again, timeout=30)
+                feed = await heir.subscribe("reading: x = 5")
+                await publisher.publish_many([reading(x, 1) for x in range(10)])
+                assert await xs(feed, 1) == [5]
+                counts = heir.statistics().received
+                assert counts.strangers + counts.unexplained == 0
+                await heir.close()
+                with contextlib.suppress(SievenetError):
+                    await dead.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("recover", [False, Recover(distance=0.01)], ids=["told", "recovered"])
+def test_what_is_lost_on_the_way_is_told_or_recovered(network, recover, monkeypatch):
+    """Every event is delivered once and in order, or told as missing; with a log and recovery none is missing."""
+    for host in (FabricHost, OverlayHost):
+        monkeypatch.setattr(host, "emit", losing(host.emit, every=7))
+
+    async def main():
+        transport = Publishing(record=8, log=1000)
+        async with (
+            network,
+            asyncio.timeout(60),
+            sievenet.connect(network.here, transport=transport) as publisher,
+            sievenet.connect(network.there) as subscriber,
+        ):
+            await publisher.advertise(SCHEMA)
+            await subscriber.schema(SCHEMA)
+            gaps = []
+            feed = await subscriber.subscribe(SCHEMA, order=True, recover=recover, on_gap=gaps.append)
+            for x in range(100):
+                await publisher.publish(reading(x, 1))
+
+            def missing():
+                return [x for gap in gaps for x in range(gap.first, gap.last + 1)]
+
+            # The last few may be on their way: nobody knows yet that they are missing.
+            await eventually(lambda: feed.statistics().waiting + len(missing()) >= 90, timeout=30)
+            got = await xs(feed, feed.statistics().waiting)
+            assert got == sorted({*got} - {*missing()})
+            assert sorted([*got, *missing()]) == list(range(len(got) + len(missing())))
+            assert bool(gaps) is (recover is False)
 
     asyncio.run(main())

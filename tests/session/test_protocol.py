@@ -1,60 +1,42 @@
-"""The tables of all protocols: what each role may send, and that nothing else passes."""
+"""What is particular of the tables and of the sides: bounds, neighbours that dial, and who is let in."""
 
-import msgspec
 import pytest
 
 from sievenet.access.identity import Credentials, OpenGate, Role, certified_names
-from sievenet.control.protocol import CONTROL
-from sievenet.errors import Rejected
-from sievenet.routers.protocol import ROUTING
-from sievenet.session.message import Alive, Failure, Goodbye
-
-PROTOCOLS = {each.name: each for each in (CONTROL, ROUTING)}
-RANK = [Role.OBSERVER, Role.CLIENT, Role.OPERATOR]
-
-
-@pytest.fixture(params=sorted(PROTOCOLS))
-def protocol(request):
-    return PROTOCOLS[request.param]
+from sievenet.control import protocol as control
+from sievenet.errors import CodecError, Rejected
+from sievenet.routers import protocol as routers
+from sievenet.session.callee import Callee
+from sievenet.session.caller import Caller
+from sievenet.session.framing import frame
+from sievenet.session.limits import Limits
+from sievenet.session.message import Failure
 
 
-def made(kind):
-    """Any value of a class: its fields do not matter here."""
-    return kind(**dict.fromkeys(kind.__struct_fields__))
+@pytest.mark.parametrize("role", [Role.OBSERVER, Role.CLIENT, Role.OPERATOR])
+@pytest.mark.parametrize(
+    ("protocol", "large"),
+    [
+        (control.CONTROL, lambda n: control.ApplyPlan(n, "t", bytes(control.MAX_REQUEST))),
+        (routers.ROUTING, lambda n: routers.Publish(1, 0, 0, bytes(routers.MAX_FRAME))),
+    ],
+    ids=["control", "router"],
+)
+def test_a_request_too_large_is_refused_before_it_is_sent(protocol, large, role):
+    caller = Caller(protocol)
+    caller.hello(protocol.hello(protocol.version, role))
+    with pytest.raises(CodecError, match="at most"):
+        caller.request(large)
 
 
-def test_every_message_passes_for_those_who_may_send_it_and_nobody_else(protocol):
-    for kind, least in protocol.taken.items():
-        for role in Role:
-            if least is None:
-                allowed = True
-            elif Role.COMPONENT in (role, least):
-                allowed = role is least
-            else:
-                allowed = RANK.index(role) >= RANK.index(least)
-            if allowed:
-                protocol.check(role, made(kind))
-            else:
-                with pytest.raises(
-                    Rejected, match=f"{least.value} to send {kind.__name__}, got it from an? {role.value}"
-                ):
-                    protocol.check(role, made(kind))
-
-
-def test_nobody_says_hello_twice_or_what_is_not_in_the_table(protocol):
-    class Other(msgspec.Struct, tag=True):
-        pass
-
-    for role in Role:
-        for message in (protocol.hello(protocol.version), Other()):
-            with pytest.raises(Rejected, match="second"):
-                protocol.check(role, message)
-
-
-def test_all_protocols_have_the_common_messages(protocol):
-    assert {Alive, Goodbye} <= {*protocol.taken} & {*protocol.given}
-    assert {Failure, protocol.welcome} <= {*protocol.given}
-    assert protocol.listening().limit == protocol.max_hello < min(protocol.largest.values())
+def test_who_dialled_expects_a_welcome():
+    protocol, limits = routers.ROUTING, Limits()
+    welcome = protocol.welcome(protocol.version, "x")
+    assert Callee(protocol, limits, 0.0, dialled=True).receive(frame(welcome), 1.0).greeting == welcome
+    refused = Callee(protocol, limits, 0.0, dialled=True).receive(frame(Failure(0, "Rejected", "go away")), 1.0)
+    assert isinstance(refused.end, Rejected)
+    hello = frame(protocol.hello(protocol.version))
+    assert isinstance(Callee(protocol, limits, 0.0, dialled=True).receive(hello, 1.0).end, CodecError)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.3.2.1", "::1"])

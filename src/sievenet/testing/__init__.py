@@ -2,5 +2,5 @@
 
 `strategies` needs hypothesis and is the only module that imports it; import it by its full name.
 
-Imports only `content`, `dataplane`, `errors`, `index` and `network`.
+Imports only `access`, `content`, `dataplane`, `errors`, `index`, `network` and `session`.
 """
