@@ -1,0 +1,260 @@
+"""Members who go wrong: a fuzzer of the daemon's protocol, a property of what is delivered, scarce resources."""
+
+import asyncio
+import contextlib
+import datetime
+import os
+import random
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from sievenet.access.identity import Role
+from sievenet.access.login import load_login
+from sievenet.content.codec import decode_event, encode_subscription
+from sievenet.content.parser import parse_subscription
+from sievenet.control import protocol as p
+from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.session.framing import frame
+from tests.access.harness import folder, guarded, join, now
+from tests.fabric.harness import SCHEMA, eventually, reading, run, take
+from tests.seeds import seeds
+
+
+def want(text):
+    return parse_subscription(text, SCHEMA)
+
+
+# -- a fuzzer -------------------------------------------------------------------------------
+
+
+def sound(rng, number):
+    """A message as a client would send it, with numbers that may be wrong."""
+    request, id, other = rng.randrange(1 << 32), rng.randrange(5), rng.choice((number, number, 77, 1 << 31))
+    content = rng.choice(
+        (encode_subscription(want(rng.choice(("x < 100", "any", "kind = hot", "x > 900")))), rng.randbytes(20), b"")
+    )
+    return rng.choice(
+        (
+            p.Subscribe(request, id, other, content),
+            p.Advertise(request, id, other, content),
+            p.Unsubscribe(request, id),
+            p.Unadvertise(request, id),
+            p.Renew(request, p.Report(published=rng.randrange(1 << 40))),
+            p.PlanAdopted(other, rng.randrange(1 << 32)),
+            p.LookUp(request, rng.choice(("reading", "nothing", "ä" * 99))),
+            p.Ask(request, rng.choice(("status", "topology", "flows", "trace", "interests", "?")), "reading: x=1"),
+            p.ApplyPlan(request, "reading", rng.randbytes(30)),
+            p.RemoveSchema(request, "reading"),
+            p.Register(request, SCHEMA),
+            p.Hello(p.PROTOCOL),
+            p.Leave(request),
+        )
+    )
+
+
+def wrong(rng, data):
+    """Bytes of a frame, changed."""
+    data = bytearray(data)
+    match rng.randrange(4):
+        case 0:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        case 1:
+            del data[rng.randrange(len(data)) :]
+        case 2:
+            data[:4] = rng.randbytes(4)
+        case 3:
+            data += rng.randbytes(rng.randrange(40))
+    return bytes(data)
+
+
+async def stranger(rng, daemon, access):
+    """A valid beginning, then something wrong; or it just hangs up."""
+    login = load_login(access.login(rng.choice(("bob", "carol", "eye"))))
+    reader, writer = await asyncio.open_connection(*daemon.server.address, ssl=login.dialling())
+    try:
+        role = rng.choice((Role.CLIENT, Role.OBSERVER, Role.OPERATOR))
+        token = rng.choice((login.token, login.token, "bob.wrong", ""))
+        hello = p.Hello(p.PROTOCOL, role, rng.choice((None, "bob", "bob.x", "olga")), rng.randbytes(32), token)
+        writer.write(frame(hello) if rng.random() < 0.9 else wrong(rng, frame(hello)))
+        for _ in range(rng.randrange(30)):
+            data = frame(sound(rng, 1))
+            writer.write(wrong(rng, data) if rng.random() < 0.2 else data)
+            if rng.random() < 0.3:
+                with contextlib.suppress(TimeoutError):
+                    if not await asyncio.wait_for(reader.read(1 << 16), 0.02):
+                        break
+        await asyncio.wait_for(writer.drain(), 1)
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        if rng.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_members_who_go_wrong(tmp_path, seed, caplog):
+    rng = random.Random(seed)
+    access = folder(tmp_path)
+
+    async def main():
+        async with guarded(access) as daemon:
+            async with join(daemon, access, "olga", name="olga.s") as sub, join(daemon, access, "olga") as pub:
+                feed = await sub.subscribe(SCHEMA)
+                await pub.advertise(SCHEMA)
+                for turn in range(8):
+                    await asyncio.gather(*(stranger(rng, daemon, access) for _ in range(6)))
+                    for x in range(20):
+                        await pub.publish(reading(x=20 * turn + x))
+                assert [each["x"] for each in await take(feed, 160)] == list(range(160))
+                assert sub._session.losses == pub._session.losses == 0
+                assert (await pub.ask("check"))["ok"]
+                assert daemon.control.category("reading").epoch == 1
+            assert daemon.server.errors == 0
+            assert not [each for each in caplog.records if "internal error" in each.message or "failed" in each.message]
+
+    run(main())
+
+
+# -- what is delivered ----------------------------------------------------------------------
+
+
+def random_filter(rng):
+    parts = []
+    if rng.random() < 0.8:
+        low = rng.randrange(1000)
+        parts.append(f"x in [{low}, {min(1023, low + rng.randrange(20, 600))}]")
+    if rng.random() < 0.4:
+        parts.append(f'kind in {{"{rng.choice(("cold", "hot", "warm"))}"}}')
+    return " and ".join(parts) or "any"
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_what_is_delivered_is_within_the_permissions(tmp_path, seed):
+    """Of publisher and subscriber both, with random rules and wishes, at clients that check nothing themselves."""
+    rng = random.Random(seed)
+    may_publish, may_read = ([random_filter(rng) for _ in range(rng.randrange(1, 3))] for _ in range(2))
+    rules = "".join(
+        f"[members.{name}]\nrole = 'client'\nrules = [{', '.join(chr(39) * 3 + each + chr(39) * 3 for each in said)}]\n"
+        for name, said in (
+            ("pub", [f"publish reading: {each} narrow" for each in may_publish]),
+            ("sub", [f"subscribe reading: {each} narrow" for each in may_read]),
+        )
+    )
+    access = folder(tmp_path, rules)
+
+    async def main():
+        async with guarded(access) as daemon:
+            await daemon.control.register_schema(SCHEMA)
+            async with join(daemon, access, "sub") as sub, join(daemon, access, "pub") as pub:
+                packets, feed, stands = [], None, False
+                while feed is None or not stands:
+                    wish, offered = random_filter(rng), random_filter(rng)
+                    # Nothing of it may be allowed: then another wish.
+                    with contextlib.suppress(Rejected):
+                        feed = feed or await sub.subscribe(want(wanted_text := wish))
+                        await pub.advertise(want(offered))
+                        stands = True
+                wish = wanted_text
+                pub._outbox.offers.check = lambda category, events: None
+                pub._outbox.offers.unlimited = lambda schema: True
+                deliver = sub._session.port._deliver
+                sub._session.port._deliver = lambda some: (packets.extend(some), deliver(some))
+                events = [reading(x=rng.randrange(1024), kind=rng.choice(("cold", "hot", "warm"))) for _ in range(300)]
+                for event in events:
+                    with contextlib.suppress(SievenetError):
+                        await pub.publish(event)
+                published, allowed = (want(" or ".join(each)) for each in (may_publish, may_read))
+                both, wanted, said = published.intersect(allowed), want(wish), want(offered)
+                due = [e for e in events if both.matches(e) and wanted.matches(e) and said.matches(e)]
+                got = await take(feed, len(due))
+                # Nothing that is due is missing, and nothing came to the machine that may not.
+                assert all(event in got for event in due)
+                assert all(both.matches(decode_event(SCHEMA, packet.body)) for packet in packets)
+                assert len(packets) >= len(due)
+
+    run(main())
+
+
+# -- what else falls out of attacking it ----------------------------------------------------
+
+
+def test_a_certificate_that_has_expired_or_was_revoked_opens_nothing(tmp_path):
+    access = folder(tmp_path)
+    access.certificate("alice", None, 1, now() - datetime.timedelta(days=3))
+
+    async def main():
+        async with guarded(access) as daemon:
+            with pytest.raises((Unavailable, Rejected)):
+                await join(daemon, access, "alice", timeout=3, reconnect=False)
+            access.certificate("alice", None, 1, now())
+            async with join(daemon, access, "alice", name="alice") as alice:
+                access.revoke("alice")
+                await eventually(lambda: not alice.connected, timeout=20)
+                with pytest.raises(Rejected, match="revoked"):
+                    await join(daemon, access, "alice", reconnect=False)
+
+    run(main())
+
+
+LIMITED = """
+import asyncio, contextlib, resource, sys
+resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]),) * 2)
+sys.path.insert(0, ".")
+from pathlib import Path
+from sievenet.access.folder import Folder
+from tests.access.harness import guarded, join
+from tests.fabric.harness import SCHEMA, reading, take
+
+async def main():
+    access = Folder(sys.argv[3])
+    async with guarded(access) as daemon, join(daemon, access, "olga") as olga:
+        feed = await olga.subscribe(SCHEMA, own=False)
+        async with join(daemon, access, "olga") as pub:
+            await pub.advertise(SCHEMA)
+            idle = []
+            with contextlib.suppress(OSError, TimeoutError):
+                for _ in range(400):
+                    idle.append(await asyncio.wait_for(asyncio.open_connection("127.0.0.1", daemon.server.port), 1))
+            for x in range(200):
+                await pub.publish(reading(x=x))
+            assert [each["x"] for each in await take(feed, 200, timeout=30)] == list(range(200))
+            for _, writer in idle:
+                writer.close()
+        print("well", len(idle))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("limit", "value"), [("RLIMIT_NOFILE", 200), ("RLIMIT_AS", 6 << 30)])
+def test_members_go_on_when_descriptors_or_memory_run_short(tmp_path, limit, value):
+    if resource.getrlimit(getattr(resource, limit))[1] not in (resource.RLIM_INFINITY,) and limit == "RLIMIT_AS":
+        pytest.skip("another limit of memory is set")
+    access = folder(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, limit, str(value), str(access.path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("well")
+    assert done.stderr.count("Traceback") <= 1
+
+
+def test_a_full_disk_stops_neither_members_nor_the_audit_of_what_follows(tmp_path):
+    access = folder(tmp_path)
+
+    async def main():
+        async with guarded(access, access__audit="/dev/full") as daemon, join(daemon, access, "olga") as olga:
+            feed = await olga.subscribe(SCHEMA)
+            await olga.advertise(SCHEMA)
+            await olga.publish(reading(x=1))
+            assert (await take(feed, 1))[0]["x"] == 1
+
+    run(main())
