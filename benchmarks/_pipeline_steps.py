@@ -26,7 +26,7 @@ spark.stop()
 """
 #: The same in a session of ours.
 OURS = """
-from sievenet.pipeline.session import spark_session
+from sievenet.pipeline.spark import spark_session
 with spark_session(small=True) as spark:
     assert spark.sparkContext.parallelize([1], 1).map(lambda x: x + 1).collect() == [2]
 """

@@ -22,9 +22,9 @@ from sievenet.index import Plan
 from sievenet.pipeline.archive import VARIABLE
 from sievenet.pipeline.evaluate import Counting, evaluate, local_counts
 from sievenet.pipeline.ingest import ingest
-from sievenet.pipeline.planning import plan_for
+from sievenet.pipeline.planner import plan_for
 from sievenet.pipeline.profile import profile
-from sievenet.pipeline.session import spark_session
+from sievenet.pipeline.spark import spark_session
 from sievenet.pipeline.store import Store
 from sievenet.pipeline.tables import arrow_of, batch_of
 from sievenet.tuning.covers import Covers, Interests

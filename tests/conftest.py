@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark session for all tests that a process runs: small, quick to start, stopped at the end."""
-    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.spark import spark_session
 
     # One session does not pay for an archive.
     os.environ.setdefault("SIEVENET_SPARK_ARCHIVE", "off")

@@ -16,7 +16,7 @@ from sievenet.index import Dz, Plan
 from sievenet.matcher import Matcher
 from sievenet.routers.bounds import Bounds
 from sievenet.routers.merging import share
-from sievenet.routers.offload.hiding import Disguise
+from sievenet.routers.offload.disguise import Disguise
 from sievenet.testing.strategies import near_floats
 from sievenet.transport.bloom import Tagger, covers, covers_any
 from sievenet.tuning.deliveries import Wants

@@ -45,35 +45,6 @@ def test_every_word_has_one_meaning():
     assert len(words) == len(set(words)) > 50
 
 
-#: Gerunds that are still there.
-LATER = {
-    "cli/file_options.py",
-    "cli/shutdown.py",
-    "client/connecting.py",
-    "client/overlay/helping.py",
-    "client/overlay/landing.py",
-    "client/busyloop.py",
-    "client/ports/factory.py",
-    "client/report.py",
-    "client/interest.py",
-    "pipeline/broadcasting.py",
-    "pipeline/checking.py",
-    "pipeline/judging.py",
-    "pipeline/planning.py",
-    "pipeline/reporting.py",
-    "routers/offload/choosing.py",
-    "routers/offload/entering.py",
-    "routers/offload/hiding.py",
-    "routers/offload/voting.py",
-    "routers/offload/writing.py",
-    "routers/settlement.py",
-    "routers/linkstate.py",
-    "routers/waitlist.py",
-    "tuning/deliveries.py",
-    "tuning/splits.py",
-}
-
-
 def test_modules_are_nouns():
     gerunds = {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*ing.py") if p.stem not in NOUNS}
-    assert gerunds <= LATER, f"name these by a noun of the field: {sorted(gerunds - LATER)}"
+    assert not gerunds, f"name these by a noun of the field: {sorted(gerunds)}"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from sievenet.client.catalog import Catalog
 from sievenet.client.edge import MANY, Edge
 from sievenet.client.latency import Latency
-from sievenet.client.ledger import Registration
 from sievenet.client.outbox import Outbox
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.layout import layout_of
 from sievenet.client.receiver import Receiver
+from sievenet.client.registrations import Registration
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.columns import matching

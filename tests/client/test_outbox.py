@@ -3,8 +3,8 @@
 import pytest
 
 from sievenet.client.catalog import Catalog
-from sievenet.client.ledger import Ledger
 from sievenet.client.outbox import Outbox
+from sievenet.client.registrations import Registrations
 from sievenet.content import Attribute, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event
 from sievenet.control.protocol import CategoryInfo
@@ -24,7 +24,7 @@ def outbox(plan):
     box = Outbox(catalog)
     box.publisher = 42
     schema = catalog["t"].schema
-    box.offers.allow(Ledger().add("advertisement", "t", Subscription([Filter(schema)]), b""))
+    box.offers.allow(Registrations().add("advertisement", "t", Subscription([Filter(schema)]), b""))
     return box, schema, catalog
 
 
@@ -86,7 +86,7 @@ def test_a_plan_for_another_schema_is_refused():
 
 def test_only_what_is_advertised_now_may_be_published():
     box, schema, _ = outbox(Plan.regular(SCHEMA, 8))
-    ledger = Ledger()
+    ledger = Registrations()
     everything = ledger.add("advertisement", "t", Subscription([Filter(schema)]), b"")
     box.offers.forbid(everything)  # the same id as the one that stands
     with pytest.raises(Rejected, match="before publishing"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.client.latency import Latency
-from sievenet.client.ledger import Ledger
+from sievenet.client.registrations import Registrations
 from sievenet.client.url import parse_url
 from sievenet.content import Attribute, Filter, Schema, Subscription
 from sievenet.errors import InvalidInput
@@ -55,7 +55,7 @@ def test_the_machine_follows_its_table_and_nothing_else(stimuli):
 
 
 def test_the_ledger_tells_what_is_missing_and_what_is_too_much():
-    ledger = Ledger()
+    ledger = Registrations()
     ad = ledger.add("advertisement", "t", ALL, b"a")
     kept = ledger.add("subscription", "t", ALL, b"b")
     given_up = ledger.add("subscription", "t", ALL, b"c")
@@ -74,7 +74,7 @@ def test_the_ledger_tells_what_is_missing_and_what_is_too_much():
 
 
 def test_ids_are_never_reused():
-    ledger = Ledger()
+    ledger = Registrations()
     first = ledger.add("subscription", "t", ALL, b"")
     ledger.remove(first)
     assert ledger.add("subscription", "t", ALL, b"").id != first.id

@@ -8,8 +8,8 @@ import pytest
 from sievenet.client.delivery import Delivery
 from sievenet.client.edge import MANY, Edge
 from sievenet.client.feed import Feed, Tally, Whole
-from sievenet.client.ledger import Registration
 from sievenet.client.receiver import Receiver
+from sievenet.client.registrations import Registration
 from sievenet.content import Attribute, Schema, parse_subscription
 from sievenet.content.codec import encode_event
 from sievenet.dataplane.packet import Packet

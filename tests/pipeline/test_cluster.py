@@ -29,7 +29,7 @@ PROGRAM = """
     from sievenet.index import Plan
     from sievenet.pipeline.evaluate import evaluate
     from sievenet.pipeline.scan import files_of
-    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.spark import spark_session
     from sievenet.pipeline.tables import arrow_of
     from sievenet.workload import Hotspots, grid
 

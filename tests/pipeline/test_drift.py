@@ -16,7 +16,7 @@ import pytest
 import sievenet
 from sievenet.content import EventBatch
 from sievenet.index import Plan
-from sievenet.pipeline.reporting import Report
+from sievenet.pipeline.report import Report
 from sievenet.pipeline.watch import Settings, Watcher
 from sievenet.tap import Tap
 from sievenet.tuning.covers import Covers, Interests
@@ -200,7 +200,7 @@ def test_a_watch_resumes_where_it_was(spark, tmp_path):
 INTERRUPTED = """
     import os, signal, sys
     from sievenet.index import Plan
-    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.spark import spark_session
     from sievenet.pipeline.watch import Settings, Watcher
     from sievenet.workload import Hotspots, grid
 

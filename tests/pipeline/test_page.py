@@ -11,7 +11,7 @@ from sievenet.cli import main
 from sievenet.index import Plan
 from sievenet.network import parse_topology
 from sievenet.pipeline import chart
-from sievenet.pipeline.reporting import Report
+from sievenet.pipeline.report import Report
 from sievenet.pipeline.run import Journal
 from sievenet.pipeline.sketch import carried, sketch
 from sievenet.workload import Ticks

@@ -9,8 +9,8 @@ from sievenet.network import parse_topology
 from sievenet.pipeline.clusters import spark_clustering
 from sievenet.pipeline.deployment import assumed
 from sievenet.pipeline.interests import Wanted
-from sievenet.pipeline.judging import SparkJudge
-from sievenet.pipeline.planning import plan_for
+from sievenet.pipeline.judge import SparkJudge
+from sievenet.pipeline.planner import plan_for
 from sievenet.pipeline.profile import profile
 from sievenet.tuning import search as searching
 from sievenet.tuning.arrays import domains, points

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import sievenet
-from sievenet.client.overlay.helping import Helping
+from sievenet.client.overlay.volunteer import Helping
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_schema
 from sievenet.errors import CodecError, InvalidInput

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from sievenet.content import Attribute, Filter, Record, Schema, ValueSet, encode_filter
 from sievenet.content.codec import encode_schema
 from sievenet.routers.messages import category_of
-from sievenet.routers.offload.choosing import Chooser
+from sievenet.routers.offload.choice import Chooser
+from sievenet.routers.offload.disguise import Disguise
 from sievenet.routers.offload.fixed import Assign, Claim, FixedSet, Placer
-from sievenet.routers.offload.hiding import Disguise
 from sievenet.routers.offload.messages import Answer, Compute, Computed, Relations, VectorUpdate, encode_answer
+from sievenet.routers.offload.reputation import STRIKES, Standing, majority
 from sievenet.routers.offload.rto import Ask, Offloader, RtoSettings
 from sievenet.routers.offload.shell import Joined, Workers
 from sievenet.routers.offload.tables import ForestTable, PosetTable
 from sievenet.routers.offload.vectors import Vectors
-from sievenet.routers.offload.voting import STRIKES, Standing, majority
 from sievenet.routers.offload.worker import Worker
 from sievenet.routers.poset import Poset
 from sievenet.testing import strategies

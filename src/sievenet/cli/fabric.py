@@ -69,7 +69,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def asked(url: str | None, about: str, of: str = "") -> Any:
     """Ask the daemon one question."""
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
 
     async def ask() -> Any:
         async with connect(url, observer=True, reconnect=False, timeout=10.0) as node:

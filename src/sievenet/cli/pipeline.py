@@ -80,7 +80,7 @@ def profile(store: str, category: str, interests: str, master: str | None, folde
     """
     from sievenet.pipeline.interests import load_wanted
     from sievenet.pipeline.profile import profile as run
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
 
     with opened(store, master) as where:
         schema = where.schema(category)
@@ -112,7 +112,7 @@ def report(store: str, category: str, master: str | None, folder: str | None, as
     Examples:
       $ sievenet pipeline report store stock  # needs Spark
     """
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
 
     with opened(store, master) as where:
         schema: Schema = where.schema(category)

@@ -102,7 +102,7 @@ def ingest(
 
     from sievenet.pipeline.ingest import How
     from sievenet.pipeline.ingest import ingest as run
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
     from sievenet.workload.samples import load_schema
 
     given = load_schema(schema_name) if schema_name else None

@@ -13,7 +13,7 @@ import click
 from sievenet.cli.output import show_json
 
 if TYPE_CHECKING:
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
     from sievenet.pipeline.store import Store
 
 __all__ = [
@@ -94,7 +94,7 @@ def say(text: str) -> None:
 @contextmanager
 def opened(root: str, master: str | None, inputs: Sequence[str] | None = None) -> Iterator[Store]:
     """A store on a Spark session that ends with the block; ``inputs`` are what is read, if it is not the store."""
-    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.spark import spark_session
     from sievenet.pipeline.store import Store
 
     say(f"starting Spark on {master or 'local[*]'}")

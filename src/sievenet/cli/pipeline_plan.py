@@ -21,8 +21,8 @@ from sievenet.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from sievenet.pipeline.planning import Planned
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.planner import Planned
+    from sievenet.pipeline.report import Report
 
 __all__ = ["advice", "evaluate", "plan", "save_plan"]
 
@@ -103,8 +103,8 @@ def plan(
       $ sievenet pipeline plan store stock --snapshot 3f0c9a2b77de --bits 32 --report report  # needs Spark
       $ sievenet pipeline plan store stock --subscriptions wanted.txt --method GS+SI --method EVS+ASI  # needs Spark
     """
-    from sievenet.pipeline.planning import plan_for
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.planner import plan_for
+    from sievenet.pipeline.report import Report
     from sievenet.tuning.search import RECIPES
 
     unknown = [name for name in recipes if name not in RECIPES]
@@ -217,7 +217,7 @@ def evaluate(
     """
     from sievenet.index import Plan
     from sievenet.pipeline.evaluate import evaluate as run
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
 
     asked = budget_of(budget) if budget else 8
     loaded = [load_plan(path) for path in plans]

@@ -43,7 +43,7 @@ def snapshot(
 
     from sievenet.config import load_config
     from sievenet.network import parse_topology
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
     from sievenet.pipeline.snapshot import keep_snapshot, take_snapshot
 
     if config_file is None and topology is None:

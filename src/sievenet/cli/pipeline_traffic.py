@@ -21,7 +21,7 @@ from sievenet.cli.pipeline_options import (
 if TYPE_CHECKING:
     from sievenet.index import Plan
     from sievenet.pipeline.deployment import Deployment
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
     from sievenet.pipeline.store import Store
 
 __all__ = ["traffic"]
@@ -69,7 +69,7 @@ def traffic(
     """
     from sievenet.index import Plan
     from sievenet.pipeline.evaluate import check_plans
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
     from sievenet.pipeline.traffic import dz_of, prefix_traffic
 
     report = Report(f"Traffic of {category}")

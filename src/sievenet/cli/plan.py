@@ -41,7 +41,7 @@ def show_plan(category: str, url: str | None, as_json: bool) -> None:
       $ sievenet plan show stock  # needs a running fabric
       $ sievenet plan show stock --json  # needs a running fabric
     """
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
     from sievenet.index.plan import Plan
 
     async def look() -> bytes:
@@ -73,7 +73,7 @@ def apply(file: str, url: str | None, as_json: bool) -> None:
       $ sievenet plan apply plan.json  # needs a running fabric
       $ sievenet plan apply stock  # needs a running fabric
     """
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
     from sievenet.workload.samples import load_plan
 
     wanted = load_plan(file)

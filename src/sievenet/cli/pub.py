@@ -136,7 +136,7 @@ async def _pub(
     transport: Publishing | None,
     taps: Taps | None,
 ) -> tuple[dict[str, int], dict[str, SenderStatistics]]:
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
 
     async with connect(url, name=name, host=host, timeout=10.0, transport=transport) as node:
         if taps is not None:

@@ -36,7 +36,7 @@ async def sample(
     """Run a sample workload while the context lasts, spread over these hosts; `taps` keep what is published."""
     if name not in SAMPLES:
         raise InvalidInput(expected=f"one of {', '.join(SAMPLES)}", got=name, where="--sample")
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
     from sievenet.workload.ticks import Ticks
 
     ticks = Ticks(seed=7)

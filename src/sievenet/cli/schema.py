@@ -112,7 +112,7 @@ def register(name: str, url: str | None, as_json: bool) -> None:
     Examples:
       $ sievenet schema register trip-2.json  # needs a running fabric
     """
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
     from sievenet.workload.samples import load_schema
 
     wanted = load_schema(name)
@@ -145,7 +145,7 @@ def remove(name: str, version: int | None, force: bool, url: str | None, as_json
       $ sievenet schema remove trip --version 1  # needs a running fabric
       $ sievenet schema remove trip --force  # needs a running fabric
     """
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
 
     async def ask() -> None:
         async with connect(url, operator=True, reconnect=False, timeout=60.0) as node:

@@ -84,7 +84,7 @@ async def _sub(
     as_json: bool,
     transport: dict[str, Any],
 ) -> None:
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
 
     def gone(gap: Gap) -> None:
         click.echo(msgspec.json.encode(gap_json(gap)).decode() if as_json else str(gap), err=not as_json)

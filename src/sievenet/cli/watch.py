@@ -65,7 +65,7 @@ def watch(
       $ sievenet watch /var/tap --subscriptions fabric.db --plan plan.json --state watch --apply  # needs Spark
     """
     from sievenet.pipeline.interests import load_wanted
-    from sievenet.pipeline.session import spark_session
+    from sievenet.pipeline.spark import spark_session
     from sievenet.pipeline.watch import Settings, Watcher
 
     plan = load_plan(plan_file)
@@ -97,7 +97,7 @@ pipeline_watch.help = (watch.help or "").replace("$ sievenet watch", "$ sievenet
 
 def _apply(url: str | None, plan: Plan) -> None:
     """Give a plan to the running fabric."""
-    from sievenet.client.connecting import connect
+    from sievenet.client.connector import connect
 
     async def change() -> Any:
         async with connect(url, operator=True, reconnect=False, timeout=600.0) as node:
@@ -110,7 +110,7 @@ def _apply(url: str | None, plan: Plan) -> None:
 def _finish(watcher: Watcher, folder: str | None, as_json: bool) -> None:
     import msgspec
 
-    from sievenet.pipeline.reporting import Report
+    from sievenet.pipeline.report import Report
 
     windows, signals = watcher.windows(), watcher.signals()
     report = Report(f"Watch of {watcher.schema.name}")

@@ -1,8 +1,8 @@
 """The client library: connect, advertise, publish, subscribe.
 
 `node` is where to begin: what an application can do in any network. `fabric_node` is a node among switches, `overlay`
-one at a content router. Below them, pure state (`conversation`, `ledger`, `offers`, `reconnect`, `outbox`, `receiver`,
-`edge`, `window`, `inbox`) and three thin shells (`link` for TCP, `ports` for packets, `session` around both).
+one at a content router; `membership` keeps either connected (over `sievenet.session`). Below them, pure state
+(`registrations`, `offers`, `outbox`, `receiver`, `edge`, `inbox`) and a thin shell for packets (`ports`).
 `transport` stands between them and the application for those who want order, recovery or rate control. Names are loaded
 when asked for, and this package loads no compiler.
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sievenet.client.advertisement import Advertisement
     from sievenet.client.busyloop import busy_loop
-    from sievenet.client.connecting import Connecting, connect
+    from sievenet.client.connector import Connecting, connect
     from sievenet.client.delivery import Delivery
     from sievenet.client.feed import Feed, FeedStatistics, Whole
     from sievenet.client.inbox import Overflow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sievenet.client.ledger import Registration
+from sievenet.client.registrations import Registration
 
 if TYPE_CHECKING:
     from sievenet.client.node import Node

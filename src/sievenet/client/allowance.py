@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from sievenet.client.ledger import Registration
+from sievenet.client.registrations import Registration
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.errors import Rejected, SievenetError

@@ -15,7 +15,6 @@ from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
 from sievenet.client.feed import Feed
 from sievenet.client.hooks import Hooks
-from sievenet.client.ledger import Registration
 from sievenet.client.membership import Membership
 from sievenet.client.node import Node
 from sievenet.client.outbox import Outbox
@@ -23,6 +22,7 @@ from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.port import DataPort
 from sievenet.client.receiver import Receiver, Sink
+from sievenet.client.registrations import Registration
 from sievenet.client.report import Reporter
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.fabric_host import FabricHost

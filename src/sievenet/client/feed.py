@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from sievenet.client.delivery import Delivery
 from sievenet.client.inbox import Inbox, Overflow, Policy
 from sievenet.client.latency import Latency
-from sievenet.client.ledger import Registration
+from sievenet.client.registrations import Registration
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sievenet.client.ledger import Registration
 from sievenet.client.ports.port import Deliver
+from sievenet.client.registrations import Registration
 from sievenet.control import protocol as p
 from sievenet.errors import SievenetError
 

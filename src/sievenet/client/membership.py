@@ -20,9 +20,9 @@ from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.catalog import Catalog
 from sievenet.client.hooks import Hooks
-from sievenet.client.ledger import Ledger, Registration
 from sievenet.client.ports.factory import open_port
 from sievenet.client.ports.port import DataPort
+from sievenet.client.registrations import Registration, Registrations
 from sievenet.client.url import Address
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
@@ -46,7 +46,7 @@ class Membership(Dialler):
         self,
         address: Address,
         catalog: Catalog,
-        ledger: Ledger,
+        ledger: Registrations,
         hooks: Hooks,
         *,
         name: str | None,

@@ -31,9 +31,9 @@ from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
 from sievenet.client.interest import Wanted, understood
-from sievenet.client.ledger import Kind, Ledger, Registration
 from sievenet.client.loopback import Loopback
 from sievenet.client.receiver import Sink, Straight
+from sievenet.client.registrations import Kind, Registration, Registrations
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.host import Host
 from sievenet.client.transport.sink import Asked
@@ -62,7 +62,7 @@ class Node(ABC):
 
     def __init__(self, transport: Publishing | None) -> None:
         self._loopback = Loopback(self._matching, self._identity)
-        self._ledger = Ledger()
+        self._ledger = Registrations()
         self._feeds: dict[int, Feed] = {}
         #: Order, recovery and congestion control; made when first asked for.
         self._transport: Transport | None = None

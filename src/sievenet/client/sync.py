@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sievenet.client.advertisement import Advertisement
-from sievenet.client.connecting import connect as connect_async
+from sievenet.client.connector import connect as connect_async
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, FeedStatistics
 from sievenet.client.inbox import Overflow, Policy

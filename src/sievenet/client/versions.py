@@ -9,7 +9,7 @@ first or with their version. They stand in the ledger like any other registratio
 from __future__ import annotations
 
 from sievenet.client.catalog import Catalog
-from sievenet.client.ledger import Ledger, Registration
+from sievenet.client.registrations import Registration, Registrations
 from sievenet.content.codec import encode_subscription
 from sievenet.content.evolution import translated
 
@@ -19,7 +19,7 @@ __all__ = ["Twins"]
 class Twins:
     """The twins of a node's subscriptions."""
 
-    def __init__(self, ledger: Ledger, catalog: Catalog) -> None:
+    def __init__(self, ledger: Registrations, catalog: Catalog) -> None:
         self._ledger = ledger
         self._catalog = catalog
         self._twins: dict[int, list[Registration]] = {}

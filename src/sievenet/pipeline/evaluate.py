@@ -25,7 +25,7 @@ import pyarrow as pa
 from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
 from sievenet.errors import InvalidInput
 from sievenet.index import Plan
-from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.broadcast import Shared
 from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import PUBLISHER, batch_of
 from sievenet.tuning.boxes import Asked, as_subscription

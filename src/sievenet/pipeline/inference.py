@@ -29,10 +29,10 @@ import pyarrow.compute as pc
 from sievenet.content import Attribute, Schema
 from sievenet.content.schema import NAME
 from sievenet.errors import InvalidInput, SievenetError
-from sievenet.pipeline.checking import CORRUPT, SOURCE, WHY
 from sievenet.pipeline.clock import ISO
 from sievenet.pipeline.sources import format_of
 from sievenet.pipeline.tables import quoted
+from sievenet.pipeline.validation import CORRUPT, SOURCE, WHY
 from sievenet.workload.trace import Reading, Row, is_plain
 from sievenet.workload.trace import rows_of as trace_rows_of
 

@@ -3,9 +3,9 @@
     files ──(those no run has read)──▶ rows ──check──▶ good ──▶ events, by time
                                                     └─ bad  ──▶ quarantine (source, reason, row)
 
-All checking is Spark SQL (`checking`), one scan if every row is good, two otherwise.  A file that cannot be read at all
-is set aside with its reason, and the run goes on without it.  Running it again reads what is new, and nothing twice;
-the store makes a run happen as a whole or not at all.
+All checking is Spark SQL (`validation`), one scan if every row is good, two otherwise.  A file that cannot be read at
+all is set aside with its reason, and the run goes on without it.  Running it again reads only what is new; the store
+makes a run happen as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import msgspec
 
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
-from sievenet.pipeline.checking import REASON, SOURCE, Rule, checked
 from sievenet.pipeline.clock import HEAD, TIME_NAMES, clock_of, first_rows
 from sievenet.pipeline.files import Found
 from sievenet.pipeline.sources import format_of, rows_of, tap_rows, trace_rows
 from sievenet.pipeline.store import BadFile, Manifest, Store
 from sievenet.pipeline.tables import TIME, check_names, event_ddl
+from sievenet.pipeline.validation import REASON, SOURCE, Rule, checked
 from sievenet.workload.trace import Reading, beginning, is_plain
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sievenet.content import Attribute, StringColumn
 from sievenet.pipeline import chart
-from sievenet.pipeline.reporting import Report
+from sievenet.pipeline.report import Report
 from sievenet.pipeline.run import Run
 from sievenet.pipeline.sketch import carried, sketch
 from sievenet.tuning.arrays import bounds, each_filter

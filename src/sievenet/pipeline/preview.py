@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput
-from sievenet.pipeline.checking import REASON
 from sievenet.pipeline.ingest import How, checked_rows
 from sievenet.pipeline.store import Store
 from sievenet.pipeline.tables import PUBLISHER, TIME, quoted
+from sievenet.pipeline.validation import REASON
 
 __all__ = ["Preview", "bad_examples", "preview"]
 

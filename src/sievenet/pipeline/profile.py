@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sievenet.content import Schema
-from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.broadcast import Shared
 from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import batch_of
 from sievenet.tuning.boxes import Asked

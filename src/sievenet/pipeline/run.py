@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sievenet.content import EventBatch, Schema
 from sievenet.pipeline.deployment import Deployment
 from sievenet.pipeline.ingest import How, ingest
-from sievenet.pipeline.planning import Planned, plan_for
+from sievenet.pipeline.planner import Planned, plan_for
 from sievenet.pipeline.scan import read_small
 from sievenet.pipeline.store import Manifest, Store
 from sievenet.pipeline.tables import TIME, batch_of, quoted

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError
-from sievenet.pipeline.checking import CORRUPT, REASON, SOURCE, WHY
 from sievenet.pipeline.tables import arrow_of, event_ddl, fields_of, quoted
+from sievenet.pipeline.validation import CORRUPT, REASON, SOURCE, WHY
 from sievenet.tap import SUFFIX, read_segment
 from sievenet.workload.trace import Reading, Row
 from sievenet.workload.trace import rows_of as trace_rows_of

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sievenet.errors import InvalidInput
 from sievenet.index import Dz, Plan
-from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.broadcast import Shared
 from sievenet.pipeline.scan import summed
 from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
 from sievenet.tuning.covers import Covers

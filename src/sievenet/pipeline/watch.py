@@ -29,13 +29,13 @@ import pyarrow as pa
 from sievenet.content import EventBatch, Schema, decode_subscription, encode_subscription
 from sievenet.errors import PlanError
 from sievenet.index import Plan
-from sievenet.pipeline.broadcasting import Shared
-from sievenet.pipeline.checking import REASON
+from sievenet.pipeline.broadcast import Shared
 from sievenet.pipeline.evaluate import covers_of
 from sievenet.pipeline.files import Files, absolute
-from sievenet.pipeline.planning import sample_of
+from sievenet.pipeline.planner import sample_of
 from sievenet.pipeline.sources import tap_rows
 from sievenet.pipeline.tables import TIME, batch_of
+from sievenet.pipeline.validation import REASON
 from sievenet.tuning.arrays import points
 from sievenet.tuning.boxes import as_subscription
 from sievenet.tuning.clusters import local_clustering

@@ -1,1 +1,1 @@
-"""Nodes at content routers (`node`, over `link`), what they do for their router (`helping`), gateways to fabrics."""
+"""Nodes at content routers (`node`, kept connected by `membership`), and their work for the router (`volunteer`)."""

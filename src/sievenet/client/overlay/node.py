@@ -19,13 +19,13 @@ from typing import Any, Final, Self
 from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.feed import Feed
-from sievenet.client.ledger import Registration
 from sievenet.client.node import Node
 from sievenet.client.offers import Offers
-from sievenet.client.overlay.helping import Helping
-from sievenet.client.overlay.landing import Landing
+from sievenet.client.overlay.arrival import Landing
 from sievenet.client.overlay.membership import RouterMembership
+from sievenet.client.overlay.volunteer import Helping
 from sievenet.client.receiver import Sink
+from sievenet.client.registrations import Registration
 from sievenet.client.statistics import NodeStatistics
 from sievenet.client.transport.overlay_host import OverlayHost
 from sievenet.client.transport.shim import batch_escaped

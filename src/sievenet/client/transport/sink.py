@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sievenet.client.delivery import Delivery
+from sievenet.client.transport.endpoint import Alarm, Endpoint
 from sievenet.client.transport.exchange import peers, spoken_for, to_node
-from sievenet.client.transport.lane import Alarm, Lane
 from sievenet.client.transport.voice import PATIENCE, Verdict, Voices
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.filter import Filter
@@ -74,7 +74,7 @@ def _part(value: Any, kind: type[Any]) -> Any:
 class TransportSink:
     """Stands between the node's receiver and a feed."""
 
-    def __init__(self, feed: Feed, lane: Lane, asked: Asked, number: int) -> None:
+    def __init__(self, feed: Feed, lane: Endpoint, asked: Asked, number: int) -> None:
         self._feed, self._lane, self._asked = feed, lane, asked
         self._wanted = wanted = feed.subscription
         schema = wanted.schema

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from sievenet.client.transport.endpoint import Alarm, Endpoint
 from sievenet.client.transport.exchange import to_node
 from sievenet.client.transport.host import Host
-from sievenet.client.transport.lane import Alarm, Lane
 from sievenet.client.transport.shim import MARK, stamped
 from sievenet.content.codec import encode_event
 from sievenet.content.event import MAX_PAYLOAD, Event
@@ -41,7 +41,7 @@ _AROUND: Final = 64
 class Source:
     """What one node publishes in one category."""
 
-    def __init__(self, host: Host, lane: Lane, schema: Schema, options: Publishing, epoch: int) -> None:
+    def __init__(self, host: Host, lane: Endpoint, schema: Schema, options: Publishing, epoch: int) -> None:
         self._host, self._lane = host, lane
         self.options = options
         self._schema = schema

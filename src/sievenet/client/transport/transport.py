@@ -12,8 +12,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sievenet.client.transport.endpoint import Endpoint
 from sievenet.client.transport.host import Host
-from sievenet.client.transport.lane import Lane
 from sievenet.client.transport.sink import Asked, TransportSink
 from sievenet.client.transport.source import Source
 from sievenet.content.event import Event
@@ -44,17 +44,17 @@ class Transport:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, Endpoint] = {}
         #: By the schema's name.
         self.sources: dict[str, Source] = {}
         self._sinks: dict[int, TransportSink] = {}
         self._streams = 0
         self._chores: set[asyncio.Task[None]] = set()
 
-    def _lane(self, category: str) -> Lane:
+    def _lane(self, category: str) -> Endpoint:
         lane = self._lanes.get(category)
         if lane is None:
-            lane = self._lanes[category] = Lane(self._host, category)
+            lane = self._lanes[category] = Endpoint(self._host, category)
         return lane
 
     @property

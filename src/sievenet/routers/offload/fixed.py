@@ -28,7 +28,7 @@ from sievenet.content.codec import decode_filter, encode_filter
 from sievenet.content.filter import Filter
 from sievenet.content.schema import Schema
 from sievenet.routers.offload.messages import Assign, Claim
-from sievenet.routers.offload.voting import Standing
+from sievenet.routers.offload.reputation import Standing
 from sievenet.routers.poset import Poset
 
 __all__ = ["Assign", "Claim", "FixedSet", "Placer"]

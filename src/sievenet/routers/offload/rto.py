@@ -31,16 +31,16 @@ from sievenet.content.filter import Filter
 from sievenet.errors import FilterError
 from sievenet.routers.batches import Items
 from sievenet.routers.offload.assignment import Assignment
-from sievenet.routers.offload.choosing import Chooser, Rest, Way
-from sievenet.routers.offload.entering import Entering
+from sievenet.routers.offload.choice import Chooser, Rest, Way
+from sievenet.routers.offload.insertion import Entering
 from sievenet.routers.offload.jobs import Ask, Counts, Job, Pending, RtoSettings
 from sievenet.routers.offload.messages import Compute, Computed, Relations
+from sievenet.routers.offload.notation import Writing
+from sievenet.routers.offload.reputation import Standing
 from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.vectors import Vectors
 from sievenet.routers.offload.verdict import Verdict
-from sievenet.routers.offload.voting import Standing
 from sievenet.routers.offload.worker import related
-from sievenet.routers.offload.writing import Writing
 
 __all__ = ["Ask", "Offloader", "RtoSettings"]
 

@@ -12,8 +12,8 @@ import msgspec
 from sievenet.content.filter import Filter
 from sievenet.routers.offload.jobs import Counts, Job
 from sievenet.routers.offload.messages import Relations, decode_answer, decode_pairs
+from sievenet.routers.offload.reputation import majority
 from sievenet.routers.offload.tables import Table
-from sievenet.routers.offload.voting import majority
 from sievenet.routers.offload.worker import input_pairs, related
 
 __all__ = ["Verdict", "differences"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sievenet.client.delivery import Delivery
     from sievenet.client.feed import Feed
 
-__all__ = ["Alarm", "Lane"]
+__all__ = ["Alarm", "Endpoint"]
 
 #: The soonest that an alarm goes off after the last one, in seconds: what is due by then is done together.
 _SOONEST: Final = 1e-4
@@ -53,7 +53,7 @@ class Alarm:
             self._handle = None
 
 
-class Lane:
+class Endpoint:
     """One category's control messages at one node. Opened when it is first needed, then kept."""
 
     def __init__(self, host: Host, category: str) -> None:

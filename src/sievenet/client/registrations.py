@@ -18,7 +18,7 @@ from typing import Literal
 
 from sievenet.content.filter import Subscription
 
-__all__ = ["Difference", "Kind", "Ledger", "Registration"]
+__all__ = ["Difference", "Kind", "Registration", "Registrations"]
 
 Kind = Literal["advertisement", "subscription"]
 
@@ -44,7 +44,7 @@ class Difference:
     surplus: tuple[tuple[Kind, int], ...]
 
 
-class Ledger:
+class Registrations:
     """Registrations by kind and id."""
 
     def __init__(self) -> None:

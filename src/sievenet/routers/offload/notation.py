@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sievenet.content.codec import encode_filter
 from sievenet.content.filter import Filter
-from sievenet.routers.offload.hiding import Disguise
+from sievenet.routers.offload.disguise import Disguise
 
 __all__ = ["Writing"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sievenet.content import EventBatch, Schema, decode_batch, decode_subscription, encode_batch, encode_subscription
 from sievenet.index import Plan
-from sievenet.pipeline.broadcasting import Shared
+from sievenet.pipeline.broadcast import Shared
 from sievenet.tuning.boxes import as_subscription
 from sievenet.tuning.cost import Cost
 from sievenet.tuning.covers import Interests

@@ -4,7 +4,7 @@
     events ──sample───▶ judge ─────────────┴─ search ──▶ best plan ──evaluate on all events──▶ predicted rate
 
 The search looks at a sample (events and, with a budget, subscriptions); what is predicted is counted over all of them.
-Where much is to be judged, and filters are many, executors do it (`judging`, `clusters`); else the driver is quicker.
+Where much is to be judged, and filters are many, executors do it (`judge`, `clusters`); else the driver is quicker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sievenet.index import Plan
 from sievenet.index.plan import Kind
 from sievenet.pipeline.clusters import spark_clustering
 from sievenet.pipeline.evaluate import Result, evaluate
-from sievenet.pipeline.judging import SparkJudge
+from sievenet.pipeline.judge import SparkJudge
 from sievenet.pipeline.profile import profile
 from sievenet.pipeline.scan import read_small
 from sievenet.pipeline.tables import PUBLISHER, batch_of, quoted

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from sievenet.content.filter import Filter
 from sievenet.routers.batches import Items
 from sievenet.routers.offload.jobs import Counts, Job, RtoSettings
+from sievenet.routers.offload.reputation import Standing
 from sievenet.routers.offload.tables import Table
 from sievenet.routers.offload.verdict import Verdict, differences
-from sievenet.routers.offload.voting import Standing
 
 __all__ = ["Entering"]
 
