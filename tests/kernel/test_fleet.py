@@ -8,7 +8,9 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 
+from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Role
+from sievenet.access.login import load_login
 from sievenet.cli.app import main
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import protocol as p
@@ -16,12 +18,15 @@ from sievenet.dataplane.kernel.beacon import Neighbour, beacon, read_beacon
 from sievenet.dataplane.kernel.fleet import Fleet
 from sievenet.dataplane.kernel.machine import interfaces_of
 from sievenet.dataplane.plane import LinkDown, LinkUp, SwitchDown, SwitchUp
-from sievenet.errors import CodecError, InvalidInput, Rejected, Unavailable
+from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index import ROOT
 from sievenet.network import Add, Delete, Flow, Modify, parse_topology
 from sievenet.session.framing import frame
+from sievenet.session.link import Link
 from sievenet.session.message import Failure
 from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, TOPOLOGY, with_harness
+from tests.access.harness import folder as access_folder
+from tests.access.harness import now
 from tests.kernel.machines import AgentThread, make_wires, on_machines, remove_wires
 from tests.kernel.test_tables import packet, random_flow
 
@@ -220,6 +225,43 @@ def test_whoever_is_no_agent_is_refused(data, expected):
     assert isinstance(answer, Failure)
     with pytest.raises(AssertionError, match=expected):
         raise AssertionError(answer.message)
+
+
+def test_with_an_access_folder_agents_prove_which_switch_they_are(tmp_path):
+    access = access_folder(tmp_path, '[members.alice]\nrole = "client"\n')
+    for switch in ("s1", "s2"):
+        access.certificate(switch, Role.COMPONENT, 10, now())
+    keeper = Doorkeeper(access, "daemon")
+
+    async def main():
+        fleet = Fleet(TOPOLOGY, gate=keeper, tls=keeper.tls)
+        await fleet.start()
+
+        async def greet(member, name, role=Role.COMPONENT):
+            login = load_login(access.login(member))
+            ports = len(TOPOLOGY.ports(name))
+            hello = p.Hello(p.PROTOCOL, role, name, token=login.token, interfaces=ports, mtu=1500)
+            link, welcome = await Link.open(
+                p.AGENTS, fleet.address, hello, lambda link, message: None, tls=login.dialling(), timeout=10
+            )
+            await link.close()
+            return welcome
+
+        assert (await greet("s1", "s1")).name == "s1"
+        assert fleet.mtu == 1500
+        with pytest.raises(Rejected):
+            await greet("s1", "s2")
+        with pytest.raises(Rejected):
+            await greet("alice", "s2")
+        with pytest.raises(Rejected):
+            await greet("alice", "s2", Role.CLIENT)
+        # Without TLS nobody is heard at all.
+        hello = p.Hello(p.PROTOCOL, Role.COMPONENT, "s2", interfaces=4)
+        with pytest.raises(SievenetError):
+            await Link.open(p.AGENTS, fleet.address, hello, lambda link, message: None, timeout=2)
+        await fleet.close()
+
+    asyncio.run(main())
 
 
 def test_flows_travel_unchanged():
