@@ -39,7 +39,7 @@ __all__ = [
 
 _HOMES = {
     "Advertisement": "advertisement",
-    "Connecting": "connecting",
+    "Connecting": "connector",
     "Delivery": "delivery",
     "Feed": "feed",
     "FeedStatistics": "feed",
@@ -48,7 +48,7 @@ _HOMES = {
     "Overflow": "inbox",
     "Whole": "feed",
     "busy_loop": "busyloop",
-    "connect": "connecting",
+    "connect": "connector",
 }
 
 
