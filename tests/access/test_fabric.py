@@ -63,8 +63,8 @@ def test_strangers_are_told_what_to_do(tmp_path):
     async def main():
         async with guarded(access) as daemon:
             plain = daemon.url.replace("sievenets", "sievenet")
-            with pytest.raises(Unavailable):
-                await sievenet.connect(plain, timeout=2, reconnect=False)
+            with pytest.raises(Unavailable, match="connect with a login"):
+                await sievenet.connect(plain, timeout=8, reconnect=False)
             with pytest.raises(Unavailable, match="No daemon to trust"):
                 await sievenet.connect(daemon.url, login=other.login("alice"), timeout=2, reconnect=False)
             text = access.login("alice").read_text()

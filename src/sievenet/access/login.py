@@ -88,9 +88,7 @@ def told(error: ssl.SSLError) -> str:
     reason = getattr(error, "verify_message", "") or (error.reason or "").replace("_", " ").lower() or str(error)
     if "WRONG_VERSION_NUMBER" in str(error):
         return "it does not speak TLS (it knows nobody; connect without a login)"
-    return (
-        f"{reason} (its certificate is checked against the authority in the login)" if "verif" in str(error) else reason
-    )
+    return f"{reason}; a login file says which authority to trust (--login)" if "verif" in str(error) else reason
 
 
 def load_login(path: str | os.PathLike[str]) -> Login:

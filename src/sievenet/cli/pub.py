@@ -204,8 +204,15 @@ class _Source:
 
     async def publish(self, event: Event, rate: float | None) -> None:
         """Publish one event, in its time."""
+        from sievenet.errors import Rejected
+
         if event.schema.name not in self.advertised:
-            await self._node.advertise(self._advertise or event.schema)
+            try:
+                await self._node.advertise(self._advertise or event.schema)
+            except Rejected as error:
+                if self._advertise is not None:
+                    raise
+                raise Rejected(f"{error} (--advertise FILTER)") from None
             self.advertised.add(event.schema.name)
         if rate is not None:
             loop = asyncio.get_running_loop()

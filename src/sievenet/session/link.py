@@ -186,6 +186,8 @@ class Link:
             return
         self.ended.set_result(reason)
         if not self._welcome.done():
+            if type(reason) is Unavailable and self.writer.get_extra_info("ssl_object") is None:
+                reason = Unavailable(f"{reason}; if it knows its members it speaks TLS: connect with a login (--login)")
             self._welcome.set_exception(reason)
             self._welcome.exception()
         for future in self._open.values():
