@@ -110,7 +110,7 @@ class Daemon:
         await self.server.start()
         await planes.open_doors(self.server, self.plane)
         if keeper.known:
-            watch = asyncio.create_task(self._watch(keeper))
+            watch = asyncio.create_task(self._watch(keeper, planes))
             stack.callback(watch.cancel)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
@@ -153,13 +153,14 @@ class Daemon:
         self.keeper = Doorkeeper(folder, access.login, audit)
         return self.keeper
 
-    async def _watch(self, keeper: Doorkeeper) -> None:
+    async def _watch(self, keeper: Doorkeeper, planes: Planes) -> None:
         """Read the access folder again when it changes, and ask now and then whether logins still count."""
         while True:
             await asyncio.sleep(_LOOK)
             try:
                 keeper.look()
                 self.server.tls = keeper.tls
+                planes.renew(keeper)
                 await self.service.access_changed()
             except Exception:
                 log.exception("the access folder could not be looked at")

@@ -58,6 +58,7 @@ class Planes:
         self._topology = topology
         self._stack = stack
         self._network: OvsNetwork | KernelNetwork | None = None
+        self._fleet: Fleet | None = None
         #: How hosts reach us through their switches, where that is possible.
         self.in_band: InBand | None = None
 
@@ -146,6 +147,7 @@ class Planes:
             tls=None if self._keeper is None else self._keeper.tls,
         )
         self._stack.push_async_callback(fleet.close)
+        self._fleet = fleet
         host, port = _address(config.listen, "kernel.listen") if config.listen is not None else ("", 0)
         await fleet.start(host, port)
         if others:
@@ -180,6 +182,11 @@ class Planes:
         await plane.start(host, port, tls=tls)
         await plane.connected(30.0)
         return plane
+
+    def renew(self, keeper: Doorkeeper) -> None:
+        """The access folder has changed."""
+        if self._fleet is not None:
+            self._fleet.renew(keeper.tls)
 
     async def open_doors(self, server: Listener[Any], plane: AnyPlane) -> None:
         """Let hosts reach the daemon: through their switches, and those of a network of ours at the usual address."""

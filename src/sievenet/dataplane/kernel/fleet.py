@@ -250,6 +250,11 @@ class Fleet(Service[AgentConnection]):
         for name in sorted(self._lost):
             log.warning("switch %s has no agent yet: it counts as down", name)
 
+    def renew(self, tls: ssl.SSLContext | None) -> None:
+        """Meet agents with these files from now on."""
+        if self._doors is not None:
+            self._doors.tls = tls
+
     async def close(self) -> None:
         """Take leave of the agents; switches go on with what they have."""
         if self._doors is not None:
