@@ -464,6 +464,20 @@ def test_bare_frames_meet_the_same_rules(tmp_path):
     run(main())
 
 
+def test_what_a_role_may_not_do_is_in_the_audit_log(tmp_path):
+    access = folder(tmp_path)
+
+    async def main():
+        async with guarded(access, access__audit=str(tmp_path / "audit")) as daemon, join(daemon, access, "bob") as bob:
+            with pytest.raises(Rejected, match="Expected an operator"):
+                await bob._session.call(lambda request: p.RemoveSchema(request, "reading"))
+        last = json.loads((tmp_path / "audit").read_text().splitlines()[1])
+        assert (last["who"], last["role"]) == ("bob", "client")
+        assert "operator to send RemoveSchema" in last["outcome"]
+
+    run(main())
+
+
 def test_roles_of_components_are_apart(tmp_path):
     access = folder(tmp_path)
     access.certificate("r1", Role.COMPONENT, 3, now())

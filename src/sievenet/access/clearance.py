@@ -63,6 +63,10 @@ class Clearance:
         self.keeper.usage(identity).schema(known)
         self.keeper.total.schema(in_all)
 
+    def refused(self, identity: Identity, client: str, origin: str, reason: str) -> None:
+        """Put in the audit log that a message was refused for its sender's role."""
+        self.keeper.note(identity.name or client, identity.role.value, origin, "Message", client, reason)
+
     def most_cost(self, identity: Identity, usual: int) -> int:
         """Steps that a filter may cost."""
         return min(usual, identity.quota.filter_cost) if identity.quota.filter_cost else usual

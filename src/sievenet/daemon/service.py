@@ -208,6 +208,11 @@ class Service(RequestService[Peer]):
         for peer in list(self._everyone):
             peer.goodbye(reason)
 
+    def refused(self, peer: Peer, answer: Any) -> None:
+        """Something was refused for its sender's role."""
+        if peer.identity is not None:
+            self._clearance.refused(peer.identity, peer.client or "", peer.address, answer.message)
+
     # -- requests -------------------------------------------------------------------------
 
     async def handle(self, peer: Peer, message: Message) -> Message | None:

@@ -227,6 +227,11 @@ class RouterServer(listener.Service[Peer]):
         """It knows that it is welcome."""
         self._handshake.welcomed(peer)
 
+    def refused(self, peer: Peer, answer: Any) -> None:
+        """Something was refused for its sender's role."""
+        if peer.identity is not None:
+            self._clearance.refused(peer.identity, peer.name, peer.address, answer.message)
+
     def take(self, peer: Peer, messages: list[tuple[Any, int]]) -> Awaitable[None] | None:
         """Carry out what came together; the links that this client has to wait for."""
         published: list[p.Publish] = []

@@ -56,6 +56,9 @@ class Service(ABC, Generic[C]):
     async def lost(self, connection: C) -> None:
         """The connection is gone."""
 
+    def refused(self, connection: C, answer: Any) -> None:
+        """A message was refused before this part saw it: it was none, or its sender may not send it."""
+
     def beat(self, now: float, slept: float) -> None:
         """A beat; this process was held up for so long since the last one."""
 
@@ -290,6 +293,7 @@ class Listener(Generic[C]):
             whole |= step.whole
             for answer in step.answers:
                 connection.send(answer)
+                self._service.refused(connection, answer)
             if step.messages:
                 held = self._service.take(connection, step.messages)
                 if held is not None:
