@@ -1,8 +1,9 @@
 """False positives of every way to index and to choose dimensions, in the PLEROMA settings and below.
 
 Eight attributes in [0, 4095], eight Zipf hotspots, 23 bits (an IPv4 multicast address).  A subscription becomes as many
-dz as it takes, as in the source, so that what is compared is what the bits can say; a table shows what budgets of
-entries add.  Choices are made on a sample, rates are true ones over all events and subscriptions.
+dz as it takes, as in the source, so that what is compared is what the bits can say; tables show what budgets of entries
+add, and all combinations with the network's own limits (entries per subscription, a region for the rest).  Choices are
+made on a sample, rates are true ones over all events and subscriptions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from benchmarks.harness import Bench, Report, least, share
 from sievenet.content import EventBatch, Schema
-from sievenet.index import Plan
+from sievenet.index import DEFAULT_BUDGET, Plan
 from sievenet.index.plan import Kind
 from sievenet.tuning import dimensions
 from sievenet.tuning.arrays import domains, points
@@ -43,6 +44,8 @@ GOALS = {
 }
 
 BITS = 23
+#: What is shown with the network's own limits.
+LIMITED = ("RI", "EVS", "EMCS", "CS", "GS", "CS+SI", "GS+SI", "GS+SI1", "GS+ASI", "GS+QI", "GB+SI", "GB+SI1", "GB+ASI")
 DIMENSIONS = 8
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,14 +70,14 @@ class Setting:
         covers = Covers.of(plan, self.interests, budget)
         return fpr(Deliveries(plan, covers, len(self.interests)).total(self.batch)[1], self.wanted)
 
-    def search(self, methods: Sequence[str], seconds: float = 60.0) -> Found:
-        """The best plans by the sample; no region for the rest, as in the source."""
+    def search(self, methods: Sequence[str], seconds: float = 60.0, budget: int | None = None) -> Found:
+        """The best plans by the sample: as in the source, or with a budget and a region for the rest, as a fabric."""
         return search(
-            self.judge,
+            self.judge if budget is None else LocalJudge(self.sample, self.judge.interests, budget),
             self.profile,
             self.clusters,
             BITS,
-            rest=False,
+            rest=budget is not None,
             methods=("RI", *methods),
             seconds=seconds,
             objective="subscription",
@@ -171,8 +174,31 @@ def _combined(bench: Bench, report: Report) -> None:
     both = least(rates.get(name, float("nan")) for name in ("GS+SI", "GS+ASI"))
     report.goal("best_over_gs_si_and_gs_asi", share(rates[overall], both))
     report.goal("regular_near_80_percent", abs(100 * rates["RI"] - 80))
+    _limits(bench, report, setting, rates)
     _budgets(bench, report, setting, found)
     _numbers(bench, report, setting, found)
+
+
+def _limits(bench: Bench, report: Report, setting: Setting, ideal: dict[str, float]) -> None:
+    """The same workload with what a fabric allows: few entries per subscription, and nobody left out."""
+    with bench.step("combinations with the network's own limits"):
+        found = setting.search(
+            ("EVS", "EMCS", "CS", "GS", "SI", "SI1", "ASI", "QI", "GB"), bench.size(90.0, 2.0), DEFAULT_BUDGET
+        )
+        extra = _more(setting, found)
+        rows, rates = [], {}
+        for name in (*LIMITED, found.best.name):
+            best = found.of(name) or extra.get(name)
+            if best is None or name in rates:
+                continue
+            rates[name] = setting.rate(best.plan, DEFAULT_BUDGET)
+            before = _percent(ideal[name]) if name in ideal else ""
+            rows.append([name, _percent(rates[name]), before, ", ".join(best.dimensions), best.rectangles])
+    title = f"combinations with {DEFAULT_BUDGET} entries per subscription and a region for the rest"
+    report.table(title, ["", "FPR %", "any entries, no rest", "dimensions", "regions"], rows)
+    report.figure("regular_with_limits", rates["RI"])
+    report.figure("best_with_limits", min(rates.values()))
+    report.figure("best_with_limits_name", min(rates, key=lambda n: rates[n]))
 
 
 def _more(setting: Setting, found: Found) -> dict[str, Tried]:
