@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sievenet.pipeline.deployment import Deployment
     from sievenet.pipeline.store import Store
 
-__all__ = ["deployment_of", "deployment_options", "sources_of"]
+__all__ = ["deployment_of", "deployment_options", "placed", "sources_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,15 +58,24 @@ def deployment_of(
     config_file: str | None,
 ) -> Deployment:
     """The deployment that the options describe."""
-    from sievenet.pipeline.deployment import assumed, kept_deployment, snapshot_deployment
-    from sievenet.pipeline.interests import is_journal, load_wanted
+    from sievenet.pipeline.deployment import kept_deployment
 
     if (interests is None) == (snapshot_id is None):
         raise click.UsageError("Expected --subscriptions FILE or --snapshot ID, one of them")
     if snapshot_id is not None:
         return kept_deployment(store, snapshot_id, schema)
     assert interests is not None
+    found = placed(interests, schema, topology, config_file)
+    if found.assumed:
+        say(found.assumed)
+    return found
+
+
+def placed(interests: str, schema: Schema, topology: str | None, config_file: str | None = None) -> Deployment:
+    """Who wants what and where: with a journal and a topology as the control plane has it, else assumed."""
     from sievenet.network import parse_topology
+    from sievenet.pipeline.deployment import assumed, snapshot_deployment
+    from sievenet.pipeline.interests import is_journal, load_wanted
 
     network = parse_topology(topology) if topology else None
     if network is not None and Path(interests).is_file() and is_journal(interests):
@@ -75,10 +84,7 @@ def deployment_of(
 
         control = load_config(config_file).control if config_file else None
         return snapshot_deployment(take_snapshot(interests, network, control), schema)
-    found = assumed(load_wanted(interests, schema), network)
-    if found.assumed:
-        say(found.assumed)
-    return found
+    return assumed(load_wanted(interests, schema), network)
 
 
 def sources_of(at: tuple[str, ...]) -> tuple[dict[str, str], str | None]:

@@ -12,7 +12,11 @@ from sievenet.cli.output import json_option, show_json
 from sievenet.cli.pipeline_options import interests_option, load_plan, master_option, report_option, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sievenet.content import Subscription
     from sievenet.index import Plan
+    from sievenet.pipeline.deployment import Deployment
     from sievenet.pipeline.watch import Watcher
 
 __all__ = ["pipeline_watch", "watch"]
@@ -21,6 +25,10 @@ __all__ = ["pipeline_watch", "watch"]
 @click.command()
 @click.argument("tap")
 @interests_option
+@click.option("--topology", help="The network of a fabric's journal, such as testbed: plans are judged on its links.")
+@click.option(
+    "--config", "config_file", type=click.Path(dir_okay=False), help="The fabric's TOML file, with a topology."
+)
 @click.option("--plan", "plan_file", required=True, type=click.Path(), help="The plan in use when the watch begins.")
 @click.option(
     "--state", required=True, metavar="FOLDER", help="Where the watch keeps what it knows; it resumes from there."
@@ -40,6 +48,8 @@ __all__ = ["pipeline_watch", "watch"]
 def watch(
     tap: str,
     interests: str,
+    topology: str | None,
+    config_file: str | None,
     plan_file: str,
     state: str,
     every: float | None,
@@ -57,13 +67,15 @@ def watch(
 
     TAP is the folder that publishers sample their events into. Each window's false-positive rate and drift are kept in
     the state folder; when a search finds a plan that is better by the threshold, it is signalled, and with --apply the
-    fabric changes to it without losing an event.
+    fabric changes to it without losing an event. With the fabric's journal and --topology, subscribers are where they
+    are; without, each is taken as a host of its own at one switch.
 
     \b
     Examples:
       $ sievenet watch /var/tap --subscriptions fabric.db --plan plan.json --state watch  # needs Spark
-      $ sievenet watch /var/tap --subscriptions fabric.db --plan plan.json --state watch --apply  # needs Spark
+      $ sievenet watch tap --subscriptions fabric.db --topology testbed --plan p.json --state w --apply  # needs Spark
     """
+    from sievenet.cli.pipeline_deployment import placed
     from sievenet.pipeline.interests import load_wanted
     from sievenet.pipeline.spark import spark_session
     from sievenet.pipeline.watch import Settings, Watcher
@@ -71,14 +83,23 @@ def watch(
     plan = load_plan(plan_file)
     settings = Settings(window=window, threshold=threshold, budget=budget, seconds=seconds)
     say(f"starting Spark on {master or 'local[*]'}")
+    # Read anew for every batch: subscribers come and go.
+    places: list[Deployment] = []
+
+    def wanted() -> Sequence[Subscription]:
+        if topology is None:
+            return load_wanted(interests, plan.schema).subscriptions
+        places[:] = [placed(interests, plan.schema, topology, config_file)]
+        return places[0].wanted.subscriptions
+
     with spark_session(master) as spark:
         watcher = Watcher(
             spark,
             state,
             plan,
-            # Read anew for every batch: subscribers come and go.
-            lambda: load_wanted(interests, plan.schema).subscriptions,
+            wanted,
             settings,
+            sites=lambda: places[0].sites() if places else None,
             apply=(lambda better: _apply(url, better)) if applied else None,
             say=say,
         )

@@ -157,9 +157,12 @@ class Answers:
         except Unavailable:
             up = False
         packets = sum(port.received.packets for port in counters.ports.values())
-        clients = {at.port for at in self._plane.clients().values() if at.switch == switch}
+        # What came from another switch was counted there; what came from a client counts here, also when it has left.
+        topology = self._plane.topology
+        inner = {port for port, peer in topology.ports(switch).items() if topology.is_switch(peer)}
         carried = sum(port.sent.packets for port in counters.ports.values())
-        carried += sum(port.received.packets for number, port in counters.ports.items() if number in clients)
+        carried += sum(port.received.packets for number, port in counters.ports.items() if number not in inner)
+        carried += counters.departed.received.packets + counters.departed.sent.packets
         return {
             "name": switch,
             "up": up,

@@ -31,6 +31,7 @@ from sievenet.dataplane.plane import (
     LinkDown,
     LinkUp,
     Notice,
+    PortCount,
     SwitchCounters,
     SwitchDown,
     SwitchUp,
@@ -126,7 +127,8 @@ class Fabric:
         """What the switch has counted, without asking it over its channel."""
         at = self.forwarding.switches[switch]
         ports = self.forwarding.port_counters(switch)
-        return SwitchCounters(at.counts(), ports, at.unmatched, at.capacity)
+        departed = self.forwarding.departed.get(switch, PortCount())
+        return SwitchCounters(at.counts(), ports, at.unmatched, at.capacity, departed)
 
     def _check_up(self, switch: str) -> None:
         if switch not in self.forwarding.switches:

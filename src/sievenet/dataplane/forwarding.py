@@ -66,6 +66,8 @@ class Forwarding:
         self.settlers: Final[list[Callable[[], None]]] = []
         #: Counts changes of client ports.
         self.attachments = 0
+        #: What clients' ports that are gone have counted, by switch.
+        self.departed: dict[str, PortCount] = {}
         self._rng = random.Random(seed)
         #: Ports that remember walks.
         self._walking: set[Port] = set()
@@ -96,8 +98,11 @@ class Forwarding:
 
     def remove_port(self, port: Port) -> None:
         """Take a client's port away."""
+        self.settle()
         self._forget()
-        del self.ports[port.switch.name, port.number]
+        name = port.switch.name
+        self.departed[name] = self.departed.get(name, PortCount()) + port.counters()
+        del self.ports[name, port.number]
         self.attachments += 1
         self._forget()
 

@@ -115,6 +115,9 @@ class PortCount(msgspec.Struct, frozen=True):
     #: Not sent because the link was down, full or lossy, or because nobody listened.
     dropped: int = 0
 
+    def __add__(self, other: PortCount) -> PortCount:
+        return PortCount(self.received + other.received, self.sent + other.sent, self.dropped + other.dropped)
+
 
 class SwitchCounters(msgspec.Struct, frozen=True):
     """What a switch has counted since it came up."""
@@ -125,6 +128,8 @@ class SwitchCounters(msgspec.Struct, frozen=True):
     unmatched: int = 0
     #: Flows that fit its table, if it has a limit.
     capacity: int | None = None
+    #: Of clients' ports that are gone, all together; planes that cannot know have none.
+    departed: PortCount = PortCount()
 
 
 class PlaneStatistics(msgspec.Struct, frozen=True):

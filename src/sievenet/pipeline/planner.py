@@ -36,7 +36,7 @@ from sievenet.tuning.sites import Sites
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Planned", "plan_for", "sample_of", "sampled"]
+__all__ = ["Planned", "plan_for", "sampled"]
 
 #: Events and subscriptions that the search looks at.
 SAMPLE: Final = 20_000
@@ -83,13 +83,8 @@ class Planned:
         }
 
 
-def sample_of(events: DataFrame, schema: Schema, count: int, total: int, seed: int = 0) -> EventBatch:
-    """About ``count`` events at random, on the driver."""
-    return sampled(events, schema, count, total, seed)[0]
-
-
 def sampled(events: DataFrame, schema: Schema, count: int, total: int, seed: int = 0) -> tuple[EventBatch, list[str]]:
-    """The same with their publishers."""
+    """About ``count`` events at random and their publishers, on the driver."""
     table = read_small(events, schema, (PUBLISHER,)) if total <= count else None
     if table is None:
         chosen = events.select(*(quoted(name) for name in (*schema.positions, PUBLISHER)))

@@ -32,7 +32,7 @@ from sievenet.index import Plan
 from sievenet.pipeline.broadcast import Shared
 from sievenet.pipeline.evaluate import covers_of
 from sievenet.pipeline.files import Files, absolute
-from sievenet.pipeline.planner import sample_of
+from sievenet.pipeline.planner import sampled
 from sievenet.pipeline.sources import tap_rows
 from sievenet.pipeline.tables import TIME, batch_of
 from sievenet.pipeline.validation import REASON
@@ -44,6 +44,7 @@ from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
 from sievenet.tuning.search import Found, search
+from sievenet.tuning.sites import Sites
 from sievenet.tuning.splits import edges
 
 if TYPE_CHECKING:
@@ -131,15 +132,18 @@ class Watcher:
         wanted: Callable[[], Sequence[Interest]],
         settings: Settings | None = None,
         *,
+        sites: Callable[[], Sites | None] = lambda: None,
         apply: Callable[[Plan], None] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """``wanted`` and ``sites`` (where those subscriptions are, asked after them) are asked anew for every batch."""
         self.spark = spark
         self.folder = absolute(folder).rstrip("/")
         self.files = Files(spark)
         self.schema = plan.schema
         self.settings = settings or Settings()
         self._wanted = wanted
+        self._sites = sites
         self._apply = apply
         self._say = say
         if not self.files.exists(f"{self.folder}/plan.json"):
@@ -254,8 +258,9 @@ class Watcher:
         self, events: DataFrame, count: int, plan: Plan, interests: Interests, number: int, seen: npt.NDArray[np.int64]
     ) -> None:
         settings = self.settings
-        sample = sample_of(events, self.schema, settings.sample, count, seed=number)
-        found = replan(plan, sample, interests, settings)
+        sites = self._sites()
+        sample, who = sampled(events, self.schema, settings.sample, count, seed=number)
+        found = replan(plan, sample, interests, settings, sites, None if sites is None else sites.located(who))
         old = next(t.cost.transmissions for t in found.tried if t.name == "present")
         new, name = found.best.cost.transmissions, found.best.name
         before, after = old / max(1, len(sample)), new / max(1, len(sample))
@@ -274,10 +279,17 @@ class Watcher:
             self._keep(_State(signal.plan, baseline))
 
 
-def replan(plan: Plan, sample: EventBatch, interests: Interests, settings: Settings) -> Found:
+def replan(
+    plan: Plan,
+    sample: EventBatch,
+    interests: Interests,
+    settings: Settings,
+    sites: Sites | None = None,
+    source: npt.NDArray[np.int64] | None = None,
+) -> Found:
     """The best plan for a sample, of the same bits and kind, one version later."""
     return search(
-        LocalJudge(sample, interests, settings.budget),
+        LocalJudge(sample, interests, settings.budget, sites, source),
         profile_batches([sample], plan.schema, interests.wanted),
         local_clustering(plan.schema, interests.wanted, sample=sample),
         plan.bits,
