@@ -48,7 +48,7 @@ class Adapted:
         bins = int(length / self.step)
         self.kilobits = [2000.0 if i < 2 * bins / 5 else 0.0 for i in range(bins)]
         self.lost_bins = [0] * bins
-        self.clock, self.link = SimpleNamespace(at=lambda *_: None), None
+        self.clock, self.link = SimpleNamespace(call_at=lambda *_: None), None
 
     def run(self):
         return self
