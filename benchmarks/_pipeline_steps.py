@@ -46,8 +46,8 @@ def steps(bench: Bench, report: Report, folder: Path) -> None:
     # The first round compiles kernels and makes Java's archive of classes, once per machine: it does not count.
     for number in range(1 if bench.quick else 0, rounds + 1):
         with bench.step(f"steps on {len(made.batch)} rows, round {number} of {rounds}"):
-            for name, command in _commands(bench, number).items():
-                spent, said = _timed(command, folder)
+            for name, arguments in _commands(bench, number).items():
+                spent, said = _timed(arguments, folder)
                 if number:
                     seconds.setdefault(name, []).append(spent - (SEARCH if name in ("plan", "run") else 0.0))
                 if name not in BARE:
@@ -71,12 +71,12 @@ def steps(bench: Bench, report: Report, folder: Path) -> None:
 
 
 def _commands(bench: Bench, number: int) -> dict[str, list[str]]:
-    program = [sys.executable, "-m", "sievenet", "pipeline"]
+    program = ["-m", "sievenet", "pipeline"]
     store, wanted = f"store-{number}", ["--subscriptions", "wanted.txt"]
     search = ["--seconds", str(SEARCH)]
     every = {
-        "empty": [sys.executable, "-c", EMPTY],
-        "ours": [sys.executable, "-c", OURS],
+        "empty": ["-c", EMPTY],
+        "ours": ["-c", OURS],
         "ingest": [*program, "ingest", store, "trip.csv"],
         "profile": [*program, "profile", store, "trip", *wanted],
         "plan": [*program, "plan", store, "trip", *wanted, *search, "-o", f"plan-{number}.json"],
@@ -86,14 +86,15 @@ def _commands(bench: Bench, number: int) -> dict[str, list[str]]:
     return {name: every[name] for name in bench.size(tuple(every), ("empty", "ingest", "run"))}
 
 
-def _timed(command: Sequence[str], folder: Path) -> tuple[float, list[str]]:
-    """Seconds of a command, and what it printed to standard error."""
+def _timed(arguments: Sequence[str], folder: Path) -> tuple[float, list[str]]:
+    """Seconds of Python with arguments, and what it printed to standard error."""
     begun = time.perf_counter()
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     spent = time.perf_counter() - begun
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:6])} ended with {done.returncode}: {done.stderr[-500:]}")
+        raise RuntimeError(f"{' '.join(command[:7])} ended with {done.returncode}: {done.stderr[-500:]}")
     return spent, done.stderr.splitlines()
 
 

@@ -1,4 +1,4 @@
-"""Spark jobs: every step on a small trace beside an empty job; 0.1 to 10 M events against naive and single runs."""
+"""Spark: steps on a small trace beside an empty job; 0.1 to 10 M events beside one process."""
 
 from __future__ import annotations
 

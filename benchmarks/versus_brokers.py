@@ -1,4 +1,4 @@
-"""Sievenet (kernel switches, Open vSwitch, embedded) against ActiveMQ selectors and a RabbitMQ headers exchange.
+"""Sievenet on kernel switches, Open vSwitch and embedded, against ActiveMQ and RabbitMQ.
 
 One workload for all: points with x and y, subscriptions that tile x, so that every event goes to exactly one of them,
 and a publisher and a subscriber process, which is called with each event. ActiveMQ filters with JMS selectors on one
