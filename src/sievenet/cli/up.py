@@ -183,7 +183,10 @@ async def _up(
         stack.enter_context(collecting_seldom())
         load = asyncio.create_task(asyncio.to_thread(warmup.load))
         if not (await asyncio.wait([load], timeout=_PATIENCE))[0]:
-            click.echo("compiling the inner loops, once on this machine: up to half a minute …", err=True)
+            click.echo(
+                "loading the inner loops; the first time on a machine they are compiled, for up to half a minute …",
+                err=True,
+            )
         await load
         daemon = await stack.enter_async_context(Daemon(config))
         names = (*schemas, *((sample_name,) if sample_name else ()))

@@ -176,7 +176,7 @@ class ControlPlane(Inspection):
         known = self._controller.state.clients.get(client)
         if known is not None:
             if not resume:
-                raise Rejected(f"The name {client} is taken")
+                raise Rejected(f"The name {client} is taken (until its holder leaves, or is silent for a lease)")
             self._handle(signals.Renewed(client))
             attached = await self._dataplane.attach(known.host, client)
             self._attached[client] = attached
