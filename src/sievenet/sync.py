@@ -1,5 +1,5 @@
 """The client library without async: `sievenet.sync.connect`."""
 
-from sievenet.client.sync import SyncFeed, SyncNode, connect
+from sievenet.client.sync import SyncAdvertisement, SyncFeed, SyncNode, connect
 
-__all__ = ["SyncFeed", "SyncNode", "connect"]
+__all__ = ["SyncAdvertisement", "SyncFeed", "SyncNode", "connect"]

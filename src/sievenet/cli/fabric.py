@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -60,11 +62,29 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async code to its end; Ctrl-C ends it quietly after its clean-up."""
+    """Run async code to its end; Ctrl-C and SIGTERM end it quietly after its clean-up."""
+    ended: list[int] = []
+
+    async def until_ended() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def end(number: int) -> None:
+            ended.append(number)
+            task.cancel()
+
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # not in every thread
+            loop.add_signal_handler(signal.SIGTERM, end, signal.SIGTERM)
+        return await work
+
     try:
-        return asyncio.run(work)
+        return asyncio.run(until_ended())
     except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
+        raise click.exceptions.Exit(128 + signal.SIGINT) from None
+    except asyncio.CancelledError:
+        if not ended:
+            raise
+        raise click.exceptions.Exit(128 + ended[0]) from None
 
 
 def asked(url: str | None, about: str, of: str = "") -> Any:

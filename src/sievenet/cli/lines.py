@@ -6,14 +6,18 @@ for the next line may be long in coming; what it holds is told by its first line
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import csv
 import io
 import itertools
 import os
+import queue
 import re
 import stat
-from collections.abc import Iterator
-from typing import IO, Final, Literal
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import IO, Any, Final, Literal
 
 import msgspec
 
@@ -30,7 +34,7 @@ from sievenet.workload.trace import (
     unpacked,
 )
 
-__all__ = ["Form", "Item", "is_regular", "lines_of"]
+__all__ = ["Form", "Item", "apart", "chunks", "is_regular", "lines_of"]
 
 Form = Literal["text", "json", "csv"]
 Item = Row | BadLine | str
@@ -54,6 +58,44 @@ def lines_of(file: IO[bytes], form: Form | None, reading: Reading) -> Iterator[t
             yield each.line, each
         return
     yield from _written(enumerate(text.splitlines(), 1), form, reading)
+
+
+async def chunks(items: Iterator[tuple[int, Item]], size: int) -> AsyncIterator[list[tuple[int, Item]]]:
+    """The items in pieces, read in a thread that nobody waits for: a pipe may stay silent when it is time to go."""
+    loop, wanted = asyncio.get_running_loop(), queue.SimpleQueue[asyncio.Future[list[tuple[int, Item]]] | None]()
+
+    def give(future: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
+        if not future.done():
+            future.set_result(found) if error is None else future.set_exception(error)
+
+    def read() -> None:
+        while (future := wanted.get()) is not None:
+            found, failed = None, None
+            try:
+                found = list(itertools.islice(items, size))
+            except Exception as error:
+                failed = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(give, future, found, failed)
+
+    threading.Thread(target=read, name="lines", daemon=True).start()
+    try:
+        while True:
+            future: asyncio.Future[list[tuple[int, Item]]] = loop.create_future()
+            wanted.put(future)
+            if not (found := await future):
+                return
+            yield found
+    finally:
+        wanted.put(None)
+
+
+def apart(file: IO[bytes]) -> IO[bytes]:
+    """Standard input apart from `sys.stdin`: the process can then end while a thread reads it."""
+    try:
+        return os.fdopen(os.dup(0), "rb") if file.fileno() == 0 else file
+    except OSError:
+        return file
 
 
 def is_regular(file: IO[bytes]) -> bool:

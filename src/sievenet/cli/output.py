@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sievenet.content import Schema
 
-__all__ = ["json_option", "marked", "schema_option", "schema_prefix", "schema_said", "show", "show_json"]
+__all__ = ["json_option", "marked", "plain", "schema_option", "schema_prefix", "schema_said", "show", "show_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,6 +63,15 @@ def show(*renderables: RenderableType) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for each in renderables:
         console.print(each)
+
+
+def plain(value: Any) -> str:
+    """A value of an answer as people read it: dicts and lists in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)
 
 
 def marked(text: str) -> str:

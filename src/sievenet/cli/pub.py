@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ import msgspec
 from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import run, schema_prefix, url_option
 from sievenet.cli.file_options import reading_of, reading_options
-from sievenet.cli.lines import Form, Item, is_regular, lines_of
+from sievenet.cli.lines import Form, Item, apart, chunks, is_regular, lines_of
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.tap import tap_options, tapping
 from sievenet.cli.transport import publisher_options, publishing, sent_text
@@ -47,6 +48,11 @@ _CHUNK = 256
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Publish the arguments so many times.")
 @click.option("--skip-bad", is_flag=True, help="Report a bad line and go on, instead of ending there.")
+@click.option(
+    "--payload",
+    metavar="TEXT|@FILE",
+    help="Bytes that go with each event, unread by the network: a text or a file.",
+)
 @click.option("--advertise", metavar="FILTER", help="What to advertise. Default: everything of the schema.")
 @click.option("--name", help="The name of this publisher in the fabric.")
 @click.option("--host", help="The host to attach to. Default: the least loaded.")
@@ -63,6 +69,7 @@ def pub(
     rate: float | None,
     repeat: int,
     skip_bad: bool,
+    payload: str | None,
     advertise: str | None,
     name: str | None,
     host: str | None,
@@ -85,13 +92,14 @@ def pub(
     --rate-control, subscribers can have them in order, recovered when lost, and at a rate that their path carries.
     With --tap, what is published is also kept in a folder that `sievenet pipeline ingest` and `watch` read.
     Events that receivers slow down are sent before the command ends; if that takes longer than --drain, it fails and
-    says how many were not sent.
+    says how many were not sent. However it ends, also by Ctrl-C, it says how many were published.
 
     \b
     Examples:
       $ sievenet pub 'stock: symbol=IBM, price=421.5, volume=1200'  # needs a running fabric
       $ echo '{"symbol": "GE", "price": 7, "volume": 10}' | sievenet pub --schema stock  # needs a running fabric
       $ sievenet pub --schema stock --file quotes.csv --rate 100  # needs a running fabric
+      $ sievenet pub --payload 'see page 3' 'stock: symbol=IBM, price=421.5, volume=1200'  # needs a running fabric
       $ sievenet pub --schema stock --file quotes.csv --log 1000 --digest 200ms  # needs a running fabric
       $ sievenet pub --schema stock --file quotes.csv --tap tap  # needs a running fabric
     """
@@ -100,63 +108,92 @@ def pub(
     reading = reading_of(columns, separator, encoding, rename, select, pairs)
     options = publishing(transport)
     taps = None if tap is None else tapping(tap, tap_factor)
-    counts, done = run(
-        _pub(
-            events, schema_name, file, form, reading, rate, repeat, skip_bad, advertise, name, host, url, options, taps
-        )
-    )
-    if taps is not None:
-        counts |= {"tap_kept": taps.kept, "tap_lost": taps.lost}
-    if as_json:
-        show_json(counts if options is None else {**counts, "transport": msgspec.to_builtins(done)})
-    else:
-        bad = f", {counts['bad']} bad lines left out" if counts["bad"] else ""
-        click.echo(f"{counts['published']} published{bad}", err=True)
-        if taps is not None:
-            click.echo(f"  {taps.kept} kept in {tap}", err=True)
-        for category, each in done.items():
-            click.echo(f"  {category}: {sent_text(each)}", err=True)
+    if file is not None:
+        file = apart(file)
+    how, said = (schema_name, skip_bad, advertise, _payload(payload)), _Done()
+    try:
+        run(_pub(events, how, file, form, reading, rate, repeat, name, host, url, options, taps, said))
+    finally:
+        if said.counts:
+            said.show(taps, tap, options is not None, as_json)
     if taps is not None and taps.lost:
         raise Refusal(f"{taps.lost} of {taps.kept} events for the tap could not be written to {tap}")
 
 
+def _payload(said: str | None) -> bytes:
+    """The bytes of a payload: those of the text, or with @ in front of a file."""
+    from sievenet.content.event import check_payload
+
+    data = b"" if said is None else Path(said[1:]).read_bytes() if said.startswith("@") else said.encode()
+    check_payload(data, "--payload")
+    return data
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was published, also if it ended early."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, SenderStatistics] = field(default_factory=dict)
+
+    def show(self, taps: Taps | None, tap: str | None, transport: bool, as_json: bool) -> None:
+        """Print it."""
+        counts = dict(self.counts)
+        if taps is not None:
+            counts |= {"tap_kept": taps.kept, "tap_lost": taps.lost}
+        if as_json:
+            show_json(counts if not transport else {**counts, "transport": msgspec.to_builtins(self.sent)})
+            return
+        bad = f", {counts['bad']} bad lines left out" if counts["bad"] else ""
+        click.echo(f"{counts['published']} published{bad}", err=True)
+        if taps is not None:
+            click.echo(f"  {taps.kept} kept in {tap}", err=True)
+        for category, each in self.sent.items():
+            click.echo(f"  {category}: {sent_text(each)}", err=True)
+
+
 async def _pub(
     texts: tuple[str, ...],
-    schema_name: str | None,
+    how: tuple[str | None, bool, str | None, bytes],
     file: IO[bytes] | None,
     form: Form | None,
     reading: Reading,
     rate: float | None,
     repeat: int,
-    skip_bad: bool,
-    advertise: str | None,
     name: str | None,
     host: str | None,
     url: str | None,
     transport: Publishing | None,
     taps: Taps | None,
-) -> tuple[dict[str, int], dict[str, SenderStatistics]]:
+    said: _Done,
+) -> None:
     from sievenet.client.connector import connect
 
-    async with connect(url, name=name, host=host, timeout=10.0, transport=transport) as node:
-        if taps is not None:
-            taps.name(node.name)
-            node.tap(taps)
-        source = _Source(node, schema_name, skip_bad, advertise)
-        for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
-            await source.publish(event, rate)
-        if file is not None:
-            await source.publish_file(file, form, reading, rate)
-    # Only now: a node that closes sends what waits, and may stay to answer.
-    counts = {"published": node.statistics().published, "bad": source.bad}
-    done = {each: found for each in source.advertised if (found := node.published_with(each)) is not None}
-    return counts, done
+    source = None
+    try:
+        async with connect(url, name=name, host=host, timeout=10.0, transport=transport) as node:
+            if taps is not None:
+                taps.name(node.name)
+                node.tap(taps)
+            source = _Source(node, *how)
+            for event in [await source.parsed(text, f"event {i + 1}") for i, text in enumerate(texts)] * repeat:
+                await source.publish(event, rate)
+            if file is not None:
+                await source.publish_file(file, form, reading, rate)
+    finally:
+        # Only now: a node that closes sends what waits, and may stay to answer.
+        if source is not None:
+            said.counts = {"published": node.statistics().published, "bad": source.bad}
+            said.sent = {e: found for e in source.advertised if (found := node.published_with(e)) is not None}
 
 
 class _Source:
     """Turns lines into events and publishes them; advertises a schema when its first event comes."""
 
-    def __init__(self, node: Node, schema_name: str | None, skip_bad: bool, advertise: str | None) -> None:
+    def __init__(
+        self, node: Node, schema_name: str | None, skip_bad: bool, advertise: str | None, payload: bytes
+    ) -> None:
+        self._payload = payload
         self._node = node
         self._schema_name = schema_name
         self._skip_bad = skip_bad
@@ -218,7 +255,7 @@ class _Source:
             loop = asyncio.get_running_loop()
             self._due = loop.time() if self._due is None else self._due + 1 / rate
             await asyncio.sleep(self._due - loop.time())
-        await self._node.publish(event)
+        await self._node.publish(replace(event, payload=self._payload) if self._payload else event)
 
     async def publish_file(self, file: IO[bytes], form: Form | None, reading: Reading, rate: float | None) -> None:
         """Publish every line."""
@@ -227,7 +264,7 @@ class _Source:
         items = lines_of(file, form, reading)
         # A pipe is read line by line, for the next line may be long in coming; a file in larger pieces.
         size = _CHUNK if is_regular(file) else 1
-        while chunk := await asyncio.to_thread(lambda: list(itertools.islice(items, size))):
+        async for chunk in chunks(items, size):
             for number, item in chunk:
                 try:
                     await self.publish(await self.event(item, f"line {number}"), rate)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sievenet.cli.fabric import asked, duration, login_option, run
-from sievenet.cli.output import json_option, show_json
+from sievenet.cli.output import json_option, plain, show_json
 from sievenet.cli.shutdown import stop_signal
 from sievenet.client.url import split_url
 from sievenet.errors import shortened
@@ -307,18 +307,10 @@ def _ask(url: str, wanted: str | None, as_json: bool) -> None:
         show_json(found)
     elif wanted is None:
         for key, value in found.items():
-            click.echo(f"{key:16} {_plain(value)}")
+            click.echo(f"{key:16} {plain(value)}")
     else:
         for each in found:
             click.echo("\n".join(_explained(each)))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items()) or "-"
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    return str(value)
 
 
 def _explained(found: dict[str, Any]) -> list[str]:
@@ -326,7 +318,7 @@ def _explained(found: dict[str, Any]) -> list[str]:
     place = "in the table" if found.get("present") else "not in the table"
     if "level" in found:
         place += f", level {found['level']}" + (", a root filter" if found["root"] else "")
-    lines.append(f"  {place}; local subscribers: {_plain(found['clients'])}")
+    lines.append(f"  {place}; local subscribers: {plain(found['clients'])}")
     names = ("interfaces", "predecessors", "successors")
     lines += [f"  {name}: {'; '.join(found[name])}" for name in names if found.get(name)]
     lines += [f"  to {neighbour}: {verdict}" for neighbour, verdict in found["neighbours"].items()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sievenet.cli.fabric import asked, seconds_text, url_option
-from sievenet.cli.output import json_option, show, show_json
+from sievenet.cli.output import json_option, plain, show, show_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,30 +16,57 @@ __all__ = ["status", "status_tables"]
 
 
 @click.command()
+@click.option("--clients", is_flag=True, help="List what every client advertises and subscribes to.")
+@click.option("--client", metavar="NAME", help="The same of one client.")
 @click.option(
     "--check", is_flag=True, help="Compare every switch's table with what it should hold; exit code 2 if one differs."
 )
 @url_option
 @json_option
-def status(check: bool, url: str | None, as_json: bool) -> None:
+def status(clients: bool, client: str | None, check: bool, url: str | None, as_json: bool) -> None:
     """Show what a running fabric does.
 
-    Traffic, with latency and false positives as clients report them; categories, clients, switches.
+    Traffic, with latency and false positives as clients report them; categories, clients, switches. Of a router
+    (--url sievenet+router://…) what it knows of itself.
 
     \b
     Examples:
       $ sievenet status  # needs a running fabric
       $ sievenet status --json  # needs a running fabric
+      $ sievenet status --clients  # needs a running fabric
+      $ sievenet status --client watcher-1 --json  # needs a running fabric
       $ sievenet status --check  # needs a running fabric
     """
     if check:
         _check(asked(url, "check"), as_json)
         return
+    if clients or client is not None:
+        _registrations(asked(url, "registrations", client or ""), as_json)
+        return
     found = asked(url, "status")
     if as_json:
         show_json(found)
+    elif "traffic" not in found:
+        for key, value in found.items():
+            click.echo(f"{key:16} {plain(value)}")
     else:
         show(*status_tables(found))
+
+
+def _registrations(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(found)
+        return
+    for each in found["clients"]:
+        state = "connected" if each["connected"] else f"away, kept for {each['lease_left']:.0f} s more"
+        click.echo(f"{each['name']} at {each['host']}, {state}")
+        for kind in ("advertisements", "subscriptions"):
+            for text in each[kind]:
+                click.echo(f"  {'publishes' if kind == 'advertisements' else 'wants    '} {text}")
+            if (more := each[f"more_{kind}"]) > 0:
+                click.echo(f"  … and {more:,} more {kind}")
+    if not found["clients"]:
+        click.echo("no clients")
 
 
 def _check(found: dict[str, Any], as_json: bool) -> None:

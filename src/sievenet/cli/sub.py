@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +37,7 @@ __all__ = ["sub"]
     show_default=True,
     help="What happens to events when that many wait.",
 )
+@click.option("--payload", "payloads", is_flag=True, help="Print payloads too: in JSON as base64.")
 @subscriber_options
 @url_option
 @json_option
@@ -48,6 +50,7 @@ def sub(
     schema_name: str | None,
     queue: int,
     when_full: Any,
+    payloads: bool,
     url: str | None,
     as_json: bool,
     **transport: Any,
@@ -68,7 +71,7 @@ def sub(
       $ sievenet sub stock --recover --repair auto --for 10s  # needs a running fabric
     """
     asked = subscribing(transport)
-    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, url, as_json, asked))
+    run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, payloads, url, as_json, asked))
 
 
 async def _sub(
@@ -80,6 +83,7 @@ async def _sub(
     schema_name: str | None,
     queue: int,
     when_full: Any,
+    payloads: bool,
     url: str | None,
     as_json: bool,
     transport: dict[str, Any],
@@ -102,7 +106,7 @@ async def _sub(
             feeds += [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
             for feed in feeds:
                 click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
-            readers += [asyncio.create_task(_print(feed, left, as_json)) for feed in feeds]
+            readers += [asyncio.create_task(_print(feed, left, as_json, payloads)) for feed in feeds]
             try:
                 await asyncio.wait(readers, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 for reader in readers:
@@ -117,14 +121,14 @@ async def _sub(
             _sum_up(node, feeds, seen, as_json)
 
 
-async def _print(feed: Feed, left: list[int | None], as_json: bool) -> None:
+async def _print(feed: Feed, left: list[int | None], as_json: bool, payloads: bool) -> None:
     async for delivery in feed.deliveries():
         if left[0] is not None:
             if left[0] <= 0:
                 return
             left[0] -= 1
         try:
-            click.echo(_json(feed, delivery) if as_json else str(delivery.event))
+            click.echo(_json(feed, delivery, payloads) if as_json else _text(delivery, payloads))
         except BrokenPipeError:
             # The reader of our output (head, say) has had enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -133,8 +137,18 @@ async def _print(feed: Feed, left: list[int | None], as_json: bool) -> None:
             return
 
 
-def _json(feed: Feed, delivery: Delivery) -> str:
-    marks = {name: True for name in ("recovered", "late") if getattr(delivery, name)}
+def _text(delivery: Delivery, payloads: bool) -> str:
+    payload = delivery.event.payload
+    if not payloads or not payload:
+        return str(delivery.event)
+    text = payload.decode("utf-8", "replace")
+    return f"{delivery.event}  | {text if text.isprintable() else payload.hex(' ')}"
+
+
+def _json(feed: Feed, delivery: Delivery, payloads: bool) -> str:
+    marks: dict[str, Any] = {name: True for name in ("recovered", "late") if getattr(delivery, name)}
+    if payloads:
+        marks["payload_base64"] = b64encode(delivery.event.payload).decode()
     return msgspec.json.encode(
         {
             "schema": delivery.event.schema.name,

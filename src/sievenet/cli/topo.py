@@ -20,7 +20,8 @@ def topo(shape: str | None, url: str | None, as_json: bool) -> None:
     """Draw the network.
 
     Switches, hosts and who is attached are drawn as a tree from a switch in its middle; a link that closes a circle is
-    drawn as ↔ to the other end. A link shows the packets that it has carried; ✗ is down.
+    drawn as ↔ to the other end. A link shows the packets that it has carried, both ways together, and a client those
+    that it sent → and received ←; ✗ is down. Where packets flow, the tree is drawn along them.
 
     \b
     Examples:
@@ -60,7 +61,9 @@ def drawn(found: dict[str, Any]) -> list[str]:
     graph.add_nodes_from(state)
     hosts: dict[str, list[dict[str, Any]]] = {}
     for host in found["hosts"]:
-        hosts.setdefault(host["switch"], []).append(host)
+        sent = {each["client"]: f" →{each['in']:,} ←{each['out']:,}" for each in found.get("ports", ())}
+        clients = ", ".join(f"{client}{sent.get(client, '')}" for client in host["clients"])
+        hosts.setdefault(host["switch"], []).append({**host, "shown": f"  {clients}" if clients else ""})
     for link in found["links"]:
         if link["a"] in state and link["b"] in state:
             graph.add_edge(link["a"], link["b"], **link)
@@ -68,7 +71,9 @@ def drawn(found: dict[str, Any]) -> list[str]:
     for component in sorted(nx.connected_components(graph), key=len, reverse=True):
         part = graph.subgraph(component)
         root = min(nx.center(part), key=lambda s: (len(hosts.get(s, [])), s))
-        tree = nx.bfs_tree(part, root, sort_neighbors=lambda names: sorted(names, key=_number))
+        carrying = any(link["packets"] for _, _, link in part.edges(data=True))
+        walked = nx.maximum_spanning_tree(part, weight="packets") if carrying else part
+        tree = nx.bfs_tree(walked, root, sort_neighbors=lambda names: sorted(names, key=_number))
         _draw(root, None, "", "", lines, part, tree, hosts, state)
     return lines
 
@@ -91,8 +96,7 @@ def _draw(
     for i, (kind, each) in enumerate(below):
         corner, bar = ("└", " ") if i == len(below) - 1 else ("├", "│")
         if kind == "host":
-            clients = f"  {', '.join(each['clients'])}" if each["clients"] else ""
-            lines.append(f"{rest}{corner}─ {each['name']}{clients}")
+            lines.append(f"{rest}{corner}─ {each['name']}{each['shown']}")
             continue
         link = graph.edges[switch, each]
         carried = f" {link['packets']:,} " if link["packets"] else ""
@@ -103,7 +107,7 @@ def _draw(
 def _circles(switch: str, above: str | None, graph: Any, tree: Any) -> str:
     """The links of a switch that the tree leaves out."""
     others = [
-        other
+        other + (f" ({graph.edges[switch, other]['packets']:,})" if graph.edges[switch, other]["packets"] else "")
         for other in sorted(graph.neighbors(switch), key=_number)
         if other != above and not tree.has_edge(switch, other)
     ]

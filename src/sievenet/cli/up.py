@@ -7,15 +7,15 @@ import contextlib
 import os
 import shutil
 import sys
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from sievenet.cli.fabric import duration, run, seconds_text
+from sievenet.cli.fabric import duration, run
 from sievenet.cli.output import json_option
+from sievenet.cli.screen import watch
 from sievenet.cli.shutdown import stop_signal
 from sievenet.cli.tap import tap_options, tapping
 
@@ -192,12 +192,14 @@ async def _up(
         names = (*schemas, *((sample_name,) if sample_name else ()))
         for name in names:
             await daemon.control.register_schema(load_schema(name))
-        click.echo("\n".join(_welcome(daemon, sample_name)), err=as_json)
+        welcome = list(_welcome(daemon, sample_name))
+        if as_json or not sys.stdout.isatty():
+            click.echo("\n".join(welcome), err=as_json)
         if sample_name is not None:
             from sievenet.cli.sample import sample
 
             await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts, taps))
-        await _watch(daemon, stop, seconds, every, as_json)
+        await watch(daemon.answers.status, welcome, stop, seconds, every, as_json)
 
 
 def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
@@ -215,7 +217,7 @@ def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
         yield "a sample market publishes; try in another terminal:"
         yield f"  {command} sub{where} 'stock: price > 420'"
         yield f"  {command} pub{where} 'stock: symbol=IBM, price=421.5, volume=1200'"
-        yield f"  {command} plan apply{where} stock     # an index made for these watchers: far fewer false positives"
+        yield f"  {command} plan apply{where} stock  # fewer false positives"
 
 
 def _who(daemon: Daemon) -> str:
@@ -235,71 +237,3 @@ def _own_command() -> str:
     if beside.exists():
         return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
     return f"{sys.executable} -m sievenet"
-
-
-async def _watch(daemon: Daemon, stop: asyncio.Event, seconds: float | None, every: float, as_json: bool) -> None:
-    loop = asyncio.get_running_loop()
-    end = None if seconds is None else loop.time() + seconds
-    # Clients report about once a second; rates over a few looks hide the beat between their clock and ours.
-    looks: deque[dict[str, Any]] = deque(maxlen=4)
-    with _screen(as_json) as screen:
-        while True:
-            wait = every if end is None else min(every, end - loop.time())
-            if wait <= 0:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait)
-                return
-            found = await daemon.answers.status()
-            _show(found, looks[0] if looks else None, screen, as_json)
-            looks.append(found)
-
-
-@contextlib.contextmanager
-def _screen(as_json: bool) -> Iterator[Any]:
-    """A live display in a terminal, else nothing."""
-    if as_json or not sys.stdout.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    with Live(console=Console(highlight=False), refresh_per_second=4) as live:
-        yield live
-
-
-def _show(found: dict[str, Any], before: dict[str, Any] | None, screen: Any, as_json: bool) -> None:
-    rates = _rates(found, before)
-    if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode({**found, "rates": rates}).decode())
-    elif screen is None:
-        traffic = found["traffic"]
-        flows = sum(switch["flows"] for switch in found["switches"])
-        click.echo(
-            f"up {found['uptime']:.0f} s: {rates['published']:.0f} published/s, {rates['delivered']:.0f} delivered/s, "
-            f"latency p50 {seconds_text(traffic['latency_p50'])} p99 {seconds_text(traffic['latency_p99'])}, "
-            f"unnecessary per host {rates['per_host']:.1%}, {flows} flows, {len(found['clients'])} clients"
-        )
-    else:
-        from rich.console import Group
-
-        from sievenet.cli.status import status_tables
-
-        screen.update(Group(*status_tables(found, rates)))
-
-
-def _rates(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, float]:
-    """Per second, between two looks; and the part of what came that was not wanted."""
-    traffic = found["traffic"]
-    names = ("published", "transmissions", "received", "delivered", "false_positives", "duplicates", "dropped")
-    if before is None:
-        passed = max(found["uptime"], 1e-3)
-        rates = {name: traffic[name] / passed for name in names}
-    else:
-        passed = max(found["uptime"] - before["uptime"], 1e-3)
-        rates = {name: (traffic[name] - before["traffic"][name]) / passed for name in names}
-    came = rates["received"]
-    rates["per_host"] = (rates["false_positives"] + rates["duplicates"]) / came if came > 0 else 0.0
-    return rates

@@ -33,9 +33,10 @@ from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Unavailable
-from sievenet.transport import Gap, Order, Publishing, RateControl, Recover
+from sievenet.tap import Taps
+from sievenet.transport import Gap, Order, Publishing, RateControl, Recover, SenderStatistics
 
-__all__ = ["SyncFeed", "SyncNode", "connect"]
+__all__ = ["SyncAdvertisement", "SyncFeed", "SyncNode", "connect"]
 
 T = TypeVar("T")
 
@@ -105,6 +106,11 @@ class SyncFeed:
         delivery = self.next(timeout)
         return None if delivery is None else delivery.event
 
+    def deliveries(self) -> Iterator[Delivery]:
+        """Deliveries, until the feed is closed."""
+        while (delivery := self.next()) is not None:
+            yield delivery
+
     def __iter__(self) -> Iterator[Event]:
         while (event := self.get()) is not None:
             yield event
@@ -116,6 +122,26 @@ class SyncFeed:
     def close(self) -> None:
         """Unsubscribe."""
         self._background.run(self._feed.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncAdvertisement:
+    """What a node will publish; close it, or use it as a context manager."""
+
+    def __init__(self, background: _Background, advertisement: Advertisement) -> None:
+        self._background = background
+        self.advertisement = advertisement
+
+    def close(self) -> None:
+        """Take it back."""
+        self._background.run(self.advertisement.close())
 
     def __enter__(self) -> Self:
         return self
@@ -143,6 +169,11 @@ class SyncNode:
         """The host where it is attached."""
         return self._node.host
 
+    @property
+    def connected(self) -> bool:
+        """Whether the control connection stands and everything is registered."""
+        return self._node.connected
+
     def schema(self, wanted: str | Schema) -> Schema:
         """Look a schema up by name, or register one."""
         return self._background.run(self._node.schema(wanted))
@@ -151,13 +182,15 @@ class SyncNode:
         """Remove a category; refused while anybody uses it, unless `force`."""
         self._background.run(self._node.remove_schema(name, version, force=force))
 
-    def advertise(self, what: Wanted, *, transport: Publishing | bool | None = None) -> Advertisement:
-        """Say what this node will publish; give the result to `unadvertise` to take it back."""
-        return self._background.run(self._node.advertise(what, transport=transport))
+    def advertise(self, what: Wanted, *, transport: Publishing | bool | None = None) -> SyncAdvertisement:
+        """Say what this node will publish; close the result to take it back."""
+        return SyncAdvertisement(
+            self._background, self._background.run(self._node.advertise(what, transport=transport))
+        )
 
-    def unadvertise(self, advertisement: Advertisement) -> None:
+    def unadvertise(self, advertisement: SyncAdvertisement) -> None:
         """Take an advertisement back."""
-        self._background.run(self._node.unadvertise(advertisement))
+        advertisement.close()
 
     def publish(self, event: Event | Record) -> None:
         """Publish one event."""
@@ -166,6 +199,18 @@ class SyncNode:
     def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
         """Publish events in order; returns how many."""
         return self._background.run(self._node.publish_many(events))
+
+    def relay(self, events: EventBatch) -> int:
+        """Publish events for another: their payloads, with the headers of its transport, stay as they are."""
+        return self._background.run(self._node.relay(events))
+
+    def published_with(self, category: str) -> SenderStatistics | None:
+        """What the transport did for the events that this node publishes in a category; None without one."""
+        return self._node.published_with(category)
+
+    def tap(self, taps: Taps) -> None:
+        """Sample what is published, for the pipeline."""
+        self._node.tap(taps)
 
     def subscribe(
         self,
@@ -195,6 +240,18 @@ class SyncNode:
             own=own,
         )
         return SyncFeed(self._background, self._background.run(work))
+
+    def unsubscribe(self, feed: SyncFeed) -> None:
+        """Take a subscription back; its feed ends at once."""
+        feed.close()
+
+    def plan(self, category: str) -> bytes:
+        """The category's index plan of now, as JSON."""
+        return self._background.run(self._node.plan(category))
+
+    def apply_plan(self, category: str, plan: bytes | str) -> Any:
+        """Change a category's index plan, given as JSON, under traffic; returns the daemon's report."""
+        return self._background.run(self._node.apply_plan(category, plan))
 
     def ask(self, about: str, of: str = "") -> Any:
         """Ask the daemon about the fabric."""
@@ -230,6 +287,8 @@ def connect(
     timeout: float = 30.0,
     reconnect: bool = True,
     observer: bool = False,
+    operator: bool = False,
+    login: str | os.PathLike[str] | None = None,
     tap: str | os.PathLike[str] | None = None,
     tap_factor: int = 100,
     transport: Publishing | bool | None = None,
@@ -245,6 +304,8 @@ def connect(
             timeout=timeout,
             reconnect=reconnect,
             observer=observer,
+            operator=operator,
+            login=login,
             tap=tap,
             tap_factor=tap_factor,
             transport=transport,

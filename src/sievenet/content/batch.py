@@ -73,11 +73,15 @@ class EventBatch:
 
     @staticmethod
     def of(
-        schema: Schema,
-        columns: Mapping[str, Any],
+        schema: Schema | Iterable[Event],
+        columns: Mapping[str, Any] | None = None,
         payloads: Sequence[bytes] | None = None,
     ) -> EventBatch:
-        """A batch from arrays or lists by attribute name, checked against the schema."""
+        """A batch from arrays or lists by attribute name, checked against the schema; or from events of one schema."""
+        if not isinstance(schema, Schema):
+            return _of_events(schema, columns, payloads)
+        if columns is None:
+            raise EventError(expected=f"columns {', '.join(schema.positions)}", got="`a schema alone`", where="batch")
         unknown = columns.keys() - schema.positions.keys()
         missing = schema.positions.keys() - columns.keys()
         if unknown or missing:
@@ -152,6 +156,19 @@ class EventBatch:
         if self.payloads is not None:
             payloads = tuple(self.payloads[i] for i in np.arange(len(self))[where].tolist())
         return EventBatch(self.schema, columns, payloads)
+
+
+def _of_events(events: Any, *others: Any) -> EventBatch:
+    rows = list(events) if isinstance(events, Iterable) and not isinstance(events, str | bytes | Mapping) else None
+    if rows is None or any(each is not None for each in others) or not all(isinstance(e, Event) for e in rows):
+        raise EventError(expected="a schema and columns, or events alone", got=events, where="batch")
+    if not rows:
+        raise EventError(
+            expected="at least one event, which names the schema (or EventBatch.from_events(schema, []))",
+            got="`none`",
+            where="batch",
+        )
+    return EventBatch.from_events(rows[0].schema, rows)
 
 
 def _checked(schema: Schema, attribute: Attribute, column: Any) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice
 
 from sievenet.content import Subscription
 from sievenet.control.aside import Aside
@@ -59,16 +60,18 @@ class Inspection:
                     schema = state.categories[entry.category].schema
                     yield client.name, kind, number, schema.name, entry.subscription(schema)
 
-    def registrations_of(self, client: str) -> tuple[dict[int, Subscription], dict[int, Subscription]]:
-        """A client's advertisements and subscriptions by id."""
+    def registrations_of(
+        self, client: str, most: int | None = None
+    ) -> tuple[dict[int, Subscription], dict[int, Subscription]]:
+        """A client's advertisements and subscriptions by id, of each kind the first so many."""
         state = self._controller.state
         known = state.clients.get(client)
         if known is None:
             return {}, {}
         schema = {number: category.schema for number, category in state.categories.items()}
         return (
-            {i: e.subscription(schema[e.category]) for i, e in known.advertisements.items()},
-            {i: e.subscription(schema[e.category]) for i, e in known.subscriptions.items()},
+            {i: e.subscription(schema[e.category]) for i, e in islice(known.advertisements.items(), most)},
+            {i: e.subscription(schema[e.category]) for i, e in islice(known.subscriptions.items(), most)},
         )
 
     def members(self) -> Iterator[Member]:
@@ -86,6 +89,11 @@ class Inspection:
         """What tells a client from others that had its name; None if nobody has it."""
         known = self._controller.state.clients.get(client)
         return None if known is None else known.life
+
+    def lease_left(self, client: str) -> float:
+        """Seconds until a client's lease ends, if it stays silent."""
+        known = self._controller.state.clients.get(client)
+        return 0.0 if known is None else known.deadline - self._controller.board.now
 
     def _names(self) -> dict[int, str]:
         return {number: category.label for number, category in self._controller.state.categories.items()}

@@ -20,6 +20,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.interests import Interests
 from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.registrations import registrations
 from sievenet.daemon.reports import Reports
 from sievenet.dataplane.plane import Attached, SwitchCounters
 from sievenet.dataplane.tracing import Hop, trace
@@ -76,7 +77,9 @@ class Answers:
                 return await self.check()
             case "interests":
                 return await self._interests.answer(of)
-        known = "status, topology, flows, trace, check or interests"
+            case "registrations":
+                return await registrations(self._control, self._plane, self._connected(), of)
+        known = "status, topology, flows, trace, check, interests or registrations"
         raise InvalidInput(expected=known, got=about, where="question")
 
     # -- status ---------------------------------------------------------------------------

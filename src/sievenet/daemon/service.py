@@ -20,11 +20,12 @@ from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
-from sievenet.control.plane import ControlPlane, Placement
+from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
+from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.room import Room
@@ -40,9 +41,6 @@ __all__ = ["Service"]
 
 log = logging.getLogger("sievenet.daemon")
 
-#: Names that the daemon gives to clients that bring none.
-_PREFIX: Final = "node-"
-_NAMES: Final = 1_000_000
 #: Bytes of a subscription that is decoded at once; what is longer may take long, and has a thread of its own.
 _SHORT: Final = 1024
 
@@ -86,7 +84,7 @@ class Service(RequestService[Peer]):
         #: Connections that count against a member's quota, welcome or not yet.
         self._entered: dict[Peer, Identity] = {}
         self._adoption = Adoption()
-        self._named = 0
+        self._places = Places(control, plane, tickets, self._peers.__contains__, self._cut_off)
         #: Versions of schemas of which clients are being told.
         self._announcing: dict[int, asyncio.Task[None]] = {}
         control.on_plan(self._plan_changed)
@@ -109,15 +107,14 @@ class Service(RequestService[Peer]):
             self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
-        resume = message.name is not None and self._proven(message.name, message.ticket)
-        host = message.host or peer.door or self._least_loaded_host()
-        session = await self._join(message.name, host, resume, identity.name)
+        session = await self._places.enter(message.name, message.ticket, message.host or peer.door, identity)
         name = session.client
         older = self._peers.get(name)
         if older is not None:
             older.goodbye("the same client has connected again")
         peer.client = name
         self._peers[name] = peer
+        self._places.names.here(name)
         self._everyone.add(peer)
         attached = session.attachment
         key = self._clearance.joined(identity, name)
@@ -145,11 +142,6 @@ class Service(RequestService[Peer]):
             for number in self._adoption.awaited(peer.client):
                 peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
 
-    def _proven(self, name: str, ticket: bytes) -> bool:
-        """Whether a ticket was given to whoever has the name now, not to somebody before."""
-        life = self._control.life(name)
-        return life is not None and self._tickets.valid(name, ticket, life)
-
     def _make_room(self) -> None:
         """Observers hold nothing: of too many, the one that has been silent longest goes."""
         observers = [each for each in self._everyone if each.client is None]
@@ -159,27 +151,6 @@ class Service(RequestService[Peer]):
     def _welcome_observer(self, message: p.Hello) -> p.Welcome:
         return p.Welcome(p.PROTOCOL, message.name or message.role, lease=3600.0, heartbeat=3600.0, max_event=MAX_BODY)
 
-    async def _join(self, name: str | None, host: str, resume: bool, member: str | None) -> Placement:
-        if name is not None:
-            return await self._control.join(name, host, resume=resume)
-        prefix = _PREFIX if member is None else f"{member}."
-        while True:
-            self._named += 1
-            try:
-                return await self._control.join(f"{prefix}{self._named}", host)
-            except Rejected:
-                # Taken, by a client of an earlier life of this daemon: count on, but not for ever.
-                if self._named > _NAMES:
-                    raise
-
-    def _least_loaded_host(self) -> str:
-        load = dict.fromkeys(self._plane.topology.hosts, 0)
-        for attached in self._plane.clients().values():
-            load[attached.host] += 1
-        if not load:
-            raise Rejected("Expected a host to attach to, got a topology without hosts")
-        return min(load, key=lambda host: load[host])
-
     async def lost(self, peer: Peer) -> None:
         """A connection is gone; the client's lease goes on."""
         self._everyone.discard(peer)
@@ -188,6 +159,7 @@ class Service(RequestService[Peer]):
             self._clearance.leave(identity)
         if peer.client is not None and self._peers.get(peer.client) is peer:
             del self._peers[peer.client]
+            self._places.names.lost(peer.client, asyncio.get_running_loop().time())
         await super().lost(peer)
 
     def _expired(self, client: str) -> None:
@@ -199,6 +171,7 @@ class Service(RequestService[Peer]):
         peer = self._peers.pop(client, None)
         if peer is not None and reason is not None:
             peer.goodbye(reason)
+        self._places.names.here(client)
         self._adoption.gone(client)
         self._reports.forget(client)
         self._clearance.left(client)

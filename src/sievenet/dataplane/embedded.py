@@ -39,6 +39,7 @@ from sievenet.dataplane.plane import Attached, PlaneStatistics
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
+from sievenet.session.listener import told
 from sievenet.simulation import LoopClock
 
 __all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
@@ -100,7 +101,7 @@ class EmbeddedDataPlane(Fabric):
         try:
             self._sock = udp_socket((host, port))
         except OSError as error:
-            raise Unavailable(f"Cannot open UDP port {host}:{port}: {error.strerror}") from None
+            raise Unavailable(f"Cannot open UDP port {host}:{port}: {told(error)}") from None
         # The kernel counts its own overhead against the buffer, so half of it is for data.
         self._receive_budget = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         self._at = self._sock.getsockname()[:2]

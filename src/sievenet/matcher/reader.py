@@ -92,6 +92,10 @@ class SchemaReader:
         """Pack an event."""
         if event.__class__ is not Event or (event.schema is not self.schema and event.schema != self.schema):
             got = getattr(event, "schema", None)
+            if isinstance(event, EventBatch):
+                raise SchemaError(expected=f"one event of {_named(self.schema)}", got="`a batch: use match_batch`")
+            if got is None or got == self.schema:
+                raise SchemaError(expected=f"an event of {_named(self.schema)}", got=f"`{type(event).__name__}`")
             raise SchemaError(expected=f"an event of {_named(self.schema)}", got=f"`{_named(got)}`")
         values = event.values
         if self._listed or self._free:

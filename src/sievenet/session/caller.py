@@ -100,14 +100,20 @@ class Caller:
                     if type(effect) is Ended:
                         break
         except CodecError as error:
-            effects.append(Ended(error))
+            effects.append(Ended(self._stranger() if 0 in self._open else error))
         return effects
+
+    def _stranger(self) -> SievenetError:
+        return Unavailable(
+            f"What answers there is no {self._protocol.listener}, or one of another version. "
+            "A fabric's address begins with sievenet://, a router's with sievenet+router://"
+        )
 
     def _effect(self, message: Any) -> Effect | None:
         number = getattr(message, "request", None)
         match message:
             case Malformed(_, error):
-                return Ended(error)
+                return Ended(self._stranger() if 0 in self._open else error)
             case Goodbye(reason):
                 return Ended(Dismissed(f"The {self._protocol.listener} closed the connection: {reason}"))
             case Welcome() if 0 in self._open:

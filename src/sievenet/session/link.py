@@ -69,9 +69,14 @@ class Link:
         except TimeoutError:
             raise Unavailable(f"No {who} answers at {where} within {timeout:g} s") from None
         except ConnectionRefusedError:
-            raise NobodyListens(f"No {who} at {where}: nobody listens there") from None
+            raise NobodyListens(f"No {who} at {where}: nobody listens there. Does it run, at this port?") from None
         except ssl.SSLError as error:
             raise Unavailable(f"No {who} to trust at {where}: {told_of(error)}") from None
+        except socket.gaierror as error:
+            raise Unavailable(
+                f"No {who} at {where}: nobody knows a machine called {address[0]} ({error.strerror}). "
+                "Is the name spelt right? An address such as 127.0.0.1 works without a name server"
+            ) from None
         except (OSError, UnicodeError) as error:
             raise Unavailable(f"No {who} at {where}: {getattr(error, 'strerror', None) or error}") from None
         raw = writer.get_extra_info("socket")

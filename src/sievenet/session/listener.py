@@ -28,7 +28,7 @@ from sievenet.session.limits import Admission, Limits, Unfinished
 from sievenet.session.message import Welcome, failure
 from sievenet.session.protocol import Protocol
 
-__all__ = ["Listener", "Service"]
+__all__ = ["Listener", "Service", "told"]
 
 log = logging.getLogger("sievenet.session")
 
@@ -141,7 +141,7 @@ class Listener(Generic[C]):
         try:
             server = await asyncio.start_server(self._accept, host, port, backlog=512)
         except OSError as error:
-            raise Unavailable(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
+            raise Unavailable(f"Cannot listen on {host}:{port}: {told(error)}") from None
         self._servers.append(server)
         self.address = server.sockets[0].getsockname()[:2]
         self.begin(self._beat())
@@ -324,3 +324,17 @@ class Listener(Generic[C]):
         if welcome is not None:
             connection.send(welcome)
         self._service.welcomed(connection)
+
+
+def told(error: OSError) -> str:
+    """Why an address cannot be listened on, and what to do about it."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the port is taken, perhaps by another daemon or router. Choose another one; 0 takes a free one"
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address (see `ip address`)"
+        case errno.EACCES:
+            return "ports below 1024 need root: choose another one"
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}: the address of this machine is expected here, such as 127.0.0.1"
+    return error.strerror or str(error)
