@@ -43,7 +43,11 @@ class Proxy:
         if not self._whole:
             writer.transport.abort()
             return
-        far_reader, far_writer = await asyncio.open_connection(*self._target)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
         self._writers |= {writer, far_writer}
         away, back = self._pass(reader, far_writer), self._pass(far_reader, writer, self._holding)
         await asyncio.gather(away, back)

@@ -1,6 +1,7 @@
 """`kill -9` of a daemon and of the router in the middle, under traffic: all is had in order, or told to be gone."""
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -9,6 +10,7 @@ import sievenet
 from sievenet.transport import Publishing
 from tests.fabric.harness import SCHEMA, eventually, reading, run
 from tests.fabric.test_kill import Lives, free_port
+from tests.proxy import Proxy
 from tests.transport.commands import Commands
 from tests.transport.test_shell import QUICK
 
@@ -81,42 +83,115 @@ def test_kill_nine_of_the_daemon_loses_nothing_in_silence(tmp_path):
     run(main(), timeout=120.0)
 
 
+class Line:
+    """Three routers as processes; the middle one is killed and comes back. Both links go through proxies."""
+
+    def __init__(self, commands, lease):
+        self._commands, self._lease = commands, lease
+        self.port = free_port(socket.SOCK_STREAM)
+        self.middle = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, folder, lease="4s"):
+        async with Commands.open(folder) as commands:
+            line = cls(commands, lease)
+            await line.start()
+            target = ("127.0.0.1", line.port)
+            async with Proxy(target) as one, Proxy(target) as three:
+                line.proxies = one, three
+                ports = {"one": one.port, "three": three.port}
+                ends = [await line._router(name, 0, "--neighbours", f"127.0.0.1:{ports[name]}") for name in ports]
+                line.urls = [await each.url() for each in ends]
+                yield line
+
+    async def _router(self, name, listen, *near):
+        return await self._commands.start(
+            "router", "--name", name, "--listen", f"127.0.0.1:{listen}", "--lease", self._lease, *near
+        )
+
+    async def start(self):
+        self.middle = await self._router("middle", self.port)
+        await self.middle.url()
+
+    async def kill(self):
+        await self.middle.kill()
+
+    async def whole(self, node):
+        async def together():
+            found = await node.ask("status")
+            return len(found["routers"]) == 3 and found["tree"] and found["ready"]
+
+        await eventually(together, timeout=30.0)
+
+
+@pytest.mark.slow
+def test_an_echo_that_waits_for_a_router_delays_no_recovery(tmp_path):
+    """The middle router dies with a new subscriber's first echo, which the router before it sends again."""
+
+    async def main():
+        async with (
+            Line.open(tmp_path, lease="15s") as line,
+            sievenet.connect(line.urls[0], transport=OPTIONS) as source,
+            sievenet.connect(line.urls[1]) as node,
+        ):
+            await line.whole(node)
+            await source.schema(SCHEMA)
+            await source.advertise(SCHEMA)
+            await node.schema(SCHEMA)
+            audience = Audience()
+            await audience.subscribe(node)
+            line.proxies[0].hold()
+            await audience.publish(source, 1)
+            await eventually(lambda: all(audience.got.values()), timeout=10.0)
+            await asyncio.sleep(0.1)  # the echo is on its way, and gets no further than the middle
+            await line.kill()
+            for proxy in line.proxies:
+                proxy.cut()
+
+            async def linked(each=source):
+                return (await each.ask("status"))["neighbours"]
+
+            async def alone():
+                return not await linked()
+
+            await eventually(alone, timeout=10.0)
+            await audience.publish(source, 100)
+            await asyncio.sleep(6.0)
+            await line.start()
+            for proxy in line.proxies:  # in this order: what the third one kept goes on to the first
+                proxy.mend()
+                await eventually(linked, timeout=30.0)
+            await line.whole(node)
+            await audience.publish(source, 1)
+            await eventually(lambda: not any(map(audience.silent, WANTED)), timeout=12.0)
+            assert not any(audience.gaps.values())
+
+    run(main(), timeout=120.0)
+
+
 @pytest.mark.slow
 def test_kill_nine_of_the_router_in_the_middle_loses_nothing_in_silence(tmp_path):
     async def main():
-        port = free_port(socket.SOCK_STREAM)
-        async with Commands.open(tmp_path) as commands:
-
-            async def router(name, listen, *near):
-                return await commands.start(
-                    "router", "--name", name, "--listen", f"127.0.0.1:{listen}", "--lease", "4s", *near
-                )
-
-            middle = await router("middle", port)
-            ends = [await router(name, 0, "--neighbours", f"127.0.0.1:{port}") for name in ("one", "three")]
-            urls = [await each.url() for each in ends]
-            async with (
-                sievenet.connect(urls[0], transport=OPTIONS) as source,
-                sievenet.connect(urls[1]) as node,
-            ):
-
-                async def together():
-                    return len((await node.ask("status"))["routers"]) == 3
-
-                await eventually(together, timeout=30.0)
-                await source.schema(SCHEMA)
-                await source.advertise(SCHEMA)
-                await node.schema(SCHEMA)
-                audience = Audience()
-                await audience.subscribe(node)
-                await audience.publish(source, 60)
-                await audience.judge()  # publisher and subscriber know each other
-                publishing = asyncio.create_task(audience.publish(source, 600))
-                await asyncio.sleep(0.3)
-                await middle.kill()
-                await asyncio.sleep(0.3)
-                middle = await router("middle", port)
-                await publishing
-                await audience.judge()
+        async with (
+            Line.open(tmp_path) as line,
+            sievenet.connect(line.urls[0], transport=OPTIONS) as source,
+            sievenet.connect(line.urls[1]) as node,
+        ):
+            await line.whole(node)
+            await source.schema(SCHEMA)
+            await source.advertise(SCHEMA)
+            await node.schema(SCHEMA)
+            audience = Audience()
+            await audience.subscribe(node)
+            await audience.publish(source, 60)
+            await audience.judge()  # publisher and subscriber know each other
+            publishing = asyncio.create_task(audience.publish(source, 600))
+            await asyncio.sleep(0.3)
+            await line.kill()
+            await asyncio.sleep(0.3)
+            await line.start()
+            await publishing
+            await audience.judge()
 
     run(main(), timeout=240.0)

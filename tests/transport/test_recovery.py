@@ -96,6 +96,38 @@ def test_echoes_teach_the_distance_and_quick_repairs_lower_it():
     assert asking.distance(PUBLISHER) == pytest.approx(0.1)
 
 
+def test_an_echo_that_waited_somewhere_is_repeated_and_the_shorter_one_counts():
+    """A router keeps messages for a neighbour that restarts: that time is no distance."""
+    for second, distance in ((0.02, 0.01), (3.0, 1.5)):
+        asking = Requests(1, Recover(distance=0.05), Random(1))
+        assert asking.echoed(asking.greet(PUBLISHER, 9.0), 15.0)
+        assert asking.distance(PUBLISHER) == 0.05
+        echo = asking.greet(PUBLISHER, 15.0)
+        assert asking.echoed(echo, 15.0 + second)
+        assert asking.distance(PUBLISHER) == pytest.approx(distance)
+        assert asking.greet(PUBLISHER, 15.0 + second) is None  # a long way is not measured without end
+
+
+def test_a_receiver_asks_soon_after_an_echo_that_waited():
+    sender, receiver = Sender(PUBLISHER, Publishing(record=1, log=10)), Receiver(5, (MINE,), recover=Recover())
+    first, _lost, third = (sender.publish(MINE, b"", now)[0].data for now in (1.0, 9.0, 9.02))
+
+    def echoes(actions):
+        found = [decode(each.data) for each in actions if isinstance(each, Send)]
+        return [each for each in found if isinstance(each, Echo)]
+
+    (echo,) = echoes(receiver.receive(first, 1.0))
+    answer = encode(msgspec.structs.replace(echo, reply=True))
+    (again,) = echoes(receiver.receive(answer, 9.0))
+    assert not echoes(receiver.receive(encode(msgspec.structs.replace(again, reply=True)), 9.01))
+    receiver.receive(third, 9.02)
+    asked, now = [], 9.02
+    while not asked:
+        now = receiver.timer()
+        asked = [each for each in receiver.expire(now) if isinstance(each, Send)]
+    assert now < 10.0
+
+
 def test_wants_are_bounded():
     asking = Requests(1, Recover(wanted=3), Random(1))
     assert [asking.lost(loss(i), 0.0) for i in range(5)] == [True, True, True, False, False]

@@ -156,7 +156,7 @@ class Receiver:
                 gone = self._given_up(self.requests.gone(message), now)
                 return gone + self._untold((publisher, epoch), first, last, now)
             case Echo(reply=True) if message.subscriber == self.me:
-                self._echoed(message, now)
+                return self._echoed(message, now)
             case _:
                 self.dropped["not for me"] += 1
         return []
@@ -232,13 +232,14 @@ class Receiver:
         echo = None if self.requests is None else self.requests.greet(publisher, now)
         return [] if echo is None else [Send(Channel.PUBLISHER, publisher, 0, encode(echo))]
 
-    def _echoed(self, echo: Echo, now: float) -> None:
+    def _echoed(self, echo: Echo, now: float) -> list[Action]:
         known = self.requests is not None and self.requests.echoed(echo, now)
         for rates in (rates for key, rates in self._rates.items() if key[0] == echo.publisher):
             known = True
             rates.echoed(echo, now)
         if not known:
             self.dropped["unknown publisher"] += 1
+        return self._greet(echo.publisher, now) if known else []
 
     def _spill(self) -> list[Action]:
         spilt, self._spilt = self._spilt, []
@@ -309,9 +310,7 @@ class Receiver:
         distances = {key: self.requests.distance(key[0]) for key in self._sessions}
         asked, given_up = inquiries.expire(distances, now, self._silent(now))
         actions: list[Action] = [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
-        for key in given_up:
-            actions += self._untold(key, 0, OPEN, now)
-        return actions
+        return actions + [each for key in given_up for each in self._untold(key, 0, OPEN, now)]
 
     def _untold(self, key: StreamKey, first: int, last: int, now: float) -> list[Action]:
         """Nobody can say what these of the numbers that were asked for have been: gaps."""

@@ -13,7 +13,8 @@ message and those who miss it too; the latter fall silent. What nobody has, the 
 what it no longer has, it says (`gone`). The distance to a publisher is half the round trip of an echo, sent when the
 publisher is new and along with requests later on. A repair that comes sooner lowers it; one that comes later says
 nothing, since whoever repairs waits first, by the distance that it was told: taking that for distance would make
-everybody wait longer and longer.
+everybody wait longer and longer. An echo that took long says little either: routers keep messages for a neighbour that
+is away, so it may have waited for a restart. It is repeated at once, and the shorter of the two counts.
 """
 
 from __future__ import annotations
@@ -92,8 +93,10 @@ class Requests:
         self._due: Deadlines[Key] = Deadlines()
         #: publisher → smoothed round trip.
         self._trips: OrderedDict[int, float] = OrderedDict()
-        #: Last echo: publisher → when sent, and whether it was answered.
+        #: Last echo: publisher → when it was sent and False, or when it was answered and True.
         self._greeted: OrderedDict[int, tuple[float, bool]] = OrderedDict()
+        #: publisher → a long round trip that no second one has confirmed yet.
+        self._doubted: OrderedDict[int, float] = OrderedDict()
 
     def distance(self, publisher: int) -> float:
         """Seconds to those who answer for a publisher."""
@@ -122,11 +125,19 @@ class Requests:
         return Echo(self._me, publisher, now)
 
     def echoed(self, echo: Echo, now: float) -> bool:
-        """A publisher answers an echo; False if none was sent."""
-        if self._greeted.get(echo.publisher) != (echo.sent, False):
+        """A publisher answers an echo; False if none was sent. After a long one `greet` gives another at once."""
+        publisher, trip = echo.publisher, now - echo.sent
+        if self._greeted.get(publisher) != (echo.sent, False):
             return False
-        self._greeted[echo.publisher] = (echo.sent, True)
-        self.hint(echo.publisher, now - echo.sent)
+        before = self._doubted.pop(publisher, None)
+        if before is None and trip > _ECHO_LOST:
+            self._doubted[publisher] = trip
+            if len(self._doubted) > _PUBLISHERS:
+                self._doubted.popitem(last=False)
+            del self._greeted[publisher]
+            return True
+        self._greeted[publisher] = (now, True)
+        self.hint(publisher, trip if before is None else min(trip, before))
         return True
 
     def __len__(self) -> int:
