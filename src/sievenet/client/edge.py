@@ -13,6 +13,7 @@ is one look per distinct mask. It is asked only about events that nobody wanted,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from sievenet.content.columns import matching
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
+from sievenet.control.directed import twin_schema
 
 if TYPE_CHECKING:
     from sievenet.client.catalog import Category
@@ -56,6 +58,11 @@ class Edge:
 
     def __len__(self) -> int:
         return len(self._subscriptions)
+
+    @cached_property
+    def twin(self) -> str:
+        """The twin in which components send events of this category."""
+        return twin_schema(self.schema.name).name
 
     def add(self, key: int, wanted: Subscription) -> None:
         """Begin to match a subscription."""

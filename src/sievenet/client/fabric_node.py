@@ -22,6 +22,7 @@ from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.port import DataPort
 from sievenet.client.receiver import Receiver, Sink
+from sievenet.client.recipient import Recipient
 from sievenet.client.registrations import Registration
 from sievenet.client.report import Reporter
 from sievenet.client.statistics import NodeStatistics
@@ -76,6 +77,7 @@ class FabricNode(Node):
         self._orphans: dict[int, list[Registration]] = {}
         #: The version of each schema that this node speaks.
         self._spoken: dict[str, Schema] = {}
+        self._recipient = Recipient(self._catalog, self._ledger, self._receiver, lambda: self._session)
         self._reporter = Reporter(self._receiver, self.statistics)
         self._turn = 0
         self._session = Membership(
@@ -91,6 +93,8 @@ class FabricNode(Node):
                 settled=self._settled,
                 answered=self._answered,
                 told=self._allowance.told,
+                directed=self._recipient.told,
+                instructed=self._instructed,
                 report=self._reporter.report,
             ),
             name=name,
@@ -122,6 +126,7 @@ class FabricNode(Node):
         return self
 
     async def _leave(self) -> None:
+        await self._recipient.close()
         await self._session.close()
 
     # -- registrations --------------------------------------------------------------------
@@ -307,16 +312,22 @@ class FabricNode(Node):
 
     def _deliver(self, packets: list[Packet] | Arrivals) -> None:
         self._receiver.take(packets, time.time_ns())
+        if self._receiver.handovers:
+            self._recipient.watch()
         if self._receiver.blocked and self._session.port is not None:
             self._session.port.pause()
+
+    def _instructed(self, message: Any) -> None:
+        """The daemon says something that only components understand."""
 
     # -- another daemon, another plan -----------------------------------------------------
 
     def _renewed(self, welcome: p.Welcome) -> None:
         self._outbox.max_event = welcome.max_event
         if welcome.data is not None:
-            self._outbox.publisher = publisher_number(welcome.data)
+            self._outbox.publisher = self._receiver.own = publisher_number(welcome.data)
         self._receiver.forget()
+        self._recipient.renewed()
         self._orphans.clear()
         for twin in self._twins.stale():
             self._disconnect(twin)

@@ -33,5 +33,8 @@ class Hooks:
     #: The daemon's answers to a registration that was said again, and to a heartbeat.
     answered: Callable[[Registration, Any], None]
     told: Callable[[Any], None]
+    #: The daemon says which numbers are this node's in a twin; or something that only components understand.
+    directed: Callable[[p.Directed], None]
+    instructed: Callable[[Any], None]
     #: What to say of oneself with the heartbeat.
     report: Callable[[], p.Report]

@@ -64,6 +64,8 @@ class Membership(Dialler):
         self._ledger = ledger
         self._hooks = hooks
         self._role = role
+        #: Whether it has a place in the network.
+        self._joins = role in (Role.CLIENT, Role.COMPONENT)
         self._lease = 30.0
         #: When the daemon last answered, by the loop's clock.
         self._heard = 0.0
@@ -78,6 +80,8 @@ class Membership(Dialler):
         self._acks: set[asyncio.Task[None]] = set()
         #: Schemas that this node works with, to be registered again at a daemon that does not know them.
         self.schemas: set[Schema] = set()
+        #: Twins that this node has to do with, and the categories whose twins it needs: those are the daemon's to make.
+        self.twins: dict[str, str] = {}
         #: Registrations that could not be said again yet; tried again with every heartbeat.
         self._unsettled: set[Registration] = set()
 
@@ -108,8 +112,10 @@ class Membership(Dialler):
                 news = partial(self._begin_adopting, link, category)
             case p.CategoryRemoved(number):
                 news = partial(self._hooks.removed, number)
+            case p.Directed():
+                news = partial(self._hooks.directed, message)
             case _:
-                return
+                news = partial(self._hooks.instructed, message)
         if self._early is None:
             news()
         else:
@@ -117,7 +123,7 @@ class Membership(Dialler):
 
     async def _beat(self, link: Link) -> None:
         """Renew the lease."""
-        if self._role is not Role.CLIENT:
+        if not self._joins:
             return
         report = self._hooks.report()
         self._hooks.told(await link.call(lambda number: p.Renew(number, report), timeout=self._lease / 3))
@@ -145,7 +151,7 @@ class Membership(Dialler):
 
     async def _leave(self, link: Link) -> None:
         """Take everything back; a daemon that does not answer is left to its lease."""
-        if self._role is not Role.CLIENT:
+        if not self._joins:
             return
         try:
             if self.port is not None:
@@ -178,14 +184,17 @@ class Membership(Dialler):
         self.name, self.host = welcome.name, welcome.host
         self._lease = max(0.05, welcome.lease)
         self._pause = max(0.01, min(welcome.heartbeat, self._lease / 3))
-        self._catalog.replace(await self._look_up(link, {schema.name for schema in self.schemas}))
+        self._catalog.replace(await self._look_up(link, {schema.name for schema in self.schemas} | self.twins.keys()))
         while self._early:
             self._early.pop(0)()
         self._early = None
         for schema in sorted(self.schemas, key=lambda schema: (schema.name, schema.version)):
-            if self._catalog.of(schema) is None:
+            if self._catalog.of(schema) is None and self._role is not Role.COMPONENT:
                 reply = await link.call(lambda number: p.Register(number, schema), self.timeout)  # noqa: B023
                 self._catalog.update(reply.category)
+        for name in [each for twin, each in self.twins.items() if each and self._catalog.get(twin) is None]:
+            reply = await link.call(lambda number: p.Twin(number, name), self.timeout)  # noqa: B023
+            self._catalog.update(reply.category)
         self._hooks.renewed(welcome)
         await self._attach(welcome)
         difference = self._ledger.difference(welcome.advertisements, welcome.subscriptions)

@@ -158,6 +158,11 @@ class Outbox:
             now = clock()
             yield [Packet(number, code, publisher, sequence, now, 0, body, incarnation) for code in own]
 
+    def reserve(self, count: int) -> int:
+        """The first of so many numbers, for packets that are made elsewhere."""
+        self._sequence += count
+        return self._sequence - count
+
     def _next(self) -> int:
         """The number of the event that is published now."""
         self._sequence += 1

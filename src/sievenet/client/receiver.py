@@ -7,6 +7,10 @@
 Each stage counts what it takes out. When a feed must wait, the receiver holds the rest of what it was given and asks
 for no more (`blocked`); `resume` goes on where it stopped, so that nothing is lost or delivered twice.
 
+Events that a component sends to this node by directed delivery come as packets inside packets of a twin category. What
+is inside goes the same way as if it had come by content: it has the same publisher and number, so that both ways are
+one stream without duplicates. While events change from one way to the other, some are held (`handover`).
+
 Whose cells drew a false positive in is a question for compiled code that takes a second to load. While ``ready`` says
 that it is not there yet, the question waits: no event does.
 """
@@ -18,14 +22,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
+
 from sievenet.client.delivery import Delivery
+from sievenet.client.directed import Begin, End, marker_of, unwrapped, unwrapped_many
 from sievenet.client.edge import Edge
+from sievenet.client.handover import Handovers
 from sievenet.client.latency import Latency
-from sievenet.client.ports.burst import Arrivals
+from sievenet.client.ports.burst import Arrivals, uniform
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
+from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError
 from sievenet.transport.duplicates import DuplicateWindow
 
@@ -100,6 +109,9 @@ class ReceiverStatistics:
     strangers: int
     #: Packets that claim to be of another publisher than the one whose address they come from.
     forged: int = 0
+    #: Events that came by directed delivery, and handovers between the ways that had to be ended early.
+    directed: int = 0
+    hasty: int = 0
 
 
 class Receiver:
@@ -117,6 +129,11 @@ class Receiver:
         #: False positives that are counted but not explained yet, as edges and codes.
         self._puzzles: deque[tuple[Edge, int]] = deque()
         self._edges: dict[int, Edge] = {}
+        #: The twin categories by their numbers.
+        self._twins: dict[int, str] = {}
+        self.handovers = Handovers()
+        #: The number of this node as a publisher: its own events reach it otherwise, not by way of components.
+        self.own = -1
         self._sinks: dict[int, Sink] = {}
         self._held: deque[Arrival] = deque()
         #: Deliveries that were matched together and are handed out one by one, before what is held.
@@ -126,7 +143,7 @@ class Receiver:
         #: Of the events that matched, since the last report.
         self.recent = Latency()
         self.received = self.matched = self.false_positives = 0
-        self.unexplained = self.malformed = self.strangers = 0
+        self.unexplained = self.malformed = self.strangers = self.directed = 0
 
     # -- subscriptions --------------------------------------------------------------------
 
@@ -137,6 +154,11 @@ class Receiver:
     def forget(self) -> None:
         """Forget the numbers of all categories: a new daemon may count otherwise."""
         self._edges.clear()
+        self._twins.clear()
+
+    def direct(self, number: int, name: str) -> None:
+        """Packets of this category number are those of a twin, with packets inside."""
+        self._twins[number] = name
 
     def connect(self, key: int, sink: Sink) -> None:
         """Deliveries of this subscription go there."""
@@ -158,13 +180,29 @@ class Receiver:
         if self._stuck is not None:
             self._held.extend(packets)
             return
-        if isinstance(packets, Arrivals) and self._take_many(packets, now):
-            return
+        if isinstance(packets, Arrivals) and not self.handovers:
+            inside = packets if packets.category not in self._twins else self._inside(packets)
+            if inside is not None and self._take_many(inside, now):
+                self.directed += len(inside) if inside is not packets else 0
+                return
         waiting = iter(packets)
         for packet in waiting:
             if not self._deliver(packet, now):
                 self._held.extend(waiting)
                 return
+
+    def _inside(self, arrivals: Arrivals) -> Arrivals | None:
+        """The packets inside those of a twin; None if they have to be taken one by one."""
+        matrix = unwrapped_many(arrivals.bodies)
+        found = None if matrix is None else uniform(matrix)
+        if found is None or found.heads["flags"][0] or not self._belongs(found.category, arrivals.category):
+            return None
+        # With one of this node's own among them they go one by one.
+        return None if self.own >= 0 and (found.heads["publisher"] == np.uint64(self.own)).any() else found
+
+    def _belongs(self, category: int, twin: int) -> bool:
+        edge = self._edges.get(category)
+        return edge is not None and edge.twin == self._twins[twin]
 
     def _take_many(self, arrivals: Arrivals, now: int) -> bool:
         """The whole chain for many packets at once; False if they have to go one by one."""
@@ -233,8 +271,53 @@ class Receiver:
                 return False
         return True
 
+    def expire(self, now: int) -> None:
+        """Deliver what was held for long enough."""
+        self._release(self.handovers.expired(now), now)
+
+    def _release(self, packets: Iterable[Packet], now: int) -> bool:
+        """Deliver what was held; False if a queue is full, and the rest waits in front of all else."""
+        waiting = iter(packets)
+        while self._stuck is None:
+            packet = next(waiting, None)
+            if packet is None:
+                return True
+            self._pass(packet, now)
+        rest = list(waiting)
+        self.received -= len(rest)
+        self._held.extendleft(reversed(rest))
+        return False
+
     def _deliver(self, packet: Arrival, now: int) -> bool:
         self.received += 1
+        if packet.category in self._twins:
+            return self._deliver_inside(packet, now)
+        if self.handovers and isinstance(packet, Packet) and self.handovers.holds(packet):
+            return self._release(self.handovers.excess(), now)
+        return self._pass(packet, now)
+
+    def _deliver_inside(self, outer: Arrival, now: int) -> bool:
+        try:
+            packet = unwrapped(outer.body)
+            marker = marker_of(packet) if packet.flags else None
+        except CodecError:
+            self.malformed += 1
+            return True
+        if not self._belongs(packet.category, outer.category):
+            self.strangers += 1
+            return True
+        match marker:
+            case Begin():
+                return self._release(self.handovers.begin(marker, now), now)
+            case End():
+                return self._release(self.handovers.end(marker), now)
+        self.directed += 1
+        if packet.publisher == self.own:
+            return True
+        self._pass(packet, now)
+        return self._release(self.handovers.directed(outer.publisher, packet), now)
+
+    def _pass(self, packet: Arrival, now: int) -> bool:
         if not self._window.fresh(packet.publisher, packet.incarnation, packet.sequence):
             return True
         edge = self._edges.get(packet.category)
@@ -311,4 +394,6 @@ class Receiver:
             self._window.late,
             self.malformed,
             self.strangers,
+            directed=self.directed,
+            hasty=self.handovers.hasty,
         )

@@ -133,9 +133,9 @@ class ControlPlane(Inspection):
 
     # -- schemas and plans -----------------------------------------------------------------
 
-    async def register_schema(self, schema: Schema) -> Category:
-        """Make a schema known, or confirm that it is."""
-        plan = Plan.regular(schema, self.config.bits)
+    async def register_schema(self, schema: Schema, bits: int = 0) -> Category:
+        """Make a schema known, or confirm that it is; with so many bits, if not as many as usual."""
+        plan = Plan.regular(schema, bits or self.config.bits)
         command = Register(0, schema.to_json(), plan.to_json(), 1, self.config.budget)
         category = await self._ask(command)
         assert isinstance(category, Category)

@@ -49,6 +49,8 @@ __all__ = [
     "CategoryRemoved",
     "CategoryReply",
     "DataEndpoint",
+    "Direct",
+    "Directed",
     "Done",
     "Failure",
     "Goodbye",
@@ -62,17 +64,22 @@ __all__ = [
     "Renew",
     "Report",
     "Subscribe",
+    "Twin",
     "Unadvertise",
+    "Undirect",
     "Unsubscribe",
     "Welcome",
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 #: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
 MAX_REQUEST: Final = 1 << 20
 #: Largest frame that a client accepts, in bytes (a picture of the whole fabric is the largest reply).
 MAX_REPLY: Final = 1 << 26
+
+#: Clients that one recipient's number reaches at most.
+MAX_GROUP: Final = 4096
 
 #: Of a count since the last report: more than any client can do in a heartbeat.
 Word = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
@@ -234,6 +241,32 @@ class Leave(Message, frozen=True):
     request: Number
 
 
+class Twin(Message, frozen=True):
+    """A component asks for the twin of a category (`control.directed`)."""
+
+    request: Number
+    category: Text
+
+
+class Direct(Message, frozen=True):
+    """A component asks for a number that reaches these clients in the twin of a category.
+
+    Answered with it when their subscriptions stand; `absent` are those that are not there, or do not answer.
+    """
+
+    request: Number
+    category: Text
+    clients: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=MAX_GROUP)]
+
+
+class Undirect(Message, frozen=True):
+    """A component needs a recipient's number no more."""
+
+    request: Number
+    category: Text
+    recipient: Number
+
+
 # -- from the daemon -----------------------------------------------------------------------
 
 
@@ -274,6 +307,16 @@ class CategoryRemoved(Message, frozen=True):
     number: Number
 
 
+class Directed(Message, frozen=True):
+    """A client is to subscribe to these numbers in a twin, and to no others."""
+
+    category: CategoryInfo
+    numbers: tuple[Number, ...]
+
+
+#: Whoever has a place in the network.
+_MEMBER: Final = (Role.CLIENT, Role.COMPONENT)
+
 CONTROL: Final = Protocol(
     "control",
     "daemon",
@@ -282,22 +325,25 @@ CONTROL: Final = Protocol(
     Hello,
     Welcome,
     taken={
-        LookUp: Role.OBSERVER,
+        LookUp: (Role.OBSERVER, Role.COMPONENT),
         Ask: Role.OBSERVER,
         Register: Role.CLIENT,
-        Advertise: Role.CLIENT,
-        Unadvertise: Role.CLIENT,
-        Subscribe: Role.CLIENT,
-        Unsubscribe: Role.CLIENT,
-        Renew: Role.CLIENT,
-        PlanAdopted: Role.CLIENT,
-        Leave: Role.CLIENT,
+        Advertise: _MEMBER,
+        Unadvertise: _MEMBER,
+        Subscribe: _MEMBER,
+        Unsubscribe: _MEMBER,
+        Renew: _MEMBER,
+        PlanAdopted: _MEMBER,
+        Leave: _MEMBER,
+        Twin: Role.COMPONENT,
+        Direct: Role.COMPONENT,
+        Undirect: Role.COMPONENT,
         ApplyPlan: Role.OPERATOR,
         RemoveSchema: Role.OPERATOR,
         Alive: None,
         Goodbye: None,
     },
-    given=(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Alive, Goodbye),
-    largest={Role.OBSERVER: MAX_REQUEST, Role.CLIENT: MAX_REQUEST, Role.OPERATOR: MAX_REQUEST},
+    given=(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Directed, Alive, Goodbye),
+    largest=dict.fromkeys(Role, MAX_REQUEST),
     max_given=MAX_REPLY,
 )

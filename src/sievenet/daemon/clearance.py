@@ -14,7 +14,7 @@ from sievenet.access import clearance
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.gate import member_of
 from sievenet.access.identity import Identity, Role
-from sievenet.access.permissions import Decision, Permissions
+from sievenet.access.permissions import EVERYTHING, Decision, Permissions
 from sievenet.access.quota import Usage
 from sievenet.access.rule import Action
 from sievenet.access.seal import new_key
@@ -22,6 +22,7 @@ from sievenet.content.codec import decode_event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
+from sievenet.control.directed import is_twin
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.planes import AnyPlane
 from sievenet.dataplane.embedded import EmbeddedDataPlane
@@ -75,7 +76,11 @@ class Inspection:
             schema = self._schema(category)
             if schema is None:
                 return False
-            within = self._permissions.within(action, schema)
+            # What comes in a twin was matched with subscriptions that are within the rules.
+            if action == "subscribe" and is_twin(schema.name):
+                within = None
+            else:
+                within = self._permissions.within(action, schema)
             allowed = self._allowed[action, category] = True if within is None else (schema, within)
         if isinstance(allowed, bool):
             return allowed
@@ -112,7 +117,7 @@ class Clearance(clearance.Clearance):
         self._clients.setdefault(identity.name, set()).add(client)
         if not isinstance(self._plane, EmbeddedDataPlane):
             return b""
-        self._inspect(client, identity.permissions, self.keeper.usage(identity))
+        self._inspect(client, permitted(identity), self.keeper.usage(identity))
         key = new_key()
         self._plane.secure(client, key)
         return key
@@ -150,9 +155,18 @@ class Clearance(clearance.Clearance):
         if isinstance(message, p.Ask):
             self.question(identity, message.about)
 
-    def decide(self, identity: Identity, client: str, id: int, action: Action, wanted: Subscription) -> Decision:
-        """What of a wish is allowed; `Rejected` if nothing, or if the client has too many registrations."""
-        if identity.proof is None:
+    def decide(
+        self, identity: Identity, client: str, id: int, action: Action, wanted: Subscription, twin: bool = False
+    ) -> Decision:
+        """What of a wish is allowed; `Rejected` if nothing, or if the client has too many registrations.
+
+        Components publish in twins of categories and nowhere else, others never there.
+        """
+        component = identity.role is Role.COMPONENT
+        if action == "publish" and twin is not component:
+            kind = "a twin of a category" if component else "a category that is no twin"
+            raise Rejected(f"Expected {kind} to advertise in, got {wanted}")
+        if identity.proof is None or component:
             return Decision(wanted)
         usage = self.keeper.usage(identity)
         for each in (usage, self.keeper.total):
@@ -206,18 +220,20 @@ class Clearance(clearance.Clearance):
             elif (member := self.keeper.member(member_of(client))) is not None:
                 known = Identity(member.role, member.name, member.permissions, member.quota)
                 self._clients.setdefault(member.name, set()).add(client)
-                self._inspect(client, member.permissions, self.keeper.usage(known))
+                self._inspect(client, permitted(known), self.keeper.usage(known))
         return found
 
     def _wrong(self, client: str) -> str:
         member = self.keeper.member(member_of(client))
-        if member is None or not member.role.includes(Role.CLIENT):
-            return f"{client} belongs to no member that may be a client"
+        if member is None or not (member.role is Role.COMPONENT or member.role.includes(Role.CLIENT)):
+            return f"{client} belongs to no member that may be a client or component"
         return ""
 
     def _beyond(self, client: str, action: Action, wanted: Subscription) -> str:
         member = self.keeper.member(member_of(client))
         assert member is not None
+        if member.role is Role.COMPONENT or (action == "subscribe" and wanted.schema and is_twin(wanted.schema.name)):
+            return ""  # these are granted by name and number
         try:
             decision = member.permissions.decide(action, wanted)
         except Rejected as error:
@@ -253,3 +269,8 @@ class Clearance(clearance.Clearance):
             case p.Ask(about=about):
                 return about
         return ""
+
+
+def permitted(identity: Identity) -> Permissions:
+    """What packets of a member are held to: components have no rules, and pass on what others may have."""
+    return EVERYTHING if identity.role is Role.COMPONENT else identity.permissions

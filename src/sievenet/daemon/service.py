@@ -20,6 +20,7 @@ from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
+from sievenet.control.directed import OVERHEAD, is_twin
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
@@ -27,6 +28,7 @@ from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.recipients import Recipients, info_of
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.room import Room
 from sievenet.daemon.ticket import Tickets
@@ -73,6 +75,7 @@ class Service(RequestService[Peer]):
         self._control = control
         self._plane = plane
         self._tickets = tickets
+        self._recipients = Recipients(control, self._say)
         self._answers = answers
         self._reports = reports
         self._heartbeat = listen.heartbeat
@@ -103,7 +106,7 @@ class Service(RequestService[Peer]):
         self._entered[peer] = identity
         if identity.quota.queue:
             peer.limits = replace(peer.limits, buffer=max(1, identity.quota.queue // 2))
-        if message.role is not Role.CLIENT:
+        if message.role not in (Role.CLIENT, Role.COMPONENT):
             self._make_room()
             self._everyone.add(peer)
             return self._welcome_observer(message)
@@ -131,7 +134,7 @@ class Service(RequestService[Peer]):
             session.host,
             self._heartbeat,
             endpoint,
-            self._plane.max_body,
+            self._plane.max_body - OVERHEAD,
             tuple(advertisements),
             tuple(subscriptions),
         )
@@ -141,6 +144,12 @@ class Service(RequestService[Peer]):
         if peer.client is not None:
             for number in self._adoption.awaited(peer.client):
                 peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
+            for told in self._recipients.stale(peer.client):
+                peer.send(told)
+
+    def _say(self, client: str, message: Message) -> bool:
+        """Tell a client something; whether it is there."""
+        return client in self._peers and self._peers[client].send(message)
 
     def _make_room(self) -> None:
         """Observers hold nothing: of too many, the one that has been silent longest goes."""
@@ -174,6 +183,7 @@ class Service(RequestService[Peer]):
         self._places.names.here(client)
         self._adoption.gone(client)
         self._reports.forget(client)
+        self._recipients.left(client)
         self._clearance.left(client)
 
     def goodbye(self, reason: str) -> None:
@@ -222,18 +232,24 @@ class Service(RequestService[Peer]):
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
                 wanted = await self._decoded(number, content, identity)
-                decision = self._clearance.decide(identity, client, id, "publish", wanted)
+                decision = self._clearance.decide(identity, client, id, "publish", wanted, self._is_twin(number))
                 await control.advertise(client, id, decision.allowed, decision.content(content))
                 return p.Done(request, decision.told)
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
                 wanted = await self._decoded(number, content, identity)
+                if self._is_twin(number):
+                    await self._recipients.subscribe(client, id, number, wanted)
+                    return p.Done(request)
                 decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
                 await control.subscribe(client, id, decision.allowed, decision.content(content))
                 return p.Done(request, decision.told)
             case p.Unsubscribe(request, id):
+                self._recipients.ended(client, id)
                 await control.unsubscribe(client, id)
+            case p.Twin() | p.Direct() | p.Undirect():
+                return await self._recipients.handle(client, message)
             case p.Renew(request, report):
                 await control.renew(client)
                 self._reports.add(client, report)
@@ -246,6 +262,9 @@ class Service(RequestService[Peer]):
                     self._adoption.adopted(client, number, epoch)
                 return None
         return p.Done(request)
+
+    def _is_twin(self, number: int) -> bool:
+        return is_twin(self._control.numbered(number).name)
 
     def _client(self, peer: Peer) -> str:
         if peer.client is None:
@@ -302,11 +321,13 @@ class Service(RequestService[Peer]):
     def _described(self, category: Category) -> p.CategoryInfo:
         """A category with the other versions of its schema, which a subscriber wants as well."""
         others = (each for each in self._control.versions(category.name) if each.number != category.number)
-        return msgspec.structs.replace(_info(category), siblings=tuple(map(_info, others)))
+        return msgspec.structs.replace(info_of(category), siblings=tuple(map(info_of, others)))
 
     # -- versions of schemas --------------------------------------------------------------
 
     async def _register(self, schema: Schema, identity: Identity) -> Category:
+        if is_twin(schema.name):
+            raise Rejected(f"Expected another name than {schema.name}: twins of categories are the daemon's own")
         known = [each for each in self._control.versions(schema.name) if each.schema == schema]
         if known:
             category = known[0]
@@ -366,7 +387,3 @@ class Service(RequestService[Peer]):
             log.error("%s cannot be cut off yet: %s", client, error)
             return
         self._left(client, reason)
-
-
-def _info(category: Category) -> p.CategoryInfo:
-    return p.CategoryInfo(category.number, category.schema, category.plan.to_json(), category.epoch, category.budget)

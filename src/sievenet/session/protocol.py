@@ -1,8 +1,8 @@
 """A protocol: the table of its messages, who may send each, and how large it may be.
 
 One side listens and the other dials. A message that the listening side takes has the *least role* that may send it
-(`access.Role`): None for anybody who is welcome, `COMPONENT` for components alone. `Protocol.check` is the one place
-where that is looked up, for every message of every protocol.
+(`access.Role`): None for anybody who is welcome, `COMPONENT` for components alone, several if one of them is enough.
+`Protocol.check` is the one place where that is looked up, for every message of every protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Protocol:
     hello: type[Hello]
     welcome: type[Welcome]
     #: What the listening side takes after the hello, with the least role that may send it.
-    taken: Mapping[type[msgspec.Struct], Role | None]
+    taken: Mapping[type[msgspec.Struct], Role | tuple[Role, ...] | None]
     #: What the dialling side takes.
     given: tuple[type[msgspec.Struct], ...]
     #: Bytes of the largest frame: that the listening side takes of each role, and that the dialling side takes.
@@ -76,10 +76,11 @@ class Protocol:
         if kind not in self.taken:
             raise Rejected(f"Expected one hello, got a second ({kind.__name__})")
         least = self.taken[kind]
-        if not role.includes(least):
-            raise Rejected(f"Expected {_article(least)} to send {kind.__name__}, got it from {_article(role)}")
+        enough = least if isinstance(least, tuple) else (least,)
+        if not any(map(role.includes, enough)):
+            wanted = " or ".join(_article(each) for each in enough if each is not None)
+            raise Rejected(f"Expected {wanted} to send {kind.__name__}, got it from {_article(role)}")
 
 
-def _article(role: Role | None) -> str:
-    assert role is not None
+def _article(role: Role) -> str:
     return f"{'an' if role.value[0] in 'aeiou' else 'a'} {role.value}"

@@ -84,11 +84,11 @@ class Arrivals:
     """Packets that came, all of one category and equally long."""
 
     def __init__(self, matrix: Bytes) -> None:
-        self._matrix = matrix
+        self.matrix = matrix
         self.heads: npt.NDArray[Any] = np.ascontiguousarray(matrix[:, :PACKET_HEADER]).view(HEAD).reshape(len(matrix))
 
     def __len__(self) -> int:
-        return len(self._matrix)
+        return len(self.matrix)
 
     @property
     def category(self) -> int:
@@ -98,11 +98,11 @@ class Arrivals:
     @property
     def bodies(self) -> Bytes:
         """The encoded events, one in each row."""
-        return self._matrix[:, PACKET_HEADER:]
+        return self.matrix[:, PACKET_HEADER:]
 
     def only(self, which: npt.NDArray[np.bool_]) -> Arrivals:
         """Some of them."""
-        return self if which.all() else Arrivals(self._matrix[which])
+        return self if which.all() else Arrivals(self.matrix[which])
 
     def __iter__(self) -> Iterator[Packet]:
         for head, body in zip(self.heads.tolist(), self.bodies, strict=True):

@@ -1,0 +1,247 @@
+"""A component in the network: a matcher or a cache, which takes packets as they come and sends them to recipients.
+
+    async with await ComponentNode.connect("sievenet://127.0.0.1:7400", take, name="m1", host="h1") as node:
+        sender = await node.directed("stock")             # the twin exists, and this node advertises it
+        number, absent = await sender.recipient(["alice", "bob"])
+        await sender.send([(number, packet), ...])        # packets as `take` got them
+
+A component has a place in the network as a client has, but its packets are not events of applications: what comes goes
+to ``take`` undecoded, and what it sends are packets of others in twins of their categories (`control.directed`). It may
+subscribe to anything, and advertises nothing else. Instructions of the daemon that only components understand go to
+``instructed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.access.identity import Role
+from sievenet.access.login import Login
+from sievenet.client.advertisement import Advertisement
+from sievenet.client.catalog import Category
+from sievenet.client.directed import Begin, End, begin, end, wrapped, wrapped_many
+from sievenet.client.fabric_node import FabricNode
+from sievenet.client.ports.burst import Arrivals, Burst
+from sievenet.client.registrations import Registration
+from sievenet.content.codec import encode_subscription
+from sievenet.content.filter import Subscription
+from sievenet.control import protocol as p
+from sievenet.control.directed import everybody
+from sievenet.dataplane.packet import Packet, encode_packet
+from sievenet.errors import InvalidInput
+from sievenet.session.caller import Request
+from sievenet.transport.duplicates import Source
+
+__all__ = ["ComponentNode", "DirectedSender"]
+
+#: Bits below a recipient's number in a code.
+_SHIFT: Final = 96
+#: Packets made at a time, so that others get their turn.
+_CHUNK: Final = 2048
+
+#: Takes packets that came.
+Take = Callable[[list[Packet] | Arrivals], None]
+
+
+class ComponentNode(FabricNode):
+    """A node that takes and sends packets."""
+
+    def __init__(
+        self,
+        url: str | None,
+        take: Take,
+        *,
+        name: str | None = None,
+        host: str | None = None,
+        timeout: float = 30.0,
+        reconnect: bool = True,
+        login: Login | None = None,
+        instructed: Callable[[Any], None] = lambda message: None,
+    ) -> None:
+        super().__init__(
+            url, name=name, host=host, timeout=timeout, reconnect=reconnect, role=Role.COMPONENT, login=login
+        )
+        self._take = take
+        self._listener = instructed
+        self._senders: dict[str, DirectedSender] = {}
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def number(self) -> int:
+        """Its number as a publisher."""
+        return self._outbox.publisher
+
+    def _deliver(self, packets: list[Packet] | Arrivals) -> None:
+        self._take(packets)
+
+    def _instructed(self, message: Any) -> None:
+        self._listener(message)
+
+    def pause(self) -> None:
+        """Read no packets until `resume`."""
+        if self._session.port is not None:
+            self._session.port.pause()
+
+    def resume(self) -> None:
+        """Read packets again."""
+        if self._session.port is not None:
+            self._session.port.resume()
+
+    async def call(self, request: Request) -> Any:
+        """A request of a component."""
+        return await self._session.call(request)
+
+    async def category(self, name: str) -> Category:
+        """A category as the daemon has it."""
+        await self.schema(name)
+        return self._catalog[name]
+
+    async def want(self, wanted: Subscription) -> Registration:
+        """Subscribe: packets of these come from now on, and perhaps others."""
+        assert wanted.schema is not None
+        await self.schema(wanted.schema.name)
+        self._catalog.known(wanted.schema)
+        entry = self._ledger.add("subscription", wanted.schema.name, wanted, encode_subscription(wanted))
+        try:
+            await self._register(entry)
+        except BaseException as error:
+            self._given_up(entry, error)
+            raise
+        return entry
+
+    async def unwant(self, entry: Registration) -> None:
+        """Take a subscription back."""
+        if self._ledger.remove(entry):
+            await self._session.withdraw(entry)
+
+    async def directed(self, category: str) -> DirectedSender:
+        """Send packets of a category to recipients."""
+        sender = self._senders.get(category)
+        if sender is None:
+            reply = await self._session.call(lambda number: p.Twin(number, category))
+            twin = self._catalog.update(reply.category)
+            self._session.twins[twin.schema.name] = category
+            standing = await self.advertise(everybody(twin.schema))
+            self._session.schemas.discard(twin.schema)  # the daemon's to register
+            sender = self._senders[category] = DirectedSender(self, category, standing)
+        return sender
+
+    async def send_packets(self, twin: str, bodies: list[tuple[int, bytes]]) -> None:
+        """Send bodies to recipients in a twin."""
+        category, now, first = self._catalog[twin], time.time_ns(), self._outbox.reserve(len(bodies))
+        outbox = self._outbox
+        await self._send(
+            [
+                Packet(category.number, to << _SHIFT, outbox.publisher, first + i, now, 0, body, outbox.incarnation)
+                for i, (to, body) in enumerate(bodies)
+            ]
+        )
+
+    async def send_burst(self, twin: str, recipients: npt.NDArray[np.uint32], bodies: npt.NDArray[np.uint8]) -> None:
+        """Send equally long bodies to recipients in a twin."""
+        count = len(recipients)
+        codes = recipients.astype(np.uint64) << np.uint64(_SHIFT - 64)
+        burst = Burst(self._catalog[twin].number, codes, np.zeros(count, np.uint64), bodies)
+        numbers = np.arange(count, dtype=np.uint64) + np.uint64(self._outbox.reserve(count))
+        burst.stamp(self._outbox.publisher, self._outbox.incarnation, numbers, time.time_ns())
+        await self._send(burst)
+
+
+class DirectedSender:
+    """One component's end of directed delivery in one category."""
+
+    def __init__(self, node: ComponentNode, category: str, standing: Advertisement) -> None:
+        self._node, self.category, self._standing = node, category, standing
+        self._twin = standing.registration.category
+        #: Ways that are about to end: what was sent to each recipient since, by source.
+        self._ending: dict[int, dict[int, dict[Source, int]]] = {}
+        self._way = 0
+        self.sent = 0
+
+    async def recipient(self, clients: Iterable[str]) -> tuple[int, list[str]]:
+        """A number that reaches these clients, and those of them that it does not reach (now)."""
+        names = tuple(clients)
+        if not 0 < len(names) <= p.MAX_GROUP:
+            raise InvalidInput(expected=f"1..{p.MAX_GROUP} clients", got=len(names), where="recipient")
+        answer = await self._node.call(lambda number: p.Direct(number, self.category, names))
+        return int(answer["recipient"]), list(answer["absent"])
+
+    async def release(self, recipient: int) -> None:
+        """A number is needed no more."""
+        await self._node.call(lambda number: p.Undirect(number, self.category, recipient))
+
+    # -- packets --------------------------------------------------------------------------
+
+    async def send(self, packets: Iterable[tuple[int, Packet]]) -> None:
+        """Send packets to recipients, in order."""
+        several = list(packets)
+        for start in range(0, len(several), _CHUNK):
+            chunk = several[start : start + _CHUNK]
+            for recipient, packet in chunk if self._ending else ():
+                self._note(recipient, (packet.publisher, packet.incarnation), packet.sequence)
+            await self._node.send_packets(self._twin, [(to, wrapped(to, encode_packet(each))) for to, each in chunk])
+            self.sent += len(chunk)
+            await asyncio.sleep(0)
+
+    async def send_many(
+        self, arrivals: Arrivals, rows: npt.NDArray[np.int64], recipients: npt.NDArray[np.uint32]
+    ) -> None:
+        """Send rows of packets that came together to recipients, in order."""
+        for start in range(0, len(rows), _CHUNK):
+            part, to = rows[start : start + _CHUNK], recipients[start : start + _CHUNK]
+            if self._ending:
+                heads = arrivals.heads[part]
+                sources = zip(heads["publisher"].tolist(), heads["incarnation"].tolist(), strict=True)
+                for one, source, number in zip(to.tolist(), sources, heads["sequence"].tolist(), strict=True):
+                    self._note(one, source, number)
+            await self._node.send_burst(self._twin, to, wrapped_many(to, arrivals.matrix[part]))
+            self.sent += len(part)
+            await asyncio.sleep(0)
+
+    def _note(self, recipient: int, source: Source, number: int) -> None:
+        for sent in self._ending.values():
+            if recipient in sent:
+                sent[recipient][source] = number
+
+    # -- handovers ------------------------------------------------------------------------
+
+    async def begin(
+        self, recipients: Iterable[int], category: int, code: int = 0, length: int = 0, patience: float = 2.0
+    ) -> int:
+        """What these recipients get in a subspace is about to come by content again; the number of the way that ends.
+
+        Say so before the network changes. Recipients hold what comes by content until `end`, for ``patience`` seconds
+        at most.
+        """
+        self._way += 1
+        way, to = self._way, list(recipients)
+        packet = begin(Begin((self._node.number, way), category, code, length, patience))
+        await self._node.send_packets(self._twin, [(one, wrapped(one, packet)) for one in to])
+        self._ending[way] = {one: {} for one in to}
+        return way
+
+    async def end(self, way: int, category: int) -> None:
+        """Everything that was to be sent this way has been."""
+        bodies = []
+        for recipient, marks in self._ending.pop(way).items():
+            packet = end(End((self._node.number, way), marks), category)
+            bodies.append((recipient, wrapped(recipient, packet)))
+        await self._node.send_packets(self._twin, bodies)
+
+    async def close(self) -> None:
+        """Advertise the twin no more."""
+        await self._standing.close()
