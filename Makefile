@@ -1,11 +1,11 @@
 # Everything a newcomer needs: `make run` and `make test` do all their own set-up, inside .venv, once.
 #
 # Two words to add when a part comes to need more:
-#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline)
-#   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls)
+#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, web)
+#   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls, browser, prometheus)
 
-EXTRAS := dev pipeline
-SYSTEM := java openvswitch tls
+EXTRAS := dev pipeline web
+SYSTEM := java openvswitch tls browser prometheus
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -15,6 +15,7 @@ empty  :=
 space  := $(empty) $(empty)
 # A stamp says what is installed by its name and for which pyproject.toml by its time.
 CORE   := $(VENV)/.installed-core
+WEB    := $(VENV)/.installed-web
 TESTED := $(VENV)/.installed-$(subst $(space),-,$(strip $(EXTRAS)))
 # What is imported is compiled then; most of what is installed never is.
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -qq
@@ -35,8 +36,8 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-run: $(CORE)  ## a fabric with a sample market, until Ctrl-C; RUN_ARGS='--for 10s' ends it
-	@$(BIN)/sievenet up --sample stock $(RUN_ARGS)
+run: $(WEB)  ## a fabric with a sample market, until Ctrl-C; RUN_ARGS='--for 10s' ends it
+	@$(BIN)/sievenet up --sample stock --web $(RUN_ARGS)
 
 test: lint  ## lint, types, tests and coverage: what CI runs
 	@$(MAKE) --no-print-directory -j2 types kernels
@@ -94,7 +95,12 @@ $(CORE): pyproject.toml | $(BIN)/python
 	@$(PIP) -e .
 	@touch $@
 
+$(WEB): pyproject.toml | $(BIN)/python
+	@echo 'installing sievenet[web] into $(VENV)'
+	@$(PIP) -e '.[web]'
+	@touch $@ $(CORE)
+
 $(TESTED): pyproject.toml | $(BIN)/python
 	@echo 'installing sievenet[$(subst $(space),$(comma),$(strip $(EXTRAS)))] into $(VENV)'
 	@$(PIP) -e '.[$(subst $(space),$(comma),$(strip $(EXTRAS)))]'
-	@touch $@ $(CORE)
+	@touch $@ $(CORE) $(if $(filter web,$(EXTRAS)),$(WEB))

@@ -39,6 +39,7 @@ LAYERS = (
     ("client", "daemon"),
     ("gateway",),
     ("sync",),
+    ("web",),
     ("pipeline",),
     ("testing",),
     ("cli",),
@@ -57,6 +58,9 @@ OWNERS = {
     "scipy": set(),
     "matplotlib": set(),
     "cryptography": {"access"},
+    "aiohttp": {"web"},
+    "prometheus_client": {"web"},
+    "selenium": set(),
     "pickle": set(),
     "marshal": set(),
     "shelve": set(),
@@ -74,6 +78,8 @@ HEAVY = {
     "pyspark",
     "pandas",
     "pyarrow",
+    "aiohttp",
+    "prometheus_client",
 }
 
 #: Modules of more than 400 lines, each with the reason why it is one noun all the same.

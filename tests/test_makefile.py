@@ -30,7 +30,7 @@ def make(folder, *arguments, **environment):
 def install(folder):
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "python").touch()
-    for stamp in (".installed-core", ".installed-dev"):
+    for stamp in (".installed-core", ".installed-web", ".installed-dev"):
         path = folder / ".venv" / stamp
         path.touch()
         later = (folder / "pyproject.toml").stat().st_mtime + 10
@@ -59,10 +59,10 @@ def test_one_more_word_installs_once_more(clone):
     assert ".venv/.installed-dev-pipeline" in shown
 
 
-def test_run_needs_the_core_only(clone):
+def test_run_needs_the_core_and_the_page_only(clone):
     shown = make(clone, "-n", "run").stdout
-    assert " -qq -e .\n" in shown
-    assert "'.[" not in shown
+    assert " -qq -e '.[web]'\n" in shown
+    assert "pipeline" not in shown
 
 
 def test_old_python_is_one_clear_line(clone, tmp_path):

@@ -147,7 +147,8 @@ def test_the_table_is_well_formed():
     for row in rows.values():
         assert re.fullmatch(r"[a-z0-9-]+", row.name), row
         assert re.fullmatch(r"[a-z0-9.+-]+", row.package), row
-        assert row.part in ("java", "openvswitch", "tls", "compiler", "debian", "brokers", "optional"), row
+        parts = ("java", "openvswitch", "tls", "browser", "prometheus", "compiler", "debian", "brokers", "optional")
+        assert row.part in parts, row
         assert row.use, row
 
 

@@ -29,7 +29,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.errors import InvalidInput
 from sievenet.network.link import LinkSettings
 
-__all__ = ["AccessConfig", "Config", "DataConfig", "ListenConfig", "OpenFlowConfig", "load_config"]
+__all__ = ["AccessConfig", "Config", "DataConfig", "ListenConfig", "OpenFlowConfig", "WebConfig", "load_config"]
 
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -137,6 +137,36 @@ class KernelConfig(_Settings, frozen=True):
     wait: Seconds = 30.0
 
 
+class WebConfig(_Settings, frozen=True):
+    """The web page, HTTP and WebSocket, and metrics (docs/howto/web.md); needs the extra `web`."""
+
+    #: Address to listen on, such as "127.0.0.1:7480"; None: no web page. Anything but loopback needs `access.folder`.
+    listen: str | None = None
+    #: Names that browsers may call this server by, besides its address; others are refused (DNS rebinding).
+    names: tuple[str, ...] = ()
+    #: Connections at the same time.
+    max_connections: Positive = 4096
+    #: Streams of events at the same time, in all and of one member.
+    max_streams: Positive = 2048
+    max_streams_each: Positive = 2048
+    #: Different filters that streams have, in all.
+    max_filters: Positive = 2048
+    #: Bytes of the largest request, and of one line of events in it.
+    max_body: Positive = 16 << 20
+    max_line: Positive = 1 << 16
+    #: Bytes of events that are kept for clients that are slow or come back: of one filter, and in all.
+    window: Positive = 1 << 20
+    max_windows: Positive = 64 << 20
+    #: Seconds that a filter is kept after its last client has left, so that it misses nothing if it comes back.
+    linger: Seconds = 60.0
+    #: Seconds in which a client must read something of what it is sent.
+    unread: Seconds = 30.0
+    #: Seconds between looks at the network while somebody has the page open.
+    every: Seconds = 1.0
+    #: Seconds that a sign-in lasts.
+    session: Seconds = 12 * 3600.0
+
+
 class Config(_Settings, frozen=True):
     """Everything that a daemon can be told."""
 
@@ -156,6 +186,7 @@ class Config(_Settings, frozen=True):
     kernel: KernelConfig = KernelConfig()
     data: DataConfig = DataConfig()
     access: AccessConfig = AccessConfig()
+    web: WebConfig = WebConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()
     #: JSON files with schemas to register at start.

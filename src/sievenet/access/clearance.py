@@ -16,7 +16,7 @@ from sievenet.errors import Rejected
 __all__ = ["Clearance"]
 
 #: Questions whose answers show what others want.
-_CONFIDENTIAL: Final = frozenset(("interests", "trace", "explain"))
+_CONFIDENTIAL: Final = frozenset(("interests", "trace", "explain", "registrations"))
 
 
 class Clearance:

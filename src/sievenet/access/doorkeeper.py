@@ -20,6 +20,7 @@ from sievenet.access.identity import Credentials, Identity, OpenGate
 from sievenet.access.login import load_login
 from sievenet.access.members import Member
 from sievenet.access.quota import NO_QUOTA, Usage
+from sievenet.access.voucher import Pass, Vouchers
 from sievenet.errors import InvalidInput, Rejected, SievenetError
 
 __all__ = ["Doorkeeper", "check_exposure", "loopback"]
@@ -42,6 +43,7 @@ class Doorkeeper:
         self._watched = None if folder is None else Watched(folder)
         self._members = None if self._watched is None else MemberGate(self._watched.keyring, clock)
         self._open = OpenGate()
+        self._vouchers = Vouchers()
         self._login = None if folder is None else folder.login(login)
         self.tls: ssl.SSLContext | None = None
         self.dial_tls: ssl.SSLContext | None = None
@@ -68,12 +70,28 @@ class Doorkeeper:
     def admit(self, credentials: Credentials) -> Identity:
         """Who this is, or `Rejected`; either is in the audit log."""
         try:
-            identity = (self._members or self._open).admit(credentials)
+            identity = self._vouched(credentials) or (self._members or self._open).admit(credentials)
         except Rejected as error:
             self.note("", credentials.role.value, credentials.address, "Hello", credentials.name or "", str(error))
             raise
         self.note(identity.name or "", identity.role.value, credentials.address, "Hello", credentials.name or "")
         return identity
+
+    def _vouched(self, credentials: Credentials) -> Identity | None:
+        """A node of this process, for somebody whom it has admitted."""
+        identity = self._vouchers.redeem(credentials.token, self._clock()) if credentials.token else None
+        if identity is None:
+            return None
+        if not identity.role.includes(credentials.role) or not self.stands(identity):
+            raise Rejected(f"{identity.name} may not be what it asks to be, or its login no longer counts")
+        return identity
+
+    def login_for(self, identity: Identity) -> Pass | None:
+        """A login for a node of this process that is somebody whom it has admitted; None where nobody is known."""
+        if self._login is None:
+            return None
+        authority = load_login(self._login).authority
+        return Pass.of(identity.name or "", authority, lambda: self._vouchers.issue(identity, self._clock()))
 
     def member(self, name: str) -> Member | None:
         """A member by name, as the files say now."""

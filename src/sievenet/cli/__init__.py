@@ -4,7 +4,8 @@
 it does and imports what is slow inside its functions, so that ``sievenet --help`` is quick.
 
 Imports only `access`, `client`, `config`, `content`, `control`, `daemon`, `dataplane`, `errors`, `gateway`, `index`,
-`matcher`, `network`, `pipeline`, `programs`, `routers`, `session`, `tap`, `transport`, `tuning` and `workload`.
+`matcher`, `network`, `pipeline`, `programs`, `routers`, `session`, `tap`, `transport`, `tuning`, `web` and
+`workload`.
 """
 
 from sievenet.cli.app import main

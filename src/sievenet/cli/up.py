@@ -18,6 +18,7 @@ from sievenet.cli.output import json_option
 from sievenet.cli.screen import watch
 from sievenet.cli.shutdown import stop_signal
 from sievenet.cli.tap import tap_options, tapping
+from sievenet.errors import Unavailable
 
 if TYPE_CHECKING:
     from sievenet.config import Config
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from sievenet.tap import Taps
 
 __all__ = ["up"]
+
+#: Where the page is if nothing else is said.
+_WEB: Final = "127.0.0.1:7480"
 
 #: Seconds of loading compiled code after which it must be the compiler that works.
 _PATIENCE: Final = 3.0
@@ -78,6 +82,13 @@ _PATIENCE: Final = 3.0
     metavar="FOLDER",
     help="Let in members only, with TLS (`sievenet keys authority` makes the folder).",
 )
+@click.option(
+    "--web",
+    metavar="[ADDRESS:PORT]",
+    is_flag=False,
+    flag_value=_WEB,
+    help=f"Serve HTTP for publishers and subscribers, and metrics (extra `web`). Default: {_WEB}.",
+)
 @click.option("--audit", type=click.Path(dir_okay=False), help="The audit log. Default: audit.jsonl in --state.")
 @click.option("--insecure", is_flag=True, default=None, help="Let others connect though nobody has to be known.")
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
@@ -103,6 +114,7 @@ def up(
     data_port: int | None,
     host: str | None,
     access: str | None,
+    web: str | None,
     audit: str | None,
     insecure: bool | None,
     lease: float | None,
@@ -121,6 +133,7 @@ def up(
     Examples:
       $ sievenet up --sample stock --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
@@ -148,6 +161,7 @@ def up(
         data__host=host,
         access__folder=access,
         access__audit=audit,
+        web__listen=web,
         access__insecure=insecure,
         control__lease=lease,
     )
@@ -192,7 +206,7 @@ async def _up(
         names = (*schemas, *((sample_name,) if sample_name else ()))
         for name in names:
             await daemon.control.register_schema(load_schema(name))
-        welcome = list(_welcome(daemon, sample_name))
+        welcome = [*await _serve(stack, daemon), *_welcome(daemon, sample_name)]
         if as_json or not sys.stdout.isatty():
             click.echo("\n".join(welcome), err=as_json)
         if sample_name is not None:
@@ -200,6 +214,18 @@ async def _up(
 
             await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts, taps))
         await watch(daemon.answers.status, welcome, stop, seconds, every, as_json)
+
+
+async def _serve(stack: contextlib.AsyncExitStack, daemon: Daemon) -> list[str]:
+    """Serve the page, if that is wanted; where it is."""
+    if daemon.config.web.listen is None:
+        return []
+    try:
+        from sievenet.web.server import WebServer
+    except ImportError as error:
+        raise Unavailable(f"--web needs {error.name}: pip install 'sievenet[web]'") from None
+    server = await stack.enter_async_context(WebServer(daemon))
+    return [f"HTTP at {server.url}"]
 
 
 def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:

@@ -32,6 +32,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.control.protocol import CONTROL
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
+from sievenet.daemon.lobby import Lobby
 from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
@@ -69,6 +70,7 @@ class Daemon:
         self.server: Listener[Peer]
         self.answers: Answers
         self.keeper: Doorkeeper
+        self.lobby: Lobby
 
     async def start(self) -> Self:
         """Bring the fabric up; raises, with everything closed again, if something is in the way."""
@@ -104,6 +106,7 @@ class Daemon:
         self.answers = Answers(self.control, self.plane, reports, self.shape, lambda: self.service.connected)
         clearance = Clearance(keeper, self.control, self.plane)
         self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen, clearance)
+        self.lobby = Lobby(self.service, clearance)
         await self.service.access_changed()
         self.server = self._listener()
         stack.push_async_callback(self.server.close)

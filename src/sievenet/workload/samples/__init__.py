@@ -18,7 +18,7 @@ from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SchemaError, SievenetError
 from sievenet.index.plan import Plan
 
-__all__ = ["load_plan", "load_schema", "sample_names"]
+__all__ = ["load_plan", "load_schema", "plan_names", "sample_names"]
 
 #: Largest file of a schema or plan that is read, in bytes.
 _MAX_BYTES = 1 << 20
@@ -27,6 +27,11 @@ _MAX_BYTES = 1 << 20
 def sample_names() -> list[str]:
     """The names of the built-in schemas."""
     return _names(resources.files(__name__))
+
+
+def plan_names() -> list[str]:
+    """The names of the built-in plans, which are those of their schemas."""
+    return _names(resources.files(__name__) / "plans")
 
 
 def load_schema(name_or_path: str | Path) -> Schema:

@@ -1,0 +1,213 @@
+"""Metrics in Prometheus' text format, made of what a part knows anyway when somebody asks for them.
+
+Nothing is counted for the sake of metrics but HTTP requests and the latency of what HTTP clients are sent: the rest is
+the status that people see too. Names follow Prometheus' conventions: a unit at the end, `_total` for counts that only
+grow. A label has few values: switches, links, categories and routes, never clients or filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+__all__ = ["CONTENT_TYPE", "Requests", "counter", "exposition", "fabric_metrics", "gauge", "router_metrics", "summary"]
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_BUCKETS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class _Collected:
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def exposition(metrics: Iterable[Metric]) -> bytes:
+    """Metrics, and those of the process, as text."""
+    process = ProcessCollector(registry=None).collect()
+    return generate_latest(_Collected([*metrics, *process]))
+
+
+def gauge(name: str, about: str, values: Mapping[tuple[str, ...], float], labels: Iterable[str] = ()) -> Metric:
+    """A figure that goes up and down, by the values of its labels.
+
+    >>> gauge("sievenet_clients", "Clients.", {("connected",): 3}, ["state"]).samples[0].value
+    3
+    """
+    family = GaugeMetricFamily(name, about, labels=list(labels))
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family
+
+
+def counter(name: str, about: str, values: Mapping[tuple[str, ...], float], labels: Iterable[str] = ()) -> Metric:
+    """A count that only grows; `_total` is added to its name."""
+    family = CounterMetricFamily(name, about, labels=list(labels))
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family
+
+
+def summary(name: str, about: str, quantiles: Mapping[str, float | None]) -> Metric:
+    """Quantiles that are known already; those that are not are left out."""
+    family = Metric(name, about, "summary")
+    for quantile, value in quantiles.items():
+        if value is not None:
+            family.add_sample(name, {"quantile": quantile}, value)
+    return family
+
+
+class Requests:
+    """HTTP requests: counts and times."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._count = Counter(
+            "sievenet_http_requests", "HTTP requests answered.", ["route", "status"], registry=self._registry
+        )
+        self._time = Histogram(
+            "sievenet_http_request_duration_seconds",
+            "Seconds from an HTTP request to its answer; streams until they end are left out.",
+            ["route"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    def observe(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._count.labels(route, str(status)).inc()
+        if route not in ("subscribe", "live"):
+            self._time.labels(route).observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """As metrics."""
+        return self._registry.collect()
+
+
+def fabric_metrics(status: Mapping[str, Any], topology: Mapping[str, Any], control: Mapping[str, Any]) -> list[Metric]:
+    """A daemon's metrics, of its status, its topology and the status of its control plane."""
+    traffic, switches = status["traffic"], status["switches"]
+    return [
+        InfoMetricFamily("sievenet_build", "The version that runs.", {"version": status["version"]}),
+        gauge("sievenet_uptime_seconds", "Seconds since the fabric began.", {(): status["uptime"]}),
+        counter("sievenet_events_published", "Events that clients have published.", {(): traffic["published"]}),
+        counter("sievenet_events_received", "Events that clients have received.", {(): traffic["received"]}),
+        counter("sievenet_events_delivered", "Events that matched a subscription.", {(): traffic["delivered"]}),
+        counter(
+            "sievenet_events_false_positive",
+            "Events that reached a client which did not want them.",
+            {(): traffic["false_positives"]},
+        ),
+        counter("sievenet_events_duplicate", "Events that came a second time.", {(): traffic["duplicates"]}),
+        counter("sievenet_events_dropped", "Events dropped: queues or buffers were full.", {(): traffic["dropped"]}),
+        counter("sievenet_packets_carried", "Packets carried by all links.", {(): traffic["transmissions"]}),
+        summary(
+            "sievenet_delivery_latency_seconds",
+            "Seconds from publisher to subscriber: the median client's median, and the worst client's 99th percentile.",
+            {"0.5": traffic["latency_p50"], "0.99": traffic["latency_p99"]},
+        ),
+        *_switches(switches),
+        *_links(topology["links"]),
+        *_categories(status["categories"]),
+        gauge(
+            "sievenet_clients",
+            "Clients, and whether their control connection stands.",
+            {
+                ("connected",): sum(each["connected"] for each in status["clients"]),
+                ("away",): sum(not each["connected"] for each in status["clients"]),
+            },
+            ["state"],
+        ),
+        counter(
+            "sievenet_control_requests",
+            "Requests that the control plane has answered.",
+            {("granted",): control["answered"] - control["refused"], ("refused",): control["refused"]},
+            ["outcome"],
+        ),
+        counter(
+            "sievenet_datagrams",
+            "Datagrams at the data port, and packets in them by what became of them.",
+            {(key,): value for key, value in status["datagrams"].items()},
+            ["outcome"],
+        ),
+        gauge("sievenet_control_waiting", "Requests that wait for an answer.", {(): control["waiting"]}),
+        gauge(
+            "sievenet_plan_changes_running", "Categories on the way to another plan.", {(): len(control["transitions"])}
+        ),
+    ]
+
+
+def _switches(switches: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
+    rows = {(each["name"],): each for each in switches}
+
+    def of(key: str) -> dict[tuple[str, ...], float]:
+        return {name: float(each[key]) for name, each in rows.items() if each[key] is not None}
+
+    label = ["switch"]
+    return (
+        gauge("sievenet_switch_up", "Whether a switch is in use.", of("up"), label),
+        gauge("sievenet_switch_flows", "Flows in a switch's table.", of("flows"), label),
+        gauge(
+            "sievenet_switch_flow_capacity", "Flows that a switch's table holds, where known.", of("capacity"), label
+        ),
+        counter("sievenet_switch_packets", "Packets that a switch has received.", of("packets"), label),
+        counter("sievenet_switch_unmatched_packets", "Packets that no flow matched.", of("unmatched"), label),
+    )
+
+
+def _links(links: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
+    up: dict[tuple[str, ...], float] = {}
+    packets: dict[tuple[str, ...], float] = {}
+    for each in links:
+        # Several links between two nodes count as one.
+        a, b = each["a"], each["b"]
+        up[a, b] = max(up.get((a, b), 0.0), float(each["up"]))
+        packets[a, b] = packets.get((a, b), 0) + each["forth"]
+        packets[b, a] = packets.get((b, a), 0) + each["back"]
+    return (
+        gauge("sievenet_link_up", "Whether a link is in use.", up, ["a", "b"]),
+        counter(
+            "sievenet_link_packets", "Packets that a link has carried, by direction.", packets, ["source", "target"]
+        ),
+    )
+
+
+def _categories(categories: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
+    rows = {(each["name"], str(each["version"])): each for each in categories}
+    label = ["category", "version"]
+
+    def of(key: str) -> dict[tuple[str, ...], float]:
+        return {name: each[key] for name, each in rows.items()}
+
+    return (
+        gauge("sievenet_subscriptions", "Subscriptions in a category.", of("subscriptions"), label),
+        gauge("sievenet_advertisements", "Advertisements in a category.", of("advertisements"), label),
+        gauge("sievenet_plan_epoch", "How often a category's index plan has changed.", of("epoch"), label),
+        gauge("sievenet_plan_length", "Length of a plan's codes, in binary digits.", of("bits"), label),
+    )
+
+
+def router_metrics(status: Mapping[str, Any]) -> list[Metric]:
+    """A router's metrics, of its status: whole numbers are gauges, counts by neighbour have a label."""
+    found: list[Metric] = []
+    for key, value in status.items():
+        about = f"{key.replace('_', ' ').capitalize()} of the router, as `sievenet router --status` says."
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if key in _GROWING:
+                found.append(counter(f"sievenet_router_{key}", about, {(): value}))
+            else:
+                found.append(gauge(f"sievenet_router_{key}", about, {(): value}))
+        elif isinstance(value, Mapping) and value and all(isinstance(each, int | float) for each in value.values()):
+            rows: dict[tuple[str, ...], float] = {(str(name),): float(each) for name, each in value.items()}
+            found.append(gauge(f"sievenet_router_{key}", about, rows, ["name"]))
+    return found
+
+
+#: What only grows in a router's status.
+_GROWING: Final = frozenset(("dropped", "missed", "errors", "turned_away"))

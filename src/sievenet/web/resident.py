@@ -1,0 +1,204 @@
+"""A resident: the node of one person who came by HTTP, shared by all connections of that person.
+
+HTTP clients are ordinary nodes of the network: what a person publishes and subscribes to passes the same gate, rules
+and quotas as with the client library. One node for each person is enough, however many connections there are:
+
+    alice ─┬─ GET /subscribe ─┐
+           ├─ GET /subscribe ─┼─▶ resident of alice ─▶ node alice.web-… ─▶ network
+           └─ POST /publish ──┘
+    bob ───── GET /subscribe ───▶ resident of bob ───▶ node bob.web-…
+
+Where nobody has to be known, all are one person. What is not used any more is taken back after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from sievenet.access.identity import Role
+from sievenet.client import Advertisement, Node
+from sievenet.client.fabric_node import FabricNode
+from sievenet.client.interest import understood
+from sievenet.config import WebConfig
+from sievenet.content import Schema, Subscription, encode_subscription
+from sievenet.content.filter import Filter
+from sievenet.daemon.lobby import Lobby, Visitor
+from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.web.channel import Channel
+
+__all__ = ["Resident", "Residents"]
+
+#: Longest that a request to the network takes, in seconds.
+_TIMEOUT: Final = 30.0
+
+
+class Resident:
+    """One person's node, its channels and its advertisements."""
+
+    def __init__(self, visitor: Visitor, url: str, lobby: Lobby, config: WebConfig) -> None:
+        self.visitor, self._config, self._keeper = visitor, config, lobby.keeper
+        member = visitor.name
+        self._node: Node = FabricNode(
+            url,
+            name=f"{f'{member}.' if member else ''}web-{secrets.token_hex(3)}",
+            host=None,
+            timeout=_TIMEOUT,
+            reconnect=True,
+            role=Role.CLIENT,
+            login=self._keeper.login_for(visitor.identity),
+        )
+        self._start: asyncio.Task[Node] | None = None
+        self.channels: dict[bytes, Channel] = {}
+        #: What it advertises by the name of the schema, and when that was used last.
+        self._offers: dict[str, tuple[Schema, Advertisement, float]] = {}
+        self._offering = asyncio.Lock()
+        self._opening: set[asyncio.Task[None]] = set()
+        self.used = asyncio.get_running_loop().time()
+
+    async def node(self) -> Node:
+        """The node, connected; however many ask, it is started once."""
+        self.used = asyncio.get_running_loop().time()
+        if self._start is None:
+            self._start = asyncio.create_task(self._begin())
+        try:
+            return await asyncio.shield(self._start)
+        except SievenetError:
+            self._start = None
+            raise
+
+    async def _begin(self) -> Node:
+        return await self._node.start()
+
+    # -- subscribing ----------------------------------------------------------------------
+
+    async def channel(self, text: str, room: Callable[[], int]) -> Channel:
+        """The channel of a filter, new or not; when this returns, delivery is guaranteed from then on."""
+        node = await self.node()
+        _, wanted = await understood(text, node.schema, schemaless=False)
+        key = encode_subscription(wanted)
+        found = self.channels.get(key)
+        if found is None or found.over:
+            found = self.channels[key] = Channel(wanted, room())
+            # A task of its own: whoever asked first may go while others wait.
+            task = asyncio.create_task(self._open(key, found, node))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+        await asyncio.shield(found.ready)
+        return found
+
+    async def _open(self, key: bytes, channel: Channel, node: Node) -> None:
+        if not await channel.open(node) and self.channels.get(key) is channel:
+            del self.channels[key]
+
+    # -- publishing -----------------------------------------------------------------------
+
+    async def offer(self, category: str) -> Schema:
+        """Advertise a category, as far as this person may publish in it; its schema."""
+        node = await self.node()
+        async with self._offering:
+            schema = await node.schema(category)
+            held = self._offers.get(category)
+            if held is None or held[0] != schema:
+                advertisement = await node.advertise(self._allowed(schema))
+            else:
+                advertisement = held[1]
+            self._offers[category] = schema, advertisement, asyncio.get_running_loop().time()
+        return schema
+
+    def _allowed(self, schema: Schema) -> Subscription:
+        member = self._keeper.member(self.visitor.name)
+        permissions = self.visitor.identity.permissions if member is None else member.permissions
+        within = permissions.within("publish", schema)
+        if within is None:
+            return Subscription([Filter(schema)])
+        if not within.filters:
+            raise Rejected(f"No rule lets {self.visitor.name} publish in {schema.name}")
+        return within
+
+    # -- ending ---------------------------------------------------------------------------
+
+    async def tidy(self, now: float) -> bool:
+        """Take back what was not used for a while; whether nothing is left."""
+        linger = self._config.linger
+        for key, channel in list(self.channels.items()):
+            if channel.over or (channel.left is not None and now - channel.left > linger):
+                del self.channels[key]
+                with contextlib.suppress(SievenetError):
+                    await channel.close()
+        for category, (_, advertisement, used) in list(self._offers.items()):
+            if now - used > linger:
+                del self._offers[category]
+                with contextlib.suppress(SievenetError):
+                    await advertisement.close()
+        return not self.channels and not self._offers and now - self.used > linger
+
+    async def close(self, reason: str = "the server is closing") -> None:
+        """End everything."""
+        for channel in self.channels.values():
+            channel.end(reason)
+        if self._start is not None:
+            with contextlib.suppress(SievenetError):
+                await self._start
+                await self._node.close()
+
+
+class Residents:
+    """All of them, by the name of the person."""
+
+    def __init__(self, url: Callable[[], str], lobby: Lobby, config: WebConfig) -> None:
+        self._url, self._lobby, self._config = url, lobby, config
+        self._all: dict[str, Resident] = {}
+        self._closed = False
+
+    def of(self, visitor: Visitor) -> Resident:
+        """A person's resident."""
+        if self._closed:
+            raise Unavailable("The server is closing")
+        found = self._all.get(visitor.name)
+        if found is None:
+            found = self._all[visitor.name] = Resident(visitor, self._url(), self._lobby, self._config)
+        return found
+
+    @property
+    def channels(self) -> list[Channel]:
+        """Every channel."""
+        return [channel for resident in self._all.values() for channel in resident.channels.values()]
+
+    @property
+    def streams(self) -> int:
+        """Streams of events, in all."""
+        return sum(len(channel.streams) for channel in self.channels)
+
+    def streams_of(self, visitor: Visitor) -> int:
+        """Streams of events of one person."""
+        found = self._all.get(visitor.name)
+        return 0 if found is None else sum(len(channel.streams) for channel in found.channels.values())
+
+    def room(self) -> int:
+        """Bytes of the window of one more channel, and of the others if there are many; `Rejected` if too many."""
+        channels = self.channels
+        if len(channels) >= self._config.max_filters:
+            raise Rejected(f"Expected at most {self._config.max_filters} different filters, this is one more")
+        size = min(self._config.window, self._config.max_windows // (len(channels) + 1))
+        if sum(channel.window.held for channel in channels) + size > self._config.max_windows:
+            for channel in channels:
+                channel.window.resize(size)
+        return size
+
+    async def tidy(self, now: float) -> None:
+        """Take back what nobody uses; end what belongs to people who would not be admitted any more."""
+        for name, resident in list(self._all.items()):
+            stands = self._lobby.stands(resident.visitor)
+            if not stands or await resident.tidy(now):
+                self._all.pop(name, None)
+                await resident.close("the login no longer counts, or has another role now")
+
+    async def close(self) -> None:
+        """End all."""
+        self._closed = True
+        residents, self._all = list(self._all.values()), {}
+        await asyncio.gather(*(resident.close() for resident in residents))

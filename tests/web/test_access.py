@@ -1,0 +1,179 @@
+"""The web where members are known: tokens, sign-ins, roles, rules, quotas, what changes while somebody is connected."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from sievenet.access.login import load_login
+from tests.access.harness import RULES, folder
+from tests.web.harness import Events, events, publish, reading, run, served
+
+
+def bearer(access, member):
+    return {"Authorization": f"Bearer {load_login(access.login(member)).token}"}
+
+
+def guarded(access, tmp_path, **changes):
+    return served(access__folder=str(access.path), access__audit=str(tmp_path / "audit.jsonl"), **changes)
+
+
+def audit(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+
+
+def test_nobody_gets_anything_without_a_name(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (_, server, http):
+            assert server.url.startswith("https://")
+            for path in ("/status", "/metrics", "/live", "/schemas", "/subscribe?filter=reading", "/explain?event=x"):
+                for headers in ({}, {"Authorization": "Bearer alice.s3cr3t"}, {"Authorization": "Basic YTpi"}):
+                    async with http.get(path, headers=headers) as response:
+                        assert response.status == 401, path
+                        assert response.headers["WWW-Authenticate"] == "Bearer"
+            assert (await publish(http, reading(1)))[0] == 401
+            for path in ("/healthz", "/readyz", "/me"):
+                async with http.get(path) as response:
+                    assert response.status == 200
+        refused = [each for each in audit(tmp_path) if each["outcome"] != "done"]
+        assert refused
+        assert "s3cr3t" not in (tmp_path / "audit.jsonl").read_text()
+
+    run(test())
+
+
+def test_roles_and_rules_are_those_of_the_person(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (daemon, _, http):
+            alice, bob, eye, olga = (bearer(access, name) for name in ("alice", "bob", "eye", "olga"))
+
+            async def status_of(method, path, headers, **settings):
+                async with http.request(method, path, headers=headers, **settings) as response:
+                    return response.status, await response.text()
+
+            # An observer looks, and neither publishes nor subscribes.
+            assert (await status_of("GET", "/status", eye))[0] == 200
+            assert (await publish(http, reading(1), headers=eye))[0] == 403
+            assert (await status_of("GET", "/subscribe?filter=reading", eye))[0] == 403
+            # What others want is for operators; so are plans.
+            trace = "/explain?event=reading: x=1, y=0.5, kind=hot"
+            for path in (trace, "/clients/bob"):
+                assert (await status_of("GET", path, alice))[0] == 403
+            assert (await status_of("POST", "/plans/reading?regular=8", alice))[0] == 403
+            assert (await status_of("POST", "/plans/reading?regular=8", olga))[0] == 200
+            # Rules: bob may subscribe to x < 100; alice may publish x < 500.
+            async with events(http, "reading: x < 100", headers=bob) as stream:
+                status, answer = await publish(http, [reading(7), reading(300)], headers=alice)
+                assert (status, answer) == (200, {"published": 2})
+                status, answer = await publish(http, [reading(700)], headers=alice)
+                assert status in (400, 403)
+                assert (await publish(http, [reading(8)], headers=alice))[0] == 200
+                assert await stream.values(2) == [7, 8]
+            status, text = await status_of("GET", '/subscribe?filter=reading: x < 200 and kind = "cold"', bob)
+            assert status == 403
+            assert "subscribe reading: x < 100" in text
+            # Two people are two nodes.
+            assert {name.partition(".")[0] for name in daemon.plane.clients()} == {"alice", "bob"}
+        who = {(each["who"], each["what"]) for each in audit(tmp_path) if each["outcome"] == "done"}
+        assert {("bob", "Subscribe"), ("alice", "Advertise"), ("olga", "ApplyPlan")} <= who
+
+    run(test())
+
+
+def test_quotas_are_those_of_the_person(tmp_path):
+    async def test():
+        access = folder(tmp_path, RULES + "[members.slow]\nrole = 'client'\nquota = {requests = 2}\n")
+        async with guarded(access, tmp_path) as (_, _, http):
+            slow, eye = bearer(access, "slow"), bearer(access, "eye")
+            found = []
+            for _ in range(6):
+                async with http.get("/topology", headers=slow) as response:
+                    found.append(response.status)
+            assert 200 in found
+            assert 429 in found
+            async with http.get("/topology", headers=eye) as response:
+                assert response.status == 200
+
+    run(test())
+
+
+def test_a_sign_in_is_a_cookie_that_pages_of_others_cannot_use(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with (
+            guarded(access, tmp_path) as (_, server, _),
+            aiohttp.ClientSession(
+                server.url,
+                connector=aiohttp.TCPConnector(ssl=False),
+                cookie_jar=aiohttp.CookieJar(unsafe=True),
+            ) as http,
+        ):
+            for wrong in ({"token": "olga.wrong"}, {}, {"token": 7}):
+                async with http.post("/sign-in", json=wrong) as response:
+                    assert response.status in (400, 401)
+            token = load_login(access.login("olga")).token
+            async with http.post("/sign-in", json={"token": token}) as response:
+                assert response.status == 200
+                said = await response.json()
+                cookie = response.headers["Set-Cookie"]
+            for flag in ("__Host-sievenet=", "HttpOnly", "SameSite=Strict", "Secure", "Path=/"):
+                assert flag in cookie
+            assert token not in cookie
+            assert (said["name"], said["role"]) == ("olga", "operator")
+            async with http.get("/me") as response:
+                assert (await response.json())["csrf"] == said["csrf"]
+            async with http.get("/status") as response:
+                assert response.status == 200
+            for headers, status in (
+                ({}, 403),
+                ({"X-CSRF-Token": "x"}, 403),
+                ({"X-CSRF-Token": said["csrf"], "Origin": "https://evil.example"}, 403),
+                ({"X-CSRF-Token": said["csrf"]}, 200),
+            ):
+                async with http.post("/plans/reading?regular=8", headers=headers) as response:
+                    assert response.status == status
+            async with http.post("/sign-out") as response:
+                assert response.status == 403
+            async with http.post("/sign-out", headers={"X-CSRF-Token": said["csrf"]}) as response:
+                assert response.status == 200
+            async with http.get("/status", headers={"Cookie": cookie.partition(";")[0]}) as response:
+                assert response.status == 401
+
+    run(test())
+
+
+@pytest.mark.slow
+def test_who_is_no_member_any_more_is_sent_away_and_new_certificates_are_met(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (daemon, server, http):
+            async with http.get(
+                "/subscribe", params={"filter": "reading: x < 100"}, headers=bearer(access, "bob")
+            ) as response:
+                stream = Events(response)
+                assert (await stream.next())[0] == "open"
+                tls = daemon.keeper.tls
+                members = access.path / "members.toml"
+                members.write_text(members.read_text().replace("[members.bob]", "[members.bert]"))
+                name, data = await stream.next()
+                assert name == "end"
+                assert data["reason"]
+            async with http.get("/status", headers=bearer(access, "bob")) as response:
+                assert response.status == 401
+            async with asyncio.timeout(20):
+                while daemon.keeper.tls is tls or server._tls is not daemon.keeper.tls:
+                    await asyncio.sleep(0.05)
+            async with http.get("/status", headers={**bearer(access, "eye"), "Connection": "close"}) as response:
+                assert response.status == 200
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as fresh:
+                async with fresh.get(f"{server.url}status", headers=bearer(access, "eye")) as response:
+                    assert response.status == 200
+                async with fresh.post(
+                    f"{server.url}publish/reading", json=reading(1), headers=bearer(access, "alice")
+                ) as response:
+                    assert response.status == 200
+
+    run(test())
