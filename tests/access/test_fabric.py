@@ -368,7 +368,7 @@ def test_what_a_journal_holds_is_held_to_the_rules_of_now(tmp_path):
         members = access.path / "members.toml"
         members.write_text(less(members.read_text()))
         async with guarded(access, state=state) as daemon:
-            assert "bob" not in daemon.plane.clients()
+            assert daemon.control.registrations_of("bob") == ({}, {})
         audit = [json.loads(line) for line in (tmp_path / "state" / "audit.jsonl").read_text().splitlines()]
         assert ("bob", "Subscribe", "done") in {(each["who"], each["what"], each["outcome"]) for each in audit}
         secrets = [line.split('"')[1] for line in access.login("bob").read_text().splitlines() if "token" in line]

@@ -64,6 +64,7 @@ def test_members_have_roles_rules_and_quotas():
     ("text", "said"),
     [
         ("x", "TOML"),
+        ("\n", "an empty file"),
         ("[members.a]", "role"),
         ('[members.a]\nrole = "king"', "king"),
         ('[members."a.b"]\nrole = "client"', "a name of letters"),

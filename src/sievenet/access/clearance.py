@@ -11,6 +11,7 @@ from typing import Final
 
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Identity, Role
+from sievenet.access.rule import Action
 from sievenet.errors import Rejected
 
 __all__ = ["Clearance"]
@@ -21,6 +22,10 @@ _CONFIDENTIAL: Final = frozenset(("interests", "trace", "explain", "registration
 
 class Clearance:
     """Of one part that listens."""
+
+    #: Whoever may do this in a category may make its schema known. A name stands for one schema in a whole fabric, so
+    #: that is for publishers.
+    registering: tuple[Action, ...] = ("publish",)
 
     def __init__(self, keeper: Doorkeeper) -> None:
         self.keeper = keeper
@@ -58,8 +63,10 @@ class Clearance:
             return
         rules = identity.permissions.rules
         operator = identity.role.includes(Role.OPERATOR)
-        if not operator and rules is not None and not any(rule.concerns("publish", category) for rule in rules):
-            raise Rejected(f"No rule lets {identity.name} publish in {category}, so it may not register its schema")
+        allowed = operator or rules is None
+        if not allowed and not any(rule.concerns(each, category) for rule in rules or () for each in self.registering):
+            what = f"{' or '.join(self.registering)} in {category}"
+            raise Rejected(f"No rule lets {identity.name} {what}, so it may not register its schema")
         self.keeper.usage(identity).schema(known)
         self.keeper.total.schema(in_all)
 

@@ -12,6 +12,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from sievenet.access.audit import AuditLog
 from sievenet.access.folder import Folder, Watched
@@ -113,6 +114,13 @@ class Doorkeeper:
             return False
         member = self._watched.keyring.members.get(identity.proof.name)
         return member is not None and member.role is identity.role
+
+    def renewed(self, identity: Identity) -> Identity:
+        """The same member with the rules and the quota of now; the same object if nothing has changed."""
+        member = None if identity.proof is None else self.member(identity.proof.name)
+        if member is None or (member.permissions, member.quota) == (identity.permissions, identity.quota):
+            return identity
+        return replace(identity, permissions=member.permissions, quota=member.quota)
 
     # -- changes --------------------------------------------------------------------------
 

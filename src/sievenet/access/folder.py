@@ -227,11 +227,12 @@ class Watched:
         stamp = self.folder.stamp()
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
         try:
-            self.keyring = self.folder.keyring()
+            found = self.folder.keyring()
         except SievenetError as error:
-            self.error = str(error)
+            self._stamp, self.error = stamp, str(error)
             return False
-        self.error = ""
+        if self.folder.stamp() != stamp:
+            return False  # somebody is writing: the next look is early enough
+        self._stamp, self.keyring, self.error = stamp, found, ""
         return True

@@ -79,6 +79,9 @@ class Members:
 
 def read_members(text: str, where: str = "members.toml") -> Members:
     """Members from the text of a file; `InvalidInput` says what is wrong, and where."""
+    if not text.strip():
+        # As long as somebody writes it, a file is empty: that is no reason to turn everybody out.
+        raise InvalidInput(expected="members", got="`an empty file`", where=where)
     try:
         found = msgspec.convert(tomllib.loads(text), _File)
     except tomllib.TOMLDecodeError as error:

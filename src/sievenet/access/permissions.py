@@ -20,7 +20,7 @@ from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Rejected
 
-__all__ = ["EVERYTHING", "NOTHING", "Decision", "Permissions"]
+__all__ = ["EVERYTHING", "NOTHING", "Decision", "Permissions", "Revision"]
 
 #: Pieces of a wish that are looked at before it is refused as too involved.
 _PIECES: Final = 4096
@@ -43,6 +43,13 @@ class Decision(NamedTuple):
     def told(self) -> dict[str, bytes] | None:
         """What the client is told of a wish that was cut to what is allowed."""
         return {"narrowed": encode_subscription(self.allowed)} if self.narrowed else None
+
+
+class Revision(NamedTuple):
+    """What becomes of a registration when the rules change: it is cut to what is allowed, or ends for a reason."""
+
+    allowed: Subscription | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,14 @@ class Permissions:
         if any(rule.narrow for rule in near):
             return Decision(_cut(allowed, wanted), narrowed=True)
         raise Rejected(self._refusal(action, schema, wanted, (near or mine)[:1]))
+
+    def revise(self, action: Action, held: Subscription) -> Revision | None:
+        """What becomes of a registration that these rules find; None if it stands as it is."""
+        try:
+            decision = self.decide(action, held)
+        except Rejected as error:
+            return Revision(None, str(error))
+        return Revision(decision.allowed) if decision.narrowed else None
 
     def _refusal(self, action: Action, schema: Schema, wanted: Subscription, near: list[Rule]) -> str:
         who = self.name or "this client"

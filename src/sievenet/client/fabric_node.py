@@ -10,7 +10,6 @@ from typing import Any, Final, Self
 
 from sievenet.access.identity import Role
 from sievenet.access.login import Login
-from sievenet.client.allowance import Allowance
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
 from sievenet.client.feed import Feed
@@ -69,7 +68,6 @@ class FabricNode(Node):
         self._outbox = Outbox(self._catalog)
         self._receiver = Receiver(ready=warmup.done)
         self._edges = Edges()
-        self._allowance = Allowance()
         self._twins = Twins(self._ledger, self._catalog)
         #: Where deliveries of each subscription go.
         self._sinks: dict[int, Sink] = {}
@@ -89,6 +87,7 @@ class FabricNode(Node):
                 renewed=self._renewed,
                 adopt=self._adopt,
                 removed=self._removed,
+                revised=self._revised,
                 refused=self._refused,
                 settled=self._settled,
                 answered=self._answered,

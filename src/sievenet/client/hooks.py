@@ -26,6 +26,8 @@ class Hooks:
     adopt: Callable[[p.CategoryInfo], Any]
     #: A category is no more.
     removed: Callable[[int], None]
+    #: A registration is less than it was, or has ended: the rules have changed.
+    revised: Callable[[p.Revised], None]
     #: The daemon refuses to have this registration again; it is to be struck out.
     refused: Callable[[Registration, SievenetError], None]
     #: This registration stands (again).

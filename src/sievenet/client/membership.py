@@ -114,6 +114,8 @@ class Membership(Dialler):
                 news = partial(self._hooks.removed, number)
             case p.Directed():
                 news = partial(self._hooks.directed, message)
+            case p.Revised():
+                news = partial(self._hooks.revised, message)
             case _:
                 news = partial(self._hooks.instructed, message)
         if self._early is None:

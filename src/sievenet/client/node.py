@@ -27,6 +27,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from sievenet.client.advertisement import Advertisement
+from sievenet.client.allowance import Allowance
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
@@ -44,6 +45,7 @@ from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.session.message import Revised
 from sievenet.transport.actions import Gap
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
 from sievenet.transport.statistics import SenderStatistics
@@ -63,6 +65,8 @@ class Node(ABC):
     def __init__(self, transport: Publishing | None) -> None:
         self._loopback = Loopback(self._matching, self._identity)
         self._ledger = Registrations()
+        #: What the network lets this node do, where that is less than it asked for.
+        self._allowance = Allowance()
         self._feeds: dict[int, Feed] = {}
         #: Order, recovery and congestion control; made when first asked for.
         self._transport: Transport | None = None
@@ -125,6 +129,10 @@ class Node(ABC):
         """Take a registration back."""
 
     @abstractmethod
+    def _answered(self, entry: Registration, answer: Any) -> None:
+        """The network may let a registration be less than was asked for: so be it here too."""
+
+    @abstractmethod
     def _open(self, entry: Registration, sink: Sink) -> None:
         """What comes for a subscription goes to a sink from now on."""
 
@@ -185,6 +193,21 @@ class Node(ABC):
         elif (feed := self._feeds.get(entry.id)) is not None:
             self._drop(feed)
             feed.end(error)
+
+    def _revised(self, told: Revised) -> None:
+        """The rules have changed: a registration is less than it was, or has ended."""
+        entry = self._ledger.get(told.kind, told.id)
+        if entry is None:
+            return
+        if not told.reason:
+            self._answered(entry, {"narrowed": told.narrowed})
+            if entry.kind == "advertisement":
+                self._allow(entry)
+            return
+        error = Rejected(told.reason)
+        if entry.kind == "advertisement":
+            self._allowance.refused(error)  # the next `publish` tells
+        self._refused(entry, error)
 
     # -- publishing -----------------------------------------------------------------------
 

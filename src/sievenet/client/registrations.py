@@ -61,6 +61,10 @@ class Registrations:
         """Strike a registration out; False if it was not there."""
         return self._entries.pop((entry.kind, entry.id), None) is not None
 
+    def get(self, kind: Kind, id: int) -> Registration | None:
+        """A registration by its id."""
+        return self._entries.get((kind, id))
+
     def __contains__(self, entry: Registration) -> bool:
         return (entry.kind, entry.id) in self._entries
 

@@ -12,8 +12,8 @@ map whose ``type`` names its class here or in `session.message`. Nothing in this
       │ ────────────────────────────────────────▶ │   replies carry the same number, in any order
       │  Done(request=7)                          │
       │ ◀──────────────────────────────────────── │
-      │  PlanChanged(category)                    │   the daemon speaks unasked only to say this and Goodbye
-      │ ◀──────────────────────────────────────── │
+      │  PlanChanged(category)                    │   the daemon speaks unasked only to say this, that a category
+      │ ◀──────────────────────────────────────── │   is no more, that rules have changed (Revised), and Goodbye
       │  PlanAdopted(number, epoch)               │
       │ ────────────────────────────────────────▶ │
 
@@ -33,7 +33,7 @@ import msgspec
 from sievenet.access.identity import Role
 from sievenet.content.schema import Schema
 from sievenet.session import message
-from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Number, Text
+from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Number, Revised, Text
 from sievenet.session.protocol import Protocol
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "RemoveSchema",
     "Renew",
     "Report",
+    "Revised",
     "Subscribe",
     "Twin",
     "Unadvertise",
@@ -343,7 +344,7 @@ CONTROL: Final = Protocol(
         Alive: None,
         Goodbye: None,
     },
-    given=(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Directed, Alive, Goodbye),
+    given=(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Directed, Revised, Alive, Goodbye),
     largest=dict.fromkeys(Role, MAX_REQUEST),
     max_given=MAX_REPLY,
 )

@@ -14,8 +14,8 @@ from sievenet.access import clearance
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.gate import member_of
 from sievenet.access.identity import Identity, Role
-from sievenet.access.permissions import EVERYTHING, Decision, Permissions
-from sievenet.access.quota import Usage
+from sievenet.access.permissions import EVERYTHING, Decision, Permissions, Revision
+from sievenet.access.quota import Quota, Usage
 from sievenet.access.rule import Action
 from sievenet.access.seal import new_key
 from sievenet.content.codec import decode_event
@@ -33,6 +33,7 @@ __all__ = ["Clearance"]
 
 #: Not counted against the requests per second: the daemon itself asks for them.
 _FREE: Final = (p.Renew, p.PlanAdopted, p.Alive, p.Goodbye)
+_ACTIONS: Final[dict[str, Action]] = {"advertisement": "publish", "subscription": "subscribe"}
 #: What changes something, and goes into the audit log.
 _CHANGES: Final = (
     p.Register,
@@ -107,6 +108,8 @@ class Clearance(clearance.Clearance):
         #: Who registered which schemas.
         self._schemas: dict[int, str] = {}
         self._inspections: dict[str, Inspection] = {}
+        #: The rules and the quota that each client is held to.
+        self._held_to: dict[str, tuple[Permissions, Quota]] = {}
 
     # -- clients --------------------------------------------------------------------------
 
@@ -115,6 +118,8 @@ class Clearance(clearance.Clearance):
         if identity.proof is None or identity.name is None:
             return b""
         self._clients.setdefault(identity.name, set()).add(client)
+        if (member := self._control.member(client)) and not (member.advertisements or member.subscriptions):
+            self._held_to[client] = (identity.permissions, identity.quota)
         if not isinstance(self._plane, EmbeddedDataPlane):
             return b""
         self._inspect(client, permitted(identity), self.keeper.usage(identity))
@@ -126,6 +131,7 @@ class Clearance(clearance.Clearance):
         """A client is gone."""
         self._clients.get(member_of(client), set()).discard(client)
         self._inspections.pop(client, None)
+        self._held_to.pop(client, None)
 
     def _inspect(self, client: str, permissions: Permissions, usage: Usage) -> None:
         if isinstance(self._plane, EmbeddedDataPlane) and client in self._plane.clients():
@@ -202,43 +208,48 @@ class Clearance(clearance.Clearance):
 
     # -- changes of the rules -------------------------------------------------------------
 
-    def excess(self) -> list[tuple[str, str]]:
-        """Clients that are registered for more than they may be now, and why; the others are held to what is so now."""
+    def strangers(self) -> list[tuple[str, str]]:
+        """Clients that belong to no member that may be one now, and what to tell them."""
         if not self.keeper.known:
             return []
+        return [
+            (client, f"{client} belongs to no member that may be a client or component")
+            for client in self._all()
+            if not self._may(client)
+        ]
+
+    def renewed(self) -> list[str]:
+        """Clients that were held to other rules or quotas than those of now; their packets are held to these."""
         found = []
-        allowed: dict[str, str] = {}
-        for client, kind, _, _, wanted in self._control.registrations():
-            if client not in allowed:
-                allowed[client] = self._wrong(client)
-            if not allowed[client]:
-                allowed[client] = self._beyond(client, "publish" if kind == "advertisement" else "subscribe", wanted)
-        for client in self._plane.clients():
-            wrong = allowed.get(client) or self._wrong(client)
-            if wrong:
-                found.append((client, wrong))
-            elif (member := self.keeper.member(member_of(client))) is not None:
-                known = Identity(member.role, member.name, member.permissions, member.quota)
-                self._clients.setdefault(member.name, set()).add(client)
-                self._inspect(client, permitted(known), self.keeper.usage(known))
+        for client in self._all() if self.keeper.known else ():
+            member = self.keeper.member(member_of(client))
+            if member is None or self._held_to.get(client) == (member.permissions, member.quota):
+                continue
+            self._held_to[client] = (member.permissions, member.quota)
+            self._clients.setdefault(member.name, set()).add(client)
+            known = Identity(member.role, member.name, member.permissions, member.quota)
+            self._inspect(client, permitted(known), self.keeper.usage(known))
+            found.append(client)
         return found
 
-    def _wrong(self, client: str) -> str:
+    def revise(self, client: str, kind: str, held: Subscription) -> Revision | None:
+        """What becomes of a client's registration by the rules of now; None if it stands."""
         member = self.keeper.member(member_of(client))
-        if member is None or not (member.role is Role.COMPONENT or member.role.includes(Role.CLIENT)):
-            return f"{client} belongs to no member that may be a client or component"
-        return ""
+        if member is None or member.role is Role.COMPONENT or (kind == "subscription" and is_twin(_named(held))):
+            return None  # these are granted by name and number
+        return member.permissions.revise(_ACTIONS[kind], held)
 
-    def _beyond(self, client: str, action: Action, wanted: Subscription) -> str:
+    def again(self, client: str) -> None:
+        """A client's registrations have to be looked through again: one was decided by the rules before."""
+        self._held_to.pop(client, None)
+
+    def _all(self) -> list[str]:
+        """Everybody who is attached or registered."""
+        return list({**self._plane.clients(), **dict.fromkeys(each.client for each in self._control.members())})
+
+    def _may(self, client: str) -> bool:
         member = self.keeper.member(member_of(client))
-        assert member is not None
-        if member.role is Role.COMPONENT or (action == "subscribe" and wanted.schema and is_twin(wanted.schema.name)):
-            return ""  # these are granted by name and number
-        try:
-            decision = member.permissions.decide(action, wanted)
-        except Rejected as error:
-            return str(error)
-        return f"the rules let {member.name} {action} less than before" if decision.narrowed else ""
+        return member is not None and (member.role is Role.COMPONENT or member.role.includes(Role.CLIENT))
 
     # -- the audit log --------------------------------------------------------------------
 
@@ -274,3 +285,7 @@ class Clearance(clearance.Clearance):
 def permitted(identity: Identity) -> Permissions:
     """What packets of a member are held to: components have no rules, and pass on what others may have."""
     return EVERYTHING if identity.role is Role.COMPONENT else identity.permissions
+
+
+def _named(held: Subscription) -> str:
+    return "" if held.schema is None else held.schema.name

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from sievenet.access.identity import Identity, Role
+from sievenet.access.permissions import Decision
 from sievenet.config import ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
@@ -30,6 +31,7 @@ from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
 from sievenet.daemon.reports import Reports
+from sievenet.daemon.revision import Reviser
 from sievenet.daemon.room import Room
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY
@@ -87,6 +89,7 @@ class Service(RequestService[Peer]):
         #: Connections that count against a member's quota, welcome or not yet.
         self._entered: dict[Peer, Identity] = {}
         self._adoption = Adoption()
+        self._reviser = Reviser(control, clearance, self._say)
         self._places = Places(control, plane, tickets, self._peers.__contains__, self._cut_off)
         #: Versions of schemas of which clients are being told.
         self._announcing: dict[int, asyncio.Task[None]] = {}
@@ -146,6 +149,8 @@ class Service(RequestService[Peer]):
                 peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
             for told in self._recipients.stale(peer.client):
                 peer.send(told)
+            for revised in self._reviser.untold(peer.client):
+                peer.send(revised)
 
     def _say(self, client: str, message: Message) -> bool:
         """Tell a client something; whether it is there."""
@@ -185,6 +190,7 @@ class Service(RequestService[Peer]):
         self._reports.forget(client)
         self._recipients.left(client)
         self._clearance.left(client)
+        self._reviser.gone(client)
 
     def goodbye(self, reason: str) -> None:
         """Tell everybody that the daemon goes."""
@@ -234,7 +240,7 @@ class Service(RequestService[Peer]):
                 wanted = await self._decoded(number, content, identity)
                 decision = self._clearance.decide(identity, client, id, "publish", wanted, self._is_twin(number))
                 await control.advertise(client, id, decision.allowed, decision.content(content))
-                return p.Done(request, decision.told)
+                return self._decided(peer, identity, request, decision)
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
@@ -244,7 +250,7 @@ class Service(RequestService[Peer]):
                     return p.Done(request)
                 decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
                 await control.subscribe(client, id, decision.allowed, decision.content(content))
-                return p.Done(request, decision.told)
+                return self._decided(peer, identity, request, decision)
             case p.Unsubscribe(request, id):
                 self._recipients.ended(client, id)
                 await control.unsubscribe(client, id)
@@ -265,6 +271,11 @@ class Service(RequestService[Peer]):
 
     def _is_twin(self, number: int) -> bool:
         return is_twin(self._control.numbered(number).name)
+
+    def _decided(self, peer: Peer, identity: Identity, request: int, decision: Decision) -> p.Done:
+        if peer.identity is not identity and peer.client is not None:
+            self._clearance.again(peer.client)  # the rules have changed meanwhile
+        return p.Done(request, decision.told)
 
     def _client(self, peer: Peer) -> str:
         if peer.client is None:
@@ -366,16 +377,16 @@ class Service(RequestService[Peer]):
             peer.send(p.CategoryRemoved(number))
 
     async def access_changed(self) -> None:
-        """Members, rules or keys are others now: whoever is connected or registered for more than is so now, goes."""
+        """Members, rules or keys may be others now: who is no member goes, and registrations follow the rules."""
         for peer, identity in list(self._entered.items()):
             if not self._clearance.keeper.stands(identity):
                 peer.goodbye("the login no longer counts, or has another role now")
-        for client, reason in self._clearance.excess():
+        for client, reason in self._clearance.strangers():
             await self._cut_off(client, reason)
-        for peer in list(self._peers.values()):
-            member = self._clearance.keeper.member((peer.identity and peer.identity.name) or "")
-            if member is not None and peer.identity is not None:
-                peer.callee.identity = replace(peer.identity, permissions=member.permissions, quota=member.quota)
+        for peer in list(self._everyone):
+            if peer.identity is not None:
+                peer.callee.identity = self._clearance.keeper.renewed(peer.identity)
+        await self._reviser.review()
 
     async def _cut_off(self, client: str, reason: str) -> None:
         log.warning("%s is cut off: %s", client, reason)

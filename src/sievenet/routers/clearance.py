@@ -11,7 +11,7 @@ import numpy as np
 
 from sievenet.access import clearance
 from sievenet.access.identity import Identity
-from sievenet.access.permissions import Decision
+from sievenet.access.permissions import Decision, Revision
 from sievenet.access.rule import Action
 from sievenet.content.batch import EventBatch
 from sievenet.content.columns import matching
@@ -19,6 +19,7 @@ from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import Rejected
 from sievenet.routers import protocol as p
+from sievenet.routers.local import Kind
 from sievenet.routers.peer import Peer
 from sievenet.routers.shipment import Shipment
 from sievenet.session.message import Message
@@ -31,6 +32,9 @@ _CHANGES = (p.Register, p.Advertise, p.Unadvertise, p.Subscribe, p.Unsubscribe)
 
 class Clearance(clearance.Clearance):
     """Of one router."""
+
+    #: Each router learns schemas from its own clients, and two of one name do not get in each other's way.
+    registering = ("publish", "subscribe")
 
     def decide(self, peer: Peer, action: Action, number: int, wanted: Subscription) -> Decision:
         """What of a wish is allowed; `Rejected` if nothing, or if there are too many registrations."""
@@ -63,6 +67,28 @@ class Clearance(clearance.Clearance):
             return shipment
         assert isinstance(shipment.events, EventBatch)
         return shipment.take(np.flatnonzero(matching(within, shipment.events)))
+
+    def renewed(self, peer: Peer, identity: Identity) -> Identity | None:
+        """A client as its member is now, which it is from here on; None if nothing has changed."""
+        now = self.keeper.renewed(identity)
+        if now is identity:
+            return None
+        peer.entered = now
+        if peer.callee.identity is not None:
+            peer.callee.identity = now
+        peer.within.clear()
+        return now
+
+    def revise(self, identity: Identity, kind: Kind, held: Subscription) -> Revision | None:
+        """What becomes of a registration by the rules of now; None if it stands."""
+        action: Action = "publish" if kind == "advertisement" else "subscribe"
+        if held.schema is not None:
+            return identity.permissions.revise(action, held)
+        try:
+            self._records(identity, action)
+        except Rejected as error:
+            return Revision(None, str(error))
+        return None
 
     def _records(self, identity: Identity, action: Action) -> None:
         """Records have no category that a rule could name."""

@@ -158,6 +158,22 @@ class Router:
             self._context.forwarding(category).add(("client", client), wanted)
         return self._flush()
 
+    def registrations(self, client: str) -> list[tuple[int, Registration]]:
+        """What a client has registered, with its numbers."""
+        return [(number, entry) for (_, number), entry in self._clients[client].items()]
+
+    def revise(self, kind: Kind, client: str, number: int, wanted: Subscription, now: float) -> list[Output]:
+        """A registration says something else from now on; what it said before too is never taken back in between."""
+        self._context.now = now
+        before = self._clients[client][kind, number]
+        self._clients[client][kind, number] = Registration(kind, before.category, wanted)
+        self._table(kind, before.category).replace(before.wanted, wanted, f"{self.name}/{client}/{number}")
+        if kind == "subscription":
+            forwarding = self._context.forwarding(before.category)
+            forwarding.add(("client", client), wanted)
+            forwarding.remove(("client", client), before.wanted)
+        return self._flush()
+
     def unsubscribe(self, client: str, number: int, now: float) -> list[Output]:
         """A client no longer wants something; an unknown number is no change."""
         return self._leave("subscription", client, number, now)

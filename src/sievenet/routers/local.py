@@ -74,6 +74,11 @@ class LocalTable:
                 del self._counts[want]
                 self._note(want, False)
 
+    def replace(self, old: Subscription, new: Subscription, owner: str) -> None:
+        """Somebody wants something else instead."""
+        self.add(Subscription((each for each in new.filters if each not in old.filters), new.schema), owner)
+        self.remove(Subscription((each for each in old.filters if each not in new.filters), old.schema), owner)
+
     def _moved(self, number: int, was: int | None, level: int | None) -> None:
         if was is None:
             assert self._forest is not None

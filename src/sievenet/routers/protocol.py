@@ -47,7 +47,7 @@ from sievenet.routers.messages import (
 )
 from sievenet.routers.offload.messages import MAX_CLAIMS, Assign, Claim, Compute, Computed, Volunteer
 from sievenet.session import message
-from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Name, Number
+from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Name, Number, Revised
 from sievenet.session.protocol import Protocol
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "Publish",
     "Refused",
     "Register",
+    "Revised",
     "Subscribe",
     "Unadvertise",
     "Unsubscribe",
@@ -75,7 +76,7 @@ __all__ = [
 ]
 
 #: Version of this module and of `messages`.
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 #: Largest frame of a client, and of a neighbour (all entries of a channel at once), in bytes.
 MAX_FRAME: Final = 1 << 23
 MAX_PEER_FRAME: Final = 1 << 27
@@ -222,7 +223,7 @@ ROUTING: Final = Protocol(
         Alive: None,
         Goodbye: None,
     },
-    given=(Welcome, CategoryIs, Done, Failure, Refused, Goodbye, Alive, Missed, Carried, Compute, Assign),
+    given=(Welcome, CategoryIs, Done, Failure, Refused, Revised, Goodbye, Alive, Missed, Carried, Compute, Assign),
     largest={
         Role.OBSERVER: MAX_FRAME,
         Role.CLIENT: MAX_FRAME,

@@ -173,22 +173,21 @@ class RouterServer(listener.Service[Peer]):
             self._keep_out()
 
     def _keep_out(self) -> None:
-        """End what members, rules and keys of now would not let in, or not as it is."""
+        """End what members and keys of now would not let in, and hold what stays to the rules of now."""
         if self._keeper.look():
             self.listener.tls, self._dial_tls = self._keeper.tls, self._keeper.dial_tls
         absent = [peer for peer in self._registry.clients.values() if peer.absent]
         for peer in [*self.listener.connections, *absent]:
             identity = peer.entered
-            if identity is None or (self._keeper.stands(identity) and self._same_rules(identity)):
+            if identity is None:
+                continue
+            if self._keeper.stands(identity):
+                self._service.review(peer, identity)
                 continue
             peer.ended = True
-            peer.goodbye("the login no longer counts, or the rules have changed")
+            peer.goodbye("the login no longer counts, or has another role now")
             if peer.absent:
                 self._forget(peer)
-
-    def _same_rules(self, identity: Identity) -> bool:
-        member = self._keeper.member(identity.name or "")
-        return member is not None and member.permissions == identity.permissions and member.quota == identity.quota
 
     # -- connections ----------------------------------------------------------------------
 

@@ -7,20 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sievenet.access.identity import Identity
-from sievenet.content.codec import decode_schema, decode_subscription, encode_schema
+from sievenet.access.permissions import Decision
+from sievenet.content.codec import decode_schema, decode_subscription, encode_schema, encode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.errors import CodecError, Rejected, SievenetError
 from sievenet.routers import protocol as p
 from sievenet.routers.clearance import Clearance
 from sievenet.routers.core import Router
 from sievenet.routers.limits import Limits
+from sievenet.routers.local import Kind
 from sievenet.routers.messages import category_of
 from sievenet.routers.outputs import Output
 from sievenet.routers.peer import Peer
 from sievenet.routers.requests import answer, schema_of, shipment_of
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.waitlist import Waiting
-from sievenet.session.message import failure
+from sievenet.session.message import Revised, failure
 
 __all__ = ["Service"]
 
@@ -70,14 +72,14 @@ class Service:
                 # Claims are about the filters that were asked for.
                 claims = () if decision.narrowed else claims
                 router.intake.claim(peer.name, category, decision.allowed.filters, claims)
-                self._do(router.subscribe(peer.name, number, category, decision.allowed, now))
+                self._enter("subscription", peer, number, category, decision, now)
                 peer.entries.add(("subscription", number))
                 self._waiting.add((peer, request, decision.told))
             case p.Advertise(request, number, category, content):
                 self._room(peer, ("advertisement", number))
                 wanted = self._decoded(identity, category, content)
                 decision = self._clearance.decide(peer, "publish", number, wanted)
-                self._do(router.advertise(peer.name, number, category, decision.allowed, now))
+                self._enter("advertisement", peer, number, category, decision, now)
                 peer.entries.add(("advertisement", number))
                 self._waiting.add((peer, request, decision.told))
             case p.Unsubscribe(request, number):
@@ -97,6 +99,14 @@ class Service:
                 peer.send(p.Done(request, answer(router, about, of, self._counts())))
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
+
+    def _enter(self, kind: Kind, peer: Peer, number: int, category: int, decision: Decision, now: float) -> None:
+        if decision.narrowed and (kind, number) in peer.entries:
+            # Said again after a loss of the connection; what is allowed may have changed since.
+            self._do(self._router.revise(kind, peer.name, number, decision.allowed, now))
+            return
+        enter = self._router.subscribe if kind == "subscription" else self._router.advertise
+        self._do(enter(peer.name, number, category, decision.allowed, now))
 
     def publish(self, peer: Peer, messages: list[p.Publish]) -> set[Peer]:
         """Events that came together go on together; the links that their publisher has to wait for."""
@@ -148,6 +158,26 @@ class Service:
     def _decoded(self, identity: Identity, category: int, content: bytes) -> Subscription:
         most = identity.quota.filter_cost or None
         return decode_subscription(schema_of(self._router, category), content, most)
+
+    # -- rules that change ----------------------------------------------------------------
+
+    def review(self, peer: Peer, identity: Identity) -> None:
+        """Hold a client to the rules of now: each registration stands, is cut to what is allowed, or ends; told."""
+        now = self._clearance.renewed(peer, identity)
+        if now is None or peer.role != "client":
+            return
+        for number, entry in self._router.registrations(peer.name):
+            revision = self._clearance.revise(now, entry.kind, entry.wanted)
+            if revision is None:
+                continue
+            if revision.allowed is None:
+                end = self._router.unsubscribe if entry.kind == "subscription" else self._router.unadvertise
+                self._do(end(peer.name, number, time.monotonic()))
+                peer.entries.discard((entry.kind, number))
+                peer.send(Revised(entry.kind, number, reason=revision.reason[:4096]))
+            else:
+                self._do(self._router.revise(entry.kind, peer.name, number, revision.allowed, time.monotonic()))
+                peer.send(Revised(entry.kind, number, encode_subscription(revision.allowed)))
 
     # -- settling -------------------------------------------------------------------------
 

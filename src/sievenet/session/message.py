@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ __all__ = [
     "Message",
     "Name",
     "Number",
+    "Revised",
     "Text",
     "Ticket",
     "Welcome",
@@ -85,6 +86,17 @@ class Goodbye(Message, frozen=True):
     """The other side closes the connection, and why."""
 
     reason: Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class Revised(Message, frozen=True):
+    """Rules have changed, and a registration with them: it is less than it was, or it has ended for a reason."""
+
+    kind: Literal["advertisement", "subscription"]
+    id: Number
+    #: What it is from now on, in the codec's bytes.
+    narrowed: bytes = b""
+    #: Why it has ended; empty if it has not.
+    reason: Annotated[str, msgspec.Meta(max_length=4096)] = ""
 
 
 class Alive(Message, frozen=True):

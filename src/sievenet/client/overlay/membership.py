@@ -37,7 +37,8 @@ _CONFIRM: Final = 32
 class RouterMembership(Dialler):
     """Keeps one node connected to its router; ``restore`` registers everything anew, ``arrived`` takes events.
 
-    ``asked`` takes what a router asks of those who compute for it.
+    ``asked`` takes what a router asks of those who compute for it, ``revised`` what becomes of registrations when rules
+    change.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class RouterMembership(Dialler):
         restore: Callable[[Link], Awaitable[None]],
         arrived: Callable[[Carried], Awaitable[None]],
         asked: Callable[[Compute | Assign], None],
+        revised: Callable[[p.Revised], None],
     ) -> None:
         host, port, secure = parse_router_url(url)
         security: dict[str, Any] = {"secure": secure, "login": login, "tls": tls}
@@ -76,7 +78,7 @@ class RouterMembership(Dialler):
         self._taken = self._unconfirmed = 0
         #: Whether the router kept everything since the connection before.
         self._resumed = False
-        self._restore, self._arrived, self._asked = restore, arrived, asked
+        self._restore, self._arrived, self._asked, self._revised = restore, arrived, asked, revised
 
     # -- life -----------------------------------------------------------------------------
 
@@ -144,6 +146,8 @@ class RouterMembership(Dialler):
                 self._asked(message)
             case Missed(events):
                 self._miss(events)
+            case p.Revised():
+                self._revised(message)
             case p.Refused(reason):
                 self.allowance.refused(Rejected(reason))
         return None

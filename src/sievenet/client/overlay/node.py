@@ -79,7 +79,9 @@ class OverlayNode(Node):
             restore=self._restore,
             arrived=self._landing.arrived,
             asked=self._asked,
+            revised=self._revised,
         )
+        self._allowance = self._link.allowance
         self._helping: Helping | None = None
         self._offers = Offers()
         #: What is taken back, and the router may not know: a router keeps registrations when a connection is lost.
@@ -132,7 +134,7 @@ class OverlayNode(Node):
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                self._link.allowance.answered(entry, answer)
+                self._answered(entry, answer)
                 if entry.kind == "advertisement":
                     self._allow(entry)
         if self._transport is not None:
@@ -166,7 +168,10 @@ class OverlayNode(Node):
         return lambda number: p.Subscribe(number, entry.id, category, entry.content, helping.claims(category, wanted))
 
     async def _say(self, entry: Registration) -> None:
-        self._link.allowance.answered(entry, await self._link.call(self._making(entry)))
+        self._answered(entry, await self._link.call(self._making(entry)))
+
+    def _answered(self, entry: Registration, answer: Any) -> None:
+        self._allowance.answered(entry, answer)
 
     async def _withdraw(self, entry: Registration) -> None:
         self._withdrawn[entry.id] = entry
@@ -179,7 +184,7 @@ class OverlayNode(Node):
         return lambda number: message(number, entry.id)
 
     def _allow(self, entry: Registration) -> None:
-        self._offers.allow(self._link.allowance.of(entry))
+        self._offers.allow(self._allowance.of(entry))
 
     def _forbid(self, entry: Registration) -> None:
         self._offers.forbid(entry)
@@ -219,7 +224,7 @@ class OverlayNode(Node):
                 rows = every
             else:
                 rows = EventBatch.from_events(every[0].schema, every)
-        self._link.allowance.check()
+        self._allowance.check()
         category = self._publishable(rows)
         if isinstance(rows, EventBatch):
             if self._transport is not None and (source := self._transport.sources.get(rows.schema.name)) is not None:
