@@ -13,6 +13,7 @@ import networkx as nx
 import pytest
 
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
+from sievenet.routers.overlay import MEMORY
 from sievenet.routers.routing import Settings
 from sievenet.routers.simulation import Network
 from tests.seeds import seeds
@@ -316,6 +317,33 @@ def test_a_lease_that_ends_on_one_side_only(name):
         network.run(LEASE / 16)
     assert sum(r.counts.flooded for r in network.routers.values()) > flooded
     assert all(r.statistics()["ready"] for r in network.routers.values())
+
+
+def test_who_cannot_be_reached_any_more_is_known_for_a_while():
+    network = Network([("a", "b"), ("b", "c"), ("c", "d")], Settings(lease=LEASE))
+    network.run(1.0)
+
+    def missing(name="a"):
+        return network.routers[name].reach(network.now)["missing"]
+
+    assert missing() == []
+    before = network.routers["a"].reach(network.now)["graph"]
+    network.kill("c")
+    network.run(0.1)
+    assert missing() == missing("b") == ["c", "d"]  # a never had a link to them
+    assert missing("d") == ["a", "b", "c"]
+    assert network.routers["a"].reach(network.now)["graph"] != before
+    network.run(2 * LEASE)  # forgotten as parts of the graph, not as routers
+    assert missing() == network.routers["a"].statistics()["missing"] == ["c", "d"]
+    for other in "bd":
+        network.link(other, "c")
+    network.run(1.0)
+    assert missing() == missing("d") == []
+    network.kill("d")
+    network.run(1.0)
+    assert missing() == ["d"]
+    network.run(MEMORY)
+    assert missing() == []
 
 
 @pytest.mark.parametrize("away", [0.2, 1.5])

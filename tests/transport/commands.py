@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from pathlib import Path
 
 
 class Process:
@@ -48,6 +49,10 @@ class Process:
     async def url(self):
         """Where it listens, once it does."""
         return next(word.strip(".,") for word in (await self.says("://")).split() if "://" in word)
+
+    def code(self):
+        """The exit code of one that has ended by itself."""
+        return int(self.output.with_suffix(".code").read_text())
 
     async def ends(self, timeout=60.0):
         end = time.monotonic() + timeout
@@ -103,13 +108,15 @@ def be(arguments, output):
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND), stream)
+    code = 70
     try:
         main(arguments, prog_name="sievenet", standalone_mode=True)
-    except SystemExit:
-        pass
+    except SystemExit as ended:
+        code = ended.code
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()
+    Path(output).with_suffix(".code").write_text(str(code or 0))
     os._exit(0)
 
 

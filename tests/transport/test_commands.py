@@ -243,6 +243,7 @@ def test_options_become_settings():
     assert publishing({"transport": True, **nothing}) == Publishing()
     chosen = publishing({"transport": False, **nothing, "log": 10, "digest": 0.5, "rate_control": True})
     assert chosen == Publishing(log=10, digest=0.5, rate_control=True, linger=1.5)
+    assert publishing({"transport": False, **nothing, "log": 10}).linger == 0.75  # three digests of the usual length
 
 
 def test_texts():

@@ -117,6 +117,10 @@ class Line:
     async def kill(self):
         await self.middle.kill()
 
+    async def call(self, end, *arguments):
+        """A command at one of the ends: 0 or 1."""
+        return await self._commands.start(*arguments, "--url", self.urls[end])
+
     async def whole(self, node):
         async def together():
             found = await node.ask("status")
@@ -195,3 +199,40 @@ def test_kill_nine_of_the_router_in_the_middle_loses_nothing_in_silence(tmp_path
             await audience.judge()
 
     run(main(), timeout=240.0)
+
+
+@pytest.mark.slow
+def test_a_publisher_that_leaves_before_the_router_is_back_says_so(tmp_path):
+    """Nothing of it ever comes through: no subscriber can know. So it waits, and fails if that was in vain."""
+    events = tmp_path / "events.jsonl"
+    events.write_text("".join(f'{{"symbol": "GE", "price": 7, "volume": {i}}}\n' for i in range(200)))
+    pub = ["pub", "--schema", "stock", "--file", events, "--log", "1000", "--digest", "100ms", "--linger", "1s"]
+
+    async def main():
+        async with Line.open(tmp_path) as line, sievenet.connect(line.urls[1]) as node:
+            await line.whole(node)
+            sub = await line.call(1, "sub", "stock", "--schema", "stock", "--order", "--recover", "--json")
+            await sub.says("subscribed")
+
+            def volumes():
+                return [each["volume"] for each in sub.events("event")]
+
+            first = await line.call(0, *pub)
+            await first.ends()
+            assert first.code() == 0
+            await eventually(lambda: volumes() == list(range(200)), timeout=20.0)
+            await line.kill()
+            hopeless = await line.call(0, *pub, "--drain", "1s")
+            waiting = await line.call(0, *pub, "--drain", "60s")
+            await hopeless.ends()
+            assert hopeless.code() == 2
+            assert "Some subscribers of stock may have missed events" in hopeless.text()
+            assert "no way to middle, three" in hopeless.text()
+            await waiting.says("no way to middle, three; waiting")
+            await line.start()
+            await waiting.ends()
+            assert waiting.code() == 0, waiting.text()
+            await eventually(lambda: volumes() == [*range(200), *range(200)], timeout=20.0)
+            assert not sub.events("gap")
+
+    run(main(), timeout=120.0)

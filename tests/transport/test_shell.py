@@ -11,7 +11,7 @@ import sievenet
 from sievenet.client.transport import exchange
 from sievenet.client.transport.shim import MARK, stamped
 from sievenet.content import Event, EventBatch
-from sievenet.errors import EventError, InvalidInput, Rejected
+from sievenet.errors import EventError, InvalidInput, Rejected, Unavailable
 from sievenet.transport import Order, Publishing, RateControl, Recover
 from sievenet.transport.actions import Channel, Send
 from sievenet.transport.codec import Header, encode_header
@@ -340,6 +340,49 @@ def test_a_closing_publisher_stays_to_answer():
                 assert not closing.done()
                 source._transport.sources["reading"].options = Publishing()
                 await closing
+
+    run(main())
+
+
+def test_who_still_asks_keeps_a_closing_publisher():
+    """It stays for `linger` after the last question, not after its last event."""
+
+    async def main():
+        options = Publishing(record=2, digest=0.02, log=1000, linger=2.0)
+        async with fabric() as daemon, sievenet.connect(daemon.url, host="h3") as node:
+            await node.schema(SCHEMA)
+            feed = await node.subscribe(SCHEMA, recover=Recover(distance=0.005))
+            async with sievenet.connect(daemon.url, host="h1") as source:
+                await source.advertise(SCHEMA, transport=options)
+                await source.publish(reading(0))
+                end, questions = source._transport.sources["reading"], []
+                port = source._session.port
+                send, port.send = port.send, lambda packets: True
+                await source.publish_many([reading(i) for i in range(1, 4)])
+                port.send = send
+                # The first questions get lost: they are asked again, later and later.
+                asked, end.sender._asked = end.sender._asked, lambda request, _: questions.append(request.attempt) or []
+                closing = asyncio.create_task(source.close())
+                await eventually(lambda: max(questions, default=0) >= 6, timeout=20.0)  # the next after 2.5 seconds
+                end.sender._asked = asked
+                assert sorted(event["x"] for event in await take(feed, 4)) == [0, 1, 2, 3]
+                assert not closing.done()
+                end.options = Publishing()
+                await closing
+
+    run(main())
+
+
+def test_a_publisher_without_a_network_says_that_its_end_was_not_heard():
+    async def main():
+        options = Publishing(digest=0.05, log=100, drain=0.3)
+        async with fabric() as daemon:
+            source = await sievenet.connect(daemon.url, host="h1", timeout=1.0)
+            await source.schema(SCHEMA)
+            await source.advertise(SCHEMA, transport=options)
+            await source.publish(reading(1))
+        with pytest.raises(Unavailable, match="subscribers of reading may have missed events and not know it: no conn"):
+            await source.close()
 
     run(main())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from sievenet.cli.fabric import duration, seconds_text
 
@@ -87,9 +88,10 @@ def publishing(chosen: dict[str, Any]) -> Publishing | None:
     given = {name: value for name, value in chosen.items() if value is not None}
     if not on and not given:
         return None
-    if given.get("log") and "linger" not in given:
-        given["linger"] = 3 * given.get("digest", 0.0)
-    return Publishing(**given)
+    options = Publishing(**given)
+    if options.log and options.digest and "linger" not in given:
+        options = msgspec.structs.replace(options, linger=3 * options.digest)
+    return options
 
 
 def gap_json(gap: Gap) -> dict[str, Any]:

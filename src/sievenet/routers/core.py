@@ -301,8 +301,12 @@ class Router:
         self._settling.begin(number)
         return number, self._flush()
 
-    def _wave_done(self, number: int) -> None:
-        self._outputs.append(WaveDone(number))
+    def _wave_done(self, number: int, done: bool) -> None:
+        self._outputs.append(WaveDone(number, done))
+
+    def reach(self, now: float) -> dict[str, Any]:
+        """Whom events of this router do not reach though they did lately, and a number that changes with the graph."""
+        return {"missing": self.states.missing(now), "graph": self.states.version}
 
     # -- time -----------------------------------------------------------------------------
 
@@ -329,6 +333,7 @@ class Router:
 
     def _follow_graph(self) -> None:
         if not self._readiness.current and self._readiness.follow():
+            self.states.follow(self._context.now)
             self.routing.topology_changed()
             self._settling.moved()
 
@@ -387,6 +392,7 @@ class Router:
             "scheme": self.settings.scheme,
             "neighbours": sorted(self.heard),
             "routers": sorted(overlay.links),
+            "missing": self.states.missing(self._context.now),
             "tree": list(overlay.tree_neighbours(self.name)),
             "ready": self._readiness.ready,
             "table": self.routing.size(),

@@ -35,7 +35,7 @@ class Dispatch:
         #: Clients in this process, and who takes their events.
         self.ports: dict[str, Callable[[Shipment], None]] = {}
         #: Told that a wave is back.
-        self.wave_done: Callable[[int], None] = lambda number: None
+        self.wave_done: Callable[[int, bool], None] = lambda number, done: None
         #: Events dropped because a connection was too slow or lost.
         self.dropped = 0
         #: Events that neighbours say they dropped on the way here.
@@ -80,8 +80,8 @@ class Dispatch:
                         held.add(near)
                 elif near is not None:
                     near.send(message)
-            case WaveDone(number):
-                self.wave_done(number)
+            case WaveDone(number, done):
+                self.wave_done(number, done)
             case Tell(client, request):
                 self._tell(client, request)
 

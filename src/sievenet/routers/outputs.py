@@ -30,9 +30,10 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class WaveDone:
-    """The wave of this number has come back: what was told before it is in place."""
+    """The wave of this number has come back: what was told before it is in place, unless it was given up."""
 
     number: int
+    done: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ asking:
     paths       shortest by (hops, a hash of the links), hence unique: the path from a to b is that from b to a
                 backwards, and parts of paths are paths. Per-source trees (CBCB) and destinations (B-DRP) rest on it.
 
-A router that is silent for a lease is forgotten with what it said. Everything derived is computed when first asked for
-and kept until the graph changes: O(n·m) for the centre, O(m log n) per source.
+A router that is silent for a lease is forgotten with what it said. That there was a way to it is remembered for longer
+(`MEMORY`): a publisher is told whom it may not have reached. Everything derived is computed when first asked for and
+kept until the graph changes: O(n·m) for the centre, O(m log n) per source.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["MAX_ROUTERS", "LinkStates", "Overlay", "Record"]
+__all__ = ["MAX_ROUTERS", "MEMORY", "LinkStates", "Overlay", "Record"]
 
 #: Routers of an overlay; link states of more are not taken.
 MAX_ROUTERS: Final = 4096
+#: Seconds for which a router that cannot be reached any more is missed; as long as receivers wait for a publisher.
+MEMORY: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,13 @@ class Overlay:
         tree = {n: tuple(sorted(found)) for n, found in near.items()}
         return dict.fromkeys(part, tree)
 
+    def part(self, name: str) -> frozenset[str]:
+        """The routers to which there is a way, and the router itself."""
+        return frozenset(_distances(self.links, name))
+
     def graph(self, name: str) -> int:
         """A number that is equal at two routers that know the same of their part of the network."""
-        part = sorted(_distances(self.links, name))
+        part = sorted(self.part(name))
         return _hash(";".join(f"{n}:{','.join(sorted(self._said.get(n, ())))}" for n in part)) or 1
 
     def parents(self, source: str) -> dict[str, str]:
@@ -110,6 +117,9 @@ class LinkStates:
         self._overlay: Overlay | None = None
         #: Changes with every change of the graph.
         self.version = 0
+        #: The routers to which there is a way, and since when there is none to others that were among them.
+        self._part: frozenset[str] = frozenset()
+        self._missing: dict[str, float] = {}
 
     def take(self, record: Record, now: float) -> bool:
         """Note a link state; True if it is news, to be told to others."""
@@ -141,6 +151,19 @@ class LinkStates:
         """Count no silence of others for so long, here and in ``heard``: it was this process that was held up."""
         heard.update({name: last + seconds for name, last in heard.items()})
         self._expires = {name: until + seconds for name, until in self._expires.items()}
+
+    def follow(self, now: float) -> None:
+        """The graph may be another one: note who cannot be reached any more."""
+        before, self._part = self._part, self.overlay.part(self.me)
+        for name in before - self._part:
+            self._missing[name] = now
+        for name in self._part:
+            self._missing.pop(name, None)
+
+    def missing(self, now: float) -> list[str]:
+        """Routers that could be reached in the last `MEMORY` seconds, and cannot now."""
+        self._missing = {name: since for name, since in self._missing.items() if now < since + MEMORY}
+        return sorted(self._missing)
 
     def _changed(self) -> None:
         self._overlay = None

@@ -22,7 +22,7 @@ def answer(router: Router, about: str, of: str, extra: dict[str, Any]) -> Any:
         return {**router.statistics(), **extra}
     if about == "explain":
         return explain(router, of)
-    raise InvalidInput(expected="status or explain", got=about, where="ask")
+    raise InvalidInput(expected="status, explain or reach", got=about, where="ask")
 
 
 def schema_of(router: Router, category: int) -> Schema | None:

@@ -96,7 +96,10 @@ class Service:
                 peer.send(p.Done(request))
             case p.Ask(request, about, of):
                 self._clearance.question(identity, about)
-                peer.send(p.Done(request, answer(router, about, of, self._counts())))
+                if about == "reach":
+                    self._waiting.add((peer, request, self._reach))
+                else:
+                    peer.send(p.Done(request, answer(router, about, of, self._counts())))
             case _:
                 raise CodecError(expected="a request of a client", got=type(message).__name__, where="connection")
 
@@ -181,9 +184,13 @@ class Service:
 
     # -- settling -------------------------------------------------------------------------
 
-    def wave_done(self, number: int) -> None:
+    def wave_done(self, number: int, done: bool) -> None:
         """A wave is back: those who waited for it are answered."""
-        self._waiting.done(number)
+        self._waiting.done(number, done)
+
+    def _reach(self, done: bool) -> dict[str, Any]:
+        """Whether all that came before the question is everywhere; see `Router.reach`."""
+        return {"settled": done, **self._router.reach(time.monotonic())}
 
     def _begin_wave(self) -> int:
         number, self._beginning = self._router.settle(time.monotonic())
@@ -193,6 +200,6 @@ class Service:
         outputs, self._beginning = self._beginning, []
         self._do(outputs)
 
-    def _settled(self, request: tuple[Peer, int, Any]) -> None:
+    def _settled(self, request: tuple[Peer, int, Any], done: bool) -> None:
         peer, number, told = request
-        peer.send(p.Done(number, told))
+        peer.send(p.Done(number, told(done) if callable(told) else told))

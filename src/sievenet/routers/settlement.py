@@ -58,7 +58,7 @@ class Settling:
         intake: Intake,
         readiness: Readiness,
         tell: Callable[[], None],
-        done: Callable[[int], None],
+        done: Callable[[int, bool], None],
     ) -> None:
         self._context, self._routing, self._intake, self._readiness = context, routing, intake, readiness
         self._tell, self._done = tell, done
@@ -104,7 +104,7 @@ class Settling:
             if free and self._intake.reached(each.marks):
                 self._start(each)
             elif each.until <= self._context.now:
-                self._give_up(each)
+                self._end(each, done=False)
             else:
                 self._own.append(each)
         later, self._later = self._later, []
@@ -161,10 +161,10 @@ class Settling:
             if own.number is None and done:
                 self._readiness.placed = True
             elif done or own.until <= self._context.now:
-                self._give_up(own)
+                self._end(own, done=done)
             else:
                 self._failed.append(own)
 
-    def _give_up(self, own: _Own) -> None:
+    def _end(self, own: _Own, *, done: bool) -> None:
         if own.number is not None:
-            self._done(own.number)
+            self._done(own.number, done)

@@ -15,9 +15,12 @@ R = TypeVar("R")
 
 
 class Waiting(Generic[R]):
-    """``begin`` starts a wave and returns its number, ``run`` carries it out, ``answer`` is told what is settled."""
+    """``begin`` starts a wave and returns its number, ``run`` carries it out.
 
-    def __init__(self, begin: Callable[[], int], run: Callable[[], None], answer: Callable[[R], None]) -> None:
+    ``answer`` is told of each request when its wave has ended, and whether that came back from everywhere.
+    """
+
+    def __init__(self, begin: Callable[[], int], run: Callable[[], None], answer: Callable[[R, bool], None]) -> None:
         self._begin, self._run, self._answer = begin, run, answer
         self._wave: int | None = None
         self._settling: list[R] = []
@@ -35,13 +38,13 @@ class Waiting(Generic[R]):
         self._wave = self._begin()
         self._run()
 
-    def done(self, number: int) -> None:
-        """A wave is back."""
+    def done(self, number: int, done: bool) -> None:
+        """A wave is back, or was given up."""
         if number != self._wave:
             return
         self._wave = None
         settled, self._settling = self._settling, []
         for request in settled:
-            self._answer(request)
+            self._answer(request, done)
         if self._next:
             self._start()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from sievenet.client.transport.host import Host
+from sievenet.client.transport.host import Host, Reach
 from sievenet.content.event import Event
 from sievenet.errors import Unavailable
 
@@ -50,6 +50,11 @@ class FabricHost(Host):
             raise Unavailable("This node has no data port")
         now, outbox = time.time_ns(), self._outbox
         return port.send([packet for event in events for packet in outbox.packets(event, now)])
+
+    async def reach(self) -> Reach:
+        """Whether there is a data plane; what that loses, receivers miss by themselves."""
+        session = self._session
+        return Reach("" if session.may_send else f"no connection to {session.url}", (session.losses,))
 
     async def flushed(self) -> None:
         """Wait until events may be sent, and fewer packets wait."""

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
     from sievenet.client.feed import Feed
     from sievenet.client.node import Node
 
-__all__ = ["Host"]
+__all__ = ["Host", "Reach"]
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Whether what is published gets everywhere now."""
+
+    #: Why not; empty if it does.
+    lack: str
+    #: Two answers with the same mark: nothing has changed between them.
+    mark: tuple[int, ...] = ()
 
 
 class Host(ABC):
@@ -60,6 +71,10 @@ class Host(ABC):
     @abstractmethod
     def emit(self, events: Sequence[Event]) -> bool:
         """Publish advertised events of one schema at once. False: many wait, see `flushed`; raises if impossible."""
+
+    @abstractmethod
+    async def reach(self) -> Reach:
+        """Whether all that was published before this question has got everywhere, as far as the network can tell."""
 
     @abstractmethod
     async def flushed(self) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sievenet.client.overlay.membership import RouterMembership
-from sievenet.client.transport.host import Host
+from sievenet.client.transport.host import Host, Reach
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event
+from sievenet.errors import InvalidInput, Rejected, Unavailable
 
 if TYPE_CHECKING:
     from sievenet.client.node import Node
@@ -48,6 +49,19 @@ class OverlayHost(Host):
         schema = events[0].schema
         self._link.publish(self._categories[schema.name], EventBatch.from_events(schema, events))
         return self._link.waiting < _AHEAD
+
+    async def reach(self) -> Reach:
+        """Whether every router has what was published: the router asks them all, and knows which ones are missing."""
+        try:
+            found = await self._node.ask("reach")
+        except Unavailable as error:
+            return Reach(str(error))
+        except (InvalidInput, Rejected):  # a router that is older does not know the question
+            return Reach("")
+        if missing := found["missing"]:
+            return Reach(f"no way to {', '.join(missing)}")
+        lack = "" if found["settled"] else "not all routers have answered"
+        return Reach(lack, (self._link.losses, found["graph"]))
 
     async def flushed(self) -> None:
         """Wait for the connection, and until it has taken most of what waits."""

@@ -8,6 +8,7 @@ control messages, alarm                  Send ─▶ lane
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,7 @@ from sievenet.content.schema import Schema
 from sievenet.errors import EventError, SievenetError, Unavailable
 from sievenet.transport.actions import Action, Publish, Send
 from sievenet.transport.bloom import Tagger
-from sievenet.transport.codec import HEADER
+from sievenet.transport.codec import HEADER, Kind
 from sievenet.transport.options import Publishing
 from sievenet.transport.sender import Sender
 from sievenet.transport.statistics import SenderStatistics
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Source"]
 
+log = logging.getLogger("sievenet.client")
+
 #: Events stamped before they are handed to the plane together.
 _CHUNK: Final = 256
 #: Room left in a packet for what goes around a digest: the event of the lane, and the plane's header.
 _AROUND: Final = 64
+#: Seconds after which a closing publisher looks again whether the network is whole.
+_AGAIN: Final = 0.1
+#: What a publisher that is about to leave stays for.
+_QUESTIONS: Final = (Kind.REQUEST, Kind.INQUIRY)
 
 
 class Source:
@@ -45,7 +52,8 @@ class Source:
         self._host, self._lane = host, lane
         self.options = options
         self._schema = schema
-        self._closed = False
+        #: `close` was called, and has ended.
+        self._closing = self._closed = False
         self._tagger = Tagger(schema, options.width)
         self._alarm = Alarm(lane.now, self._expire)
         self._waiters: set[asyncio.Future[None]] = set()
@@ -54,6 +62,8 @@ class Source:
         self._stamp = len(MARK) + HEADER + options.record * (4 + options.width // 8)
         #: Messages that could not be handed to the plane when their turn came; the log has them.
         self.unsent = 0
+        #: When somebody last asked for something, by the loop's clock.
+        self._asked = 0.0
         self.sender = self._begun(epoch)
 
     def _begun(self, epoch: int) -> Sender:
@@ -76,15 +86,22 @@ class Source:
         self._alarm.set(self.sender.timer(self._lane.now()))
 
     async def close(self) -> None:
-        """Send what waits, stay to answer as long as was asked for, and go; `Unavailable` if something was not sent."""
+        """Send what waits, say that this was all, stay to answer as long as was asked for, and go.
+
+        `Unavailable` if something was not sent, or if a part of the network cannot have heard that this was all: a
+        subscriber there would not know that it misses anything.
+        """
+        if self._closing:
+            return
+        self._closing = True
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        await self._until(begun + self.options.drain, lambda: not len(self.sender.queue))
+        await self._until(loop.time() + self.options.drain, lambda: not len(self.sender.queue))
         left = len(self.sender.queue)
-        self._do(self.sender.end(self._lane.now()))
-        self._alarm.set(self.sender.timer(self._lane.now()))
+        lack = await self._say_end(loop.time() + self.options.drain)
         if self.options.log:
-            await self._until(loop.time() + self.options.linger, lambda: False)
+            stayed = loop.time()
+            quiet = lambda: loop.time() >= max(stayed, self._asked) + self.options.linger  # noqa: E731
+            await self._until(stayed + self.options.linger + self.options.drain, quiet)
         self._alarm.cancel()
         self._closed = True
         self._wake()
@@ -100,6 +117,35 @@ class Source:
             )
         if self.unsent and not self.options.log:
             raise Unavailable(f"{self.unsent} events of {name} were not sent: there was no connection in their turn")
+        if lack:
+            raise Unavailable(
+                f"Some subscribers of {name} may have missed events and not know it: {lack} within "
+                f"{self.options.drain:g} s after the last one. Publish them again, or set `drain` higher"
+            )
+
+    async def _say_end(self, until: float) -> str:
+        """Say that this was all, until the whole network has heard it; why it has not, when the time is over."""
+        self._say_now()
+        if not self.options.digest or not self.sender.statistics().published:
+            return ""
+        loop, warned = asyncio.get_running_loop(), False
+        while True:
+            before = after = await self._host.reach()
+            if not before.lack:
+                self._say_now()
+                after = await self._host.reach()
+                if after == before:
+                    return ""
+            if loop.time() >= until:
+                return after.lack or "the network changed all the time"
+            if not warned and after.lack:
+                warned = True
+                log.warning("%s: %s; waiting for up to %.0f s", self._schema.name, after.lack, until - loop.time())
+            await asyncio.sleep(_AGAIN)
+
+    def _say_now(self) -> None:
+        self._do(self.sender.end(self._lane.now()))
+        self._alarm.set(self.sender.timer(self._lane.now()))
 
     async def _until(self, end: float, done: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
@@ -186,6 +232,8 @@ class Source:
 
     def _hear(self, data: bytes, _speaker: int) -> None:
         now = self._lane.now()
+        if data and data[0] & 15 in _QUESTIONS:
+            self._asked = asyncio.get_running_loop().time()
         self._do(self.sender.receive(data, now))
         self._alarm.set(self.sender.timer(now))
 
