@@ -110,7 +110,7 @@ def test_bad_requests_are_answered_and_disturb_nobody():
                 await sievenet.connect(router.url, name="a", reconnect=False)
             with pytest.raises(SchemaError, match="nosuch"):
                 await node.subscribe("nosuch: x > 1")
-            with pytest.raises(InvalidInput, match="status or explain"):
+            with pytest.raises(InvalidInput, match="status, explain or reach"):
                 await node.ask("nonsense")
             with pytest.raises(SchemaError):
                 await node.publish_many([tick()])
