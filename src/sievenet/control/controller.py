@@ -273,17 +273,20 @@ class Controller:
         job.part_done()
 
     def _added(self, client: Client, entry: Registration, command: Command, job: Job) -> None:
+        held = client.subscriptions if entry.wants else client.advertisements
+        assert isinstance(command, Subscribe | Advertise)
+        if job.error is None or held.get(command.id) is not entry:
+            self._answered(entry, job)
+            return
+        # Not everywhere: take it back where it is, and in the journal. Only then is it refused: what was refused must
+        # not be there again after a crash, nor must somebody who asks again be told that it stands.
+        undo = Unsubscribe if entry.wants else Unadvertise
+        self.log(undo(client.name, command.id), lambda _: self._answered(entry, job))
+
+    def _answered(self, entry: Registration, job: Job) -> None:
         self._jobs.pop(entry, None)
         for ticket in job.tickets:
             self._reply(ticket, job.error)
-        if job.error is None:
-            return
-        # Not everywhere: take it back where it is, and in the journal.
-        held = client.subscriptions if entry.wants else client.advertisements
-        assert isinstance(command, Subscribe | Advertise)
-        if held.get(command.id) is entry:
-            undo = Unsubscribe if entry.wants else Unadvertise
-            self.log(undo(client.name, command.id), lambda _: None)
 
     def _removed(self, gone: Client | None, then: Then | None, job: Job) -> None:
         if gone is not None and gone.wire is not None:
