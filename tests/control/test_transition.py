@@ -150,14 +150,25 @@ def test_only_one_change_at_a_time_and_none_that_does_not_fit():
         await small.advertise(a, Subscription([Filter(SCHEMA, {})]))
         before = await small.control.apply_plan("grid", Plan.regular(SCHEMA, 1, dimensions=["y"]))
         await small.subscribe(b, Subscription([Filter(SCHEMA, {"y": ValueSet.interval(1, 14)})]))
-        with pytest.raises(Rejected, match="full"):  # four flows and the catch-all
-            await small.control.apply_plan("grid", Plan.regular(SCHEMA, 4, dimensions=["y"]))
-        assert before.epoch == 2
-        assert small.control.category("grid").epoch == 2
+        # Four flows and the catch-all: merged.
+        after = await small.control.apply_plan("grid", Plan.regular(SCHEMA, 4, dimensions=["y"]))
+        assert (before.epoch, after.epoch) == (2, 3)
         await small.settle()
-        small.plans["grid"] = small.control.category("grid").plan
         small.check_tables()
         await small.check_deliveries()
+        # Switches with a single entry have no room for a catch-all flow.
+        tiny = World(Testbed.build(link=LINK), 5, CONFIG, capacity=1)
+        await tiny.open()
+        a, b = await tiny.join("h1"), await tiny.join("h8")
+        await tiny.advertise(a, Subscription([Filter(SCHEMA, {})]))
+        await tiny.subscribe(b, Subscription([Filter(SCHEMA, {"y": ValueSet.interval(1, 14)})]))
+        with pytest.raises(Rejected, match="full"):
+            await tiny.control.apply_plan("grid", Plan.regular(SCHEMA, 4, dimensions=["y"]))
+        assert tiny.control.category("grid").epoch == 1
+        await tiny.subscribe(b, Subscription([Filter(SCHEMA, {"y": ValueSet.interval(15, 15)})]))
+        await tiny.settle()
+        tiny.check_tables()
+        await tiny.check_deliveries()
 
     run_virtual(main())
 

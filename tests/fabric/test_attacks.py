@@ -290,20 +290,29 @@ def test_a_welcome_stays_small_however_many_schemas_there_are():
 
 
 def test_nobody_fills_a_flow_table_alone():
+    """Whoever asks for more than fits gets it, merged; others get through as before, unless there is a share."""
+
     async def main():
-        async with fabric(data__capacity=200) as daemon, contextlib.AsyncExitStack() as stack:
-            source, greedy, modest = [
-                await stack.enter_async_context(sievenet.connect(daemon.url, host=f"h{i}")) for i in (1, 2, 3)
-            ]
-            await source.advertise(SCHEMA)
-            asked = [greedy.subscribe(f"reading: x = {x} and y > 0.1") for x in range(110)]
-            refused = [
-                each for each in await asyncio.gather(*asked, return_exceptions=True) if isinstance(each, Rejected)
-            ]
-            assert refused
-            assert "at most 100 entries in flow tables for one client" in str(refused[0])
-            feed = await modest.subscribe("reading: x = 1000")
-            await source.publish(SCHEMA.event(x=1000, y=0.5, kind="hot", ok=True))
-            assert (await anext(feed))["x"] == 1000
+        for share in (0, 100):
+            async with (
+                fabric(data__capacity=200, control__share=share) as daemon,
+                contextlib.AsyncExitStack() as stack,
+            ):
+                source, greedy, modest = [
+                    await stack.enter_async_context(sievenet.connect(daemon.url, host=f"h{i}")) for i in (1, 2, 3)
+                ]
+                await source.advertise(SCHEMA)
+                asked = [greedy.subscribe(f"reading: x = {x} and y > 0.1") for x in range(110)]
+                refused = [
+                    each for each in await asyncio.gather(*asked, return_exceptions=True) if isinstance(each, Rejected)
+                ]
+                assert bool(refused) == bool(share)
+                if refused:
+                    assert "at most 100 entries in flow tables for one client" in str(refused[0])
+                feed = await modest.subscribe("reading: x = 1000")
+                await source.publish(SCHEMA.event(x=1000, y=0.5, kind="hot", ok=True))
+                assert (await anext(feed))["x"] == 1000
+                for switch in daemon.plane.topology.switches:
+                    assert len(await daemon.plane.table(switch)) <= 200
 
     run(main())

@@ -404,9 +404,9 @@ def test_what_the_next_daemon_refuses_ends_with_its_reason():
             source = await sievenet.connect(box["daemon"].url, name="source", host="h1")
             await source.advertise(SCHEMA)
             feeds = [await node.subscribe(f"reading: x = {x}") for x in (1, 500, 1000)]
-            await restart(data__capacity=1)
+            await restart(control__share=1)
             await eventually(lambda: node.connected and source.connected)
-            # Who registers again first is accepted; what needs the second flow is refused.
+            # Who registers again first is accepted; what is more than a client's share is refused.
             await eventually(lambda: len(node._ledger) < 3 or not len(source._ledger))
             if not len(source._ledger):
                 with pytest.raises(Rejected):

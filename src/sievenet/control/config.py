@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from sievenet.errors import InvalidInput
 from sievenet.index import MAX_BITS
 
 __all__ = ["ControlConfig"]
+
+
+#: A table that holds more is as good as one without a limit.
+_MUCH: Final = 1 << 17
 
 
 class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,9 +23,12 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bits: int = 32
     #: Most dz that a subscription or advertisement becomes.
     budget: int = 8
-    #: Most dz that all registrations of one client become, each at most a flow per switch; 0 means any number.  A
-    #: daemon whose switches have bounded tables takes half of the smallest for 0: nobody fills one alone.
+    #: Most dz that all registrations of one client become, each at most a flow per switch; 0 means any number.
     share: int = 0
+    #: Most entries that any switch is given; 0 means as many as it says it holds.
+    capacity: int = 0
+    #: The same for single switches, by name.
+    capacities: dict[str, int] = {}
     #: Partitions of each category's event space, a power of two; each has a queue of its own.
     partitions: int = 1
     #: Spanning trees of the network; categories take them in turn.
@@ -56,6 +65,7 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("bits", 1, MAX_BITS),
             ("budget", 1, 4096),
             ("share", 0, 1 << 40),
+            ("capacity", 0, 1 << 40),
             ("trees", 1, 1024),
             ("batch", 1, 1 << 20),
             ("waiting", 1, 1 << 30),
@@ -63,6 +73,14 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if not lo <= getattr(self, name) <= hi:
                 raise InvalidInput(expected=f"{lo}..{hi}", got=getattr(self, name), where=f"control.{name}")
+        for switch, capacity in self.capacities.items():
+            if not 1 <= capacity <= 1 << 40:
+                raise InvalidInput(expected="at least 1", got=capacity, where=f"control.capacities.{switch}")
         for name in ("lease", "retry", "forwarding_delay", "adoption", "covering", "recovery"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidInput(expected="seconds in (0, 86400]", got=getattr(self, name), where=f"control.{name}")
+
+    def limit(self, switch: str, told: int | None) -> int | None:
+        """How many entries a switch is given at most: what it says it holds, or less if the settings say so."""
+        limits = [each for each in (told, self.capacities.get(switch) or self.capacity) if each and each <= _MUCH]
+        return min(limits, default=None)

@@ -66,6 +66,7 @@ class Controller:
         records: Iterable[bytes] = (),
         down_switches: Iterable[str] = (),
         down_links: Iterable[tuple[str, str]] = (),
+        capacities: Mapping[str, int | None] | None = None,
     ) -> None:
         self.config = config
         self.state = State()
@@ -79,6 +80,8 @@ class Controller:
         trees.mend()
         self.fleet = Fleet(topology, trees, self.spaces, config.retry, self._remember)
         self.board = self.fleet.board
+        for switch, capacity in (capacities or {}).items():
+            self.fleet.resize(switch, capacity)
         self._leases = Leases(self.state, self.board, config, self._lease_ended)
         self._ledger = Ledger(self.state, config.snapshot)
         self.dispatcher = Dispatcher(self.state, self.spaces, self.transitions, self.board, config.share)
@@ -103,6 +106,7 @@ class Controller:
             signals.SwitchChanged: lambda s: self.fleet.switch_changed(s.switch, s.up),
             signals.LinkChanged: lambda s: self.fleet.link_changed(s.a, s.b, s.up),
             signals.Redrawn: lambda s: self.fleet.redraw(s.topology),
+            signals.Sized: lambda s: self.fleet.resize(s.switch, s.capacity),
             signals.Adopted: self._on_adopted,
             signals.Covered: lambda s: self.dispatcher.covered(s.serial, s.found),
             signals.Tick: lambda s: self.board.turn(),
@@ -126,6 +130,7 @@ class Controller:
         self._started = True
         for number in self.state.categories:
             self._open_space(number)
+        self.fleet.begin()
         for client in self.state.clients.values():
             self._leases.begin(client)
             for entry in list(client.entries()):
@@ -137,7 +142,7 @@ class Controller:
                     self.dispatcher.register_now(entry, client.wire, keys)
         for number, space in self.spaces.items():
             for lane in space.lanes:
-                lane.registrations.changes()  # whole tables are compared instead
+                lane.absorb()
             if number in self.state.moving:
                 category = self.state.categories[number]
                 transition = Transition(self, space, category.plan, category.epoch, None)
@@ -342,14 +347,16 @@ class Controller:
 
     def _open_space(self, number: int) -> None:
         if number not in self.spaces:
-            space = Space(number, self.board, self.fleet.wires, self.config, rest=self._rested, later=self.board.later)
-            space.lanes = space.new_lanes(self.fleet.routes)
+            fleet, later = self.fleet, self.board.later
+            space = Space(number, self.board, fleet.wires, self.config, fleet.rooms, rest=self._rested, later=later)
+            space.use(space.new_lanes(self.fleet.routes))
             self.spaces[number] = space
 
     def _closed(self, number: int, job: Job) -> None:
         """No flow of a category is left."""
         self._closing.discard(number)
-        self.spaces.pop(number, None)
+        if (space := self.spaces.pop(number, None)) is not None:
+            space.leave()
         self.dispatcher.forget(number)
         for ticket in job.tickets:
             self._reply(ticket, job.error)

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from sievenet.control.deployment import Rooms
+from sievenet.control.lane import Lane
 from sievenet.control.rollout import Rollout
 from sievenet.control.routes import Routes, Wires
 from sievenet.control.space import Space
 from sievenet.control.switchboard import Switchboard
 from sievenet.control.trees import Links, TreeKeeper
-from sievenet.network import Flow, Topology, link_id
+from sievenet.network import Flow, FlowTable, Topology, link_id
 
 __all__ = ["Fleet"]
 
@@ -37,9 +39,12 @@ class Fleet:
         self.wires = Wires(topology)
         self.trees = trees
         self.routes = [Routes(self.wires, tree) for tree in trees.trees]
-        self.board = Switchboard(self.up, retry)
+        self.board = Switchboard(self.up, retry, self._saw)
+        self.rooms = Rooms()
         #: Switches that are back, but not used before they are clean.
         self.joining: set[str] = set()
+        #: Switches with limits whose tables nobody has seen since the start, and the lanes of then.
+        self._unseen: dict[str, list[Lane]] = {}
         self._spaces = spaces
         self._remember = remember
 
@@ -101,6 +106,27 @@ class Fleet:
         self.wires.grow(topology)
         self.trees.redraw(topology, fresh)
         self.reroute()
+
+    def resize(self, switch: str, capacity: int | None) -> None:
+        """A switch holds so many entries, or any number."""
+        if self.rooms.capacity.get(switch) != capacity:
+            self.rooms.resize(switch, capacity)
+            for space in self._spaces.values():
+                for lane in space.lanes:
+                    lane.limit(switch)
+
+    def _saw(self, switch: str, table: FlowTable) -> None:
+        """What a switch holds: the first time, lanes take over the merges that they find there."""
+        lanes = self._unseen.pop(switch, ())
+        for lane in lanes:
+            lane.saw(switch, table)
+        for lane in lanes:
+            lane.holdings.fit(switch)
+
+    def begin(self) -> None:
+        """Nobody has seen what the switches hold."""
+        lanes = [lane for space in self._spaces.values() for lane in space.lanes]
+        self._unseen = dict.fromkeys(self.rooms.capacity, lanes)
 
     def reroute(self) -> None:
         """Fit trees, routes and lanes to the network as it is."""

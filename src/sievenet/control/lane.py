@@ -8,7 +8,10 @@ out to the switches; only when that is done does it take more.
                       ▲                                        │
                       └──────── one at a time ◀── refused ─────┘
 
-If a switch refuses (its table is full), the batch is undone and tried again one by one: the
+What is sent are the changes of *deployed* tables: on a switch with a limit they are made to fit
+(`deployment`), and changes begin when there is room for them (`deployment.rooms`).
+
+If a switch refuses all the same, the batch is undone and tried again one by one: the
 part that does not fit alone is refused to whoever asked, the others get through.  A part
 that only takes something away is never refused: it is answered, stays in the tables
 for the time being, and is tried again later.  That may cause false positives, never negatives.
@@ -21,13 +24,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from sievenet.control.deployment import Holdings, Rooms
 from sievenet.control.registrations import Changes, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
 from sievenet.control.state import Registration
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
-from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, Match
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match, difference
 
 __all__ = ["Job", "Lane", "LaneOwner", "Part"]
 
@@ -79,9 +83,14 @@ class LaneOwner(Protocol):
     catch: list[int] | None
     #: No lane begins anything.
     held: bool
+    #: How much of limited switches everybody has.
+    rooms: Rooms
 
     def rest(self) -> None:
         """A lane has come to rest."""
+
+    def uses(self, lane: Lane) -> bool:
+        """Whether this is still one of its lanes."""
 
     def later(self, callback: Callable[[], None]) -> None:
         """Call back after a while."""
@@ -105,6 +114,7 @@ class Lane:
         self.owner = owner
         self.registrations = Registrations(owner.number, wires, routes)
         self.prefix = prefix
+        self.holdings = Holdings(owner.rooms, (owner.number, prefix), owner.number, prefix)
         self.queue: deque[Part] = deque()
         self.rollout: Rollout | None = None
         self._outlet = outlet
@@ -116,6 +126,10 @@ class Lane:
         self._single = 0
         self._reroute: tuple[Routes, int] | None = None
         self._unknown: set[str] = set()
+        #: Switches where the room is another.
+        self._refits: set[str] = set()
+        #: What a rollout that waits for room carries out.
+        self._batch_waiting: tuple[list[Part], set[str]] | None = None
         self._dz = Dz.of_key(prefix)
         self._pumping = False
 
@@ -145,6 +159,28 @@ class Lane:
                 self._unknown.discard(switch)
         self.pump()
 
+    def refit(self, switch: str) -> None:
+        """The room at a switch is another, or what is put between the ideal table and the deployed one."""
+        if switch in self.holdings:
+            self._refits.add(switch)
+            self.pump()
+
+    def steady(self, switch: str) -> bool:
+        """Whether the table there is a single entry for everything."""
+        return self.rollout is None and self.holdings.steady(switch)
+
+    def put_back(self) -> None:
+        """Do not begin what waits for room, but later: others wait for room that this lane has."""
+        if self._batch_waiting is not None and self.owner.rooms.cancel(self.holdings.who):
+            batch, concerned = self._batch_waiting
+            if not batch:
+                self._begin()  # another tree cannot be put back; a switch that has no room says so
+                return
+            self.rollout = self._batch_waiting = None
+            self._take_back(batch)
+            self._unknown |= concerned
+            self.queue.extendleft(reversed(batch))
+
     def register(self, part: Part) -> None:
         """Change the registrations for a part, at once."""
         entry, wire, r = part.entry, part.wire, self.registrations
@@ -171,7 +207,11 @@ class Lane:
             return  # a rollout that ended at once: the loop below goes on
         self._pumping = True
         try:
-            while self.rollout is None and not self.owner.held and (self.queue or self._reroute or self._unknown):
+            while (
+                self.rollout is None
+                and not self.owner.held
+                and (self.queue or self._reroute or self._unknown or self._refits)
+            ):
                 self._next()
         finally:
             self._pumping = False
@@ -185,6 +225,8 @@ class Lane:
             self._reroute = None
             self.registrations.reroute(routes, dead)
             batch: list[Part] = []
+        elif self._refits:
+            batch = []
         else:
             size = 1 if self._single else self._batch
             self._single = max(0, self._single - 1)
@@ -192,40 +234,64 @@ class Lane:
         for part in batch:
             self.register(part)
         changes = self.registrations.changes()
+        needs: dict[str, int] = {}
+        if self.holdings:
+            refits, self._refits = self._refits, set()
+            needs = self.holdings.advance(changes, refits)
         self._follow(changes, dead)
         unknown, self._unknown = self._unknown, set()
         if not changes and not unknown:
+            self.holdings.settle(needs)
             for part in batch:
                 part.done()
             return
+        concerned = {*changes.first, *changes.second, *unknown, *needs}
         self.rollout = Rollout(
             self._outlet,
             [changes.first, changes.second] if changes.second else [changes.first],
             expected=lambda switch, step: self.expected(switch, changes.between if step == 0 else {}),
             scope=self.scope,
-            done=lambda error: self._ended(batch, {*changes.first, *changes.second, *unknown}, error),
+            done=lambda error: self._ended(batch, concerned, error),
             unknown=unknown,
+            difference=self._difference,
         )
+        if not needs:
+            self.rollout.start()
+            return
+        self._batch_waiting = batch, concerned
+        self.owner.rooms.begin(self.holdings.who, needs, self._begin, lambda e: self._ended(batch, concerned, e))
+
+    def _begin(self) -> None:
+        """There is room for the rollout."""
+        assert self.rollout is not None
+        self._batch_waiting = None
         self.rollout.start()
 
     def _ended(self, batch: list[Part], concerned: set[str], error: SievenetError | None) -> None:
-        self.rollout = None
+        self.rollout = self._batch_waiting = None
         if error is None:
             for part in batch:
                 part.done()
         else:
             self._undo(batch, concerned, error)
+        if self.holdings:
+            self.holdings.settle(concerned)
+            self.owner.rooms.retry()
         self.pump()
 
-    def _undo(self, batch: list[Part], concerned: set[str], error: SievenetError) -> None:
+    def _take_back(self, batch: list[Part]) -> None:
         for part in reversed(batch):
             part.add = not part.add
             self.register(part)
             part.add = not part.add
-        self.registrations.changes()  # not to be sent: every switch concerned is read instead
+        # Not to be sent: every switch concerned is read instead.
+        self.holdings.absorb(self.registrations.changes())
+
+    def _undo(self, batch: list[Part], concerned: set[str], error: SievenetError) -> None:
+        self._take_back(batch)
         if not batch:
             # Another tree, or a switch to be put right, does not fit: keep trying.
-            self.owner.later(lambda: self.suspect(concerned))
+            self._later(partial(self.suspect, concerned))
             return
         self._unknown |= concerned
         if len(batch) > 1:
@@ -237,7 +303,11 @@ class Lane:
                 part.done(error)
             else:
                 part.done()
-                self.owner.later(partial(self.put, Part(part.entry, part.wire, False, (), None)))
+                self._later(partial(self.put, Part(part.entry, part.wire, False, (), None)))
+
+    def _later(self, act: Callable[[], None]) -> None:
+        """Try something again after a while, unless another plan has come by then."""
+        self.owner.later(lambda: act() if self.owner.uses(self) else None)
 
     # -- tables ----------------------------------------------------------------------------
 
@@ -259,11 +329,42 @@ class Lane:
         mask = self.owner.catch[self._group] & self._wires.out[switch]
         return Flow(Match(self.owner.number, self._group_dz), self._wires.ports(mask), TOP_PRIORITY)
 
+    def table(self, switch: str) -> list[Flow]:
+        """The flows that a switch has of this lane, but for catch-all flows."""
+        return self.holdings.table(switch) if switch in self.holdings else self.registrations.table(switch)
+
+    def saw(self, switch: str, table: FlowTable) -> None:
+        """What a switch holds at the start; merges that are found there and not needed are undone a little later."""
+        self.holdings.saw(switch, [flow for flow in table if self.scope(flow)])
+        if switch in self.holdings and self.holdings[switch].merges:
+            self._later(partial(self.refit, switch))
+
+    def absorb(self) -> None:
+        """Follow the registrations without telling switches, whose whole tables are compared instead."""
+        self.holdings.absorb(self.registrations.changes())
+
+    def limit(self, switch: str) -> None:
+        """A switch has a limit, or another one, or none any more; it is read and put right."""
+        if switch not in self.owner.rooms.capacity:
+            self.holdings.close(switch)
+        elif switch not in self.holdings:
+            self.holdings.open(switch, self.registrations.table(switch))
+        self.suspect([switch])
+        self.refit(switch)
+
+    def _difference(self, switch: str, holds: FlowTable, wanted: FlowTable) -> list[FlowChange] | None:
+        if switch in self.holdings:
+            return self.holdings.difference(switch, holds, wanted)
+        return difference(holds, wanted)
+
     def expected(self, switch: str, between: dict[str, list[Flow]] | None = None) -> list[Flow]:
         """What a switch should hold of this lane."""
-        flows = {flow.key: flow for flow in self.registrations.table(switch)}
-        for flow in (between or {}).get(switch, ()):
-            flows[flow.key] = flow
+        if switch in self.holdings:
+            flows = {flow.key: flow for flow in (between or {}).get(switch) or self.holdings.table(switch)}
+        else:
+            flows = {flow.key: flow for flow in self.registrations.table(switch)}
+            for flow in (between or {}).get(switch, ()):
+                flows[flow.key] = flow
         if self.owner.catch is not None:
             flow = self.catch_all(switch)
             if flow.ports:

@@ -83,7 +83,8 @@ class ControlPlane(Inspection):
         worker = worker or Worker(config.covering)
         notices = dataplane.notices()  # from here on, so that nothing is missed
         switches, links = dataplane.down()
-        controller = Controller(dataplane.topology, config, journal.load(), switches, links)
+        sizes = {s: config.limit(s, dataplane.capacity(s)) for s in dataplane.topology.switches}
+        controller = Controller(dataplane.topology, config, journal.load(), switches, links, sizes)
         plane = cls(dataplane, journal, config, controller, worker)
         for client in list(controller.state.clients.values()):
             await plane._place(client.name, client.host)
@@ -380,6 +381,7 @@ class ControlPlane(Inspection):
         async for notice in notices:
             match notice:
                 case SwitchUp(switch):
+                    self._handle(signals.Sized(switch, self.config.limit(switch, self._dataplane.capacity(switch))))
                     self._handle(signals.SwitchChanged(switch, True))
                 case SwitchDown(switch):
                     self._handle(signals.SwitchChanged(switch, False))

@@ -59,6 +59,7 @@ class Rollout:
         scope: Callable[[Flow], bool],
         done: Callable[[SievenetError | None], None],
         unknown: Iterable[str] = (),
+        difference: Callable[[str, FlowTable, FlowTable], list[FlowChange] | None] | None = None,
     ) -> None:
         self._outlet = outlet
         self._steps = steps
@@ -68,6 +69,8 @@ class Rollout:
         self._scope = scope
         self._done = done
         self._unknown = tuple(unknown)
+        #: How a switch is put right, None if not now; without, additions come first, however full it is.
+        self._difference = difference
         self._at = 0
         self._refusal: SievenetError | None = None
         #: Switches that have not finished the current step.
@@ -139,8 +142,11 @@ class Rollout:
             self._outlet.read_later(self, switch)
             return
         holds = FlowTable(flow for flow in table if self._scope(flow))
-        changes = difference(holds, FlowTable(self._expected(switch, self._at)))
-        if changes:
+        wanted = FlowTable(self._expected(switch, self._at))
+        changes = difference(holds, wanted) if self._difference is None else self._difference(switch, holds, wanted)
+        if changes is None:
+            self._outlet.read_later(self, switch)
+        elif changes:
             self._outlet.apply(self, switch, changes)
         else:
             self._finish(switch)

@@ -39,6 +39,7 @@ __all__ = [
     "Renewed",
     "Reply",
     "Request",
+    "Sized",
     "Soon",
     "Stimulus",
     "SwitchChanged",
@@ -143,6 +144,13 @@ class Redrawn(msgspec.Struct, frozen=True):
     topology: Topology
 
 
+class Sized(msgspec.Struct, frozen=True):
+    """A switch holds so many entries, or any number."""
+
+    switch: str
+    capacity: int | None
+
+
 class LinkChanged(msgspec.Struct, frozen=True):
     """A link came up or went down."""
 
@@ -184,6 +192,7 @@ Stimulus: TypeAlias = (
     | SwitchChanged
     | LinkChanged
     | Redrawn
+    | Sized
     | Adopted
     | Covered
     | Tick

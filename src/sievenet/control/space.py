@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from sievenet.control.config import ControlConfig
+from sievenet.control.deployment import Rooms
 from sievenet.control.lane import Lane
 from sievenet.control.rollout import Outlet
 from sievenet.control.routes import Routes, Wires
@@ -35,6 +36,7 @@ class Space:
         outlet: Outlet,
         wires: Wires,
         config: ControlConfig,
+        rooms: Rooms,
         *,
         rest: Callable[[Space], None],
         later: Callable[[Callable[[], None]], None],
@@ -46,6 +48,7 @@ class Space:
         self.closed = False
         self.postponed: deque[Callable[[], None]] = deque()
         self.later = later
+        self.rooms = rooms
         self._rest = rest
         self._outlet = outlet
         self._wires = wires
@@ -56,6 +59,10 @@ class Space:
     def rest(self) -> None:
         """A lane has come to rest."""
         self._rest(self)
+
+    def uses(self, lane: Lane) -> bool:
+        """Whether a lane is one of those in use, not one of an earlier plan."""
+        return lane in self.lanes
 
     def new_lanes(self, routes: Sequence[Routes]) -> list[Lane]:
         """A fresh set of lanes, without registrations."""
@@ -76,7 +83,20 @@ class Space:
                     batch=config.batch,
                 )
             )
+            for switch in self.rooms.capacity:
+                lanes[-1].holdings.open(switch, ())
         return lanes
+
+    def use(self, lanes: list[Lane]) -> None:
+        """These are the lanes from now on."""
+        self.lanes = lanes
+        for lane in lanes:
+            self.rooms.join(lane.holdings.who, lane)
+
+    def leave(self) -> None:
+        """The category is no more."""
+        for lane in self.lanes:
+            self.rooms.leave(lane.holdings.who)
 
     def routes_of(self, routes: Sequence[Routes], group: int) -> Routes:
         """The tree of a group of lanes."""
@@ -110,7 +130,7 @@ class Space:
 
     def table(self, switch: str) -> list[Flow]:
         """All flows of a switch in this category."""
-        return [flow for lane in self.lanes for flow in lane.registrations.table(switch)] + self.catch_flows(switch)
+        return [flow for lane in self.lanes for flow in lane.table(switch)] + self.catch_flows(switch)
 
     def pump(self) -> None:
         """Let every lane begin what it can."""

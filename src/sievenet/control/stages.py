@@ -34,7 +34,7 @@ Signal = Literal["covered", "rested", "adopted", "done", "failed"]
 
 STAGES: Final[Mapping[Stage, Mapping[Signal, Stage]]] = {
     "covering": {"covered": "closing", "failed": "ended"},
-    "closing": {"rested": "catching"},
+    "closing": {"rested": "catching", "failed": "ended"},
     "catching": {"done": "logging", "failed": "aborting"},
     "logging": {"done": "swapping", "failed": "aborting"},
     "swapping": {"done": "telling", "failed": "reverting"},

@@ -23,12 +23,14 @@ Callback = Callable[[], None]
 class Switchboard:
     """Numbers what goes out, and knows whom an answer concerns."""
 
-    def __init__(self, up: Callable[[str], bool], retry: float) -> None:
+    def __init__(self, up: Callable[[str], bool], retry: float, saw: Callable[[str, FlowTable], None]) -> None:
         self.now = 0.0
         #: Instructions that the shell has not seen yet.
         self.out: list[Instruction] = []
         #: Whether a switch is in use, or being made ready for it.
         self.up = up
+        #: Who hears first what a switch holds.
+        self.saw = saw
         self._retry = retry
         self._serial = 0
         self._flights: dict[int, tuple[Rollout, str]] = {}
@@ -88,6 +90,8 @@ class Switchboard:
     def told(self, serial: int, table: FlowTable | None) -> None:
         """A switch said what it holds, or nothing."""
         rollouts, switch = self._reads.pop(serial, ((), ""))
+        if table is not None and switch:
+            self.saw(switch, table)
         for rollout in rollouts:
             rollout.told(switch, table)
 

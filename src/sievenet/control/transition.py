@@ -30,6 +30,7 @@ import msgspec
 from sievenet.content import Schema
 from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
+from sievenet.control.deployment.passage import under_catch_all
 from sievenet.control.dispatcher import Covered
 from sievenet.control.lane import Part
 from sievenet.control.rollout import Rollout, Step
@@ -85,6 +86,9 @@ class Transition:
         self._old = space.lanes
         self._flows = (0, 0)
         self._extra = 0
+        #: Whether there is room for the catch-all flows, and who has it.
+        self._roomy = True
+        self._catcher = ("catch-all", space.number)
         self._old_category = controller.state.categories[space.number]
         self._coverer = Coverer(plan, self._old_category.budget)
         #: Why the change failed.
@@ -189,7 +193,7 @@ class Transition:
 
     def rested(self) -> None:
         """A lane has come to rest; go on if that was waited for."""
-        if self._space.idle and not self._space.held:
+        if self._space.idle and not self._space.held and self._roomy:
             self._happened("rested")
 
     def adopted(self) -> None:
@@ -201,8 +205,28 @@ class Transition:
         self._enter("resuming")
 
     def _close(self) -> None:
+        """New requests wait; the first time until every switch has room for the catch-all flows, too."""
         self._space.closed = True
+        if self.stage == "closing" and self._limited:
+            groups, rooms = self._c.config.spread, self._c.fleet.rooms
+            self._roomy = False
+            for switch in rooms.capacity:
+                rooms.share(switch, self._catcher, groups)
+            rooms.begin(self._catcher, dict.fromkeys(rooms.capacity, groups), self._has_room, self._done)
+        else:
+            self.rested()
+
+    def _has_room(self) -> None:
+        self._roomy = True
         self.rested()
+
+    @property
+    def _limited(self) -> bool:
+        return bool(self._c.fleet.rooms.capacity)
+
+    def _settle(self) -> None:
+        for lane in self._space.lanes:
+            lane.holdings.settle(self._c.fleet.rooms.capacity)
 
     def _catch(self) -> None:
         space = self._space
@@ -211,7 +235,9 @@ class Transition:
         groups = self._c.config.spread
         for i, lane in enumerate(self._lanes):
             lane.registrations.reroute(space.routes_of(self._c.fleet.routes, i * groups // len(self._lanes)))
-            lane.registrations.changes()  # nothing to send: whole tables are exchanged
+            for switch in self._c.fleet.rooms.capacity:
+                lane.holdings.open(switch, ())
+            lane.absorb()  # nothing to send: whole tables are exchanged
         each = len(self._lanes) // groups
         space.catch = []
         for g in range(groups):
@@ -228,21 +254,25 @@ class Transition:
     def _swap(self) -> None:
         step: dict[str, list[FlowChange]] = {}
         for switch in self._c.fleet.switches():
-            old = {f.key: f for lane in self._old for f in lane.registrations.table(switch)}
-            new = {f.key: f for lane in self._lanes for f in lane.registrations.table(switch)}
+            old = {f.key: f for lane in self._old for f in lane.table(switch)}
+            new = {f.key: f for lane in self._lanes for f in lane.table(switch)}
             changes: list[FlowChange] = [Delete(f) for key, f in old.items() if key not in new]
             changes += [Modify(f) for key, f in new.items() if key in old and old[key] != f]
             changes += [Add(f) for key, f in new.items() if key not in old]
             if changes:
                 step[switch] = changes
             self._flows = self._flows[0], self._flows[1] + len(new)
-        self._space.lanes = self._lanes
+            for lane in self._lanes:
+                if switch in lane.holdings:
+                    self._c.fleet.rooms.hold(switch, lane.holdings.who, len(lane.holdings[switch]))
+        self._space.use(self._lanes)
         self._roll(step)
 
     def _tell(self) -> None:
         for entry, (twin, _) in self._shadow.items():
             entry.keys = twin.keys
         self._shadow.clear()
+        self._settle()
         self._error = None  # tables that could not be repaired at once are read again by and by
         self._c.fleet.realign(self._space)
         self._c.tell(self._space.number, self.epoch)
@@ -262,7 +292,7 @@ class Transition:
         self._c.log(PlanEnd(self._space.number, self.epoch), lambda _: self._done(error))
 
     def _revert(self) -> None:
-        self._space.lanes = self._old
+        self._space.use(self._old)
         old = self._old_category
         self._c.log(PlanBegin(old.number, old.plan.to_json(), old.epoch), lambda _: None)
         self._c.log(PlanEnd(old.number, old.epoch), lambda _: None)
@@ -276,6 +306,8 @@ class Transition:
         report = TransitionReport(
             self.plan.schema.name, self.epoch, self._seconds, *self._flows, extra_flows=self._extra
         )
+        self._settle()
+        self._c.fleet.rooms.leave(self._catcher)
         self._c.ended(self._space, self._ticket, self._error, report)
         self._space.open()
 
@@ -285,6 +317,10 @@ class Transition:
         space = self._space
         self._lanes = self._old = space.lanes
         space.closed = space.held = True
+        for switch in self._c.fleet.rooms.capacity:
+            self._c.fleet.rooms.settle(switch, self._catcher, self._c.config.spread)
+            for lane in space.lanes:
+                lane.holdings.fit(switch)
         # Nobody knows which ports the old flows used: take all between any publisher and any subscriber.
         wanting, offering = self._c.state.wires_of(space.number)
         groups = self._c.config.spread
@@ -314,6 +350,7 @@ class Transition:
                 done=done or self._done,
                 unknown=unknown,
                 scope=(lambda f: self._owns(f) and f.priority == TOP_PRIORITY) if self._catching else self._owns,
+                difference=lambda _, holds, wanted: under_catch_all(holds, wanted),
             )
         )
 

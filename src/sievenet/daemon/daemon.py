@@ -19,8 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
-
 from sievenet.access.audit import AuditLog
 from sievenet.access.doorkeeper import Doorkeeper, check_exposure
 from sievenet.access.folder import Folder
@@ -37,7 +35,7 @@ from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
 from sievenet.daemon.ticket import Tickets
-from sievenet.errors import SchemaError, Unavailable
+from sievenet.errors import SchemaError
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
 from sievenet.session.limits import Limits
@@ -97,8 +95,7 @@ class Daemon:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")
             if isinstance(journal, FileJournal) and journal.dropped:
                 log.warning("dropped %d bytes of an unfinished write of the journal", journal.dropped)
-        control = msgspec.structs.replace(config.control, share=config.control.share or await self._share())
-        self.control = await ControlPlane.start(self.plane, journal, control)
+        self.control = await ControlPlane.start(self.plane, journal, config.control)
         stack.push_async_callback(self.control.close)
         for path in config.schemas:
             await self.control.register_schema(load_schema(path))
@@ -167,15 +164,6 @@ class Daemon:
                 await self.service.access_changed()
             except Exception:
                 log.exception("the access folder could not be looked at")
-
-    async def _share(self) -> int:
-        """Half of the smallest flow table; 0 if none is known to be bounded."""
-        sizes = []
-        for switch in self.plane.topology.switches:
-            with contextlib.suppress(Unavailable):
-                sizes.append((await self.plane.counters(switch)).capacity)
-        bounded = [size for size in sizes if size]
-        return max(1, min(bounded) // 2) if bounded else 0
 
     @property
     def shape(self) -> str:

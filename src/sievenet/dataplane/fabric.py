@@ -123,6 +123,10 @@ class Fabric:
         self._check_up(switch)
         return self.counters_now(switch)
 
+    def capacity(self, switch: str) -> int | None:
+        """How many flows the switch holds."""
+        return self.forwarding.switches[switch].capacity
+
     def counters_now(self, switch: str) -> SwitchCounters:
         """What the switch has counted, without asking it over its channel."""
         at = self.forwarding.switches[switch]

@@ -201,6 +201,10 @@ class DataPlane(Protocol):
         """What the switch has counted; or `Unavailable`."""
         ...
 
+    def capacity(self, switch: str) -> int | None:
+        """How many flows the switch holds, as far as it has told; None means any number."""
+        ...
+
     def notices(self) -> AsyncIterator[Notice]:
         """What fails and comes back, from the call on."""
         ...

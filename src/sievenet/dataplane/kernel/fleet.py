@@ -183,7 +183,7 @@ class Fleet(Service[AgentConnection]):
         self.topology = topology
         self.mtu = MTU
         self._machine = machine
-        self._capacity = capacity
+        self.capacity = capacity
         self._grace = grace
         self._gate, self._tls = gate, tls
         self.remote = {
@@ -220,7 +220,7 @@ class Fleet(Service[AgentConnection]):
             machine = self._machine
             machine.prepare()
             self.mtu = min(self.mtu, machine.mtu())
-            machine.up(self.ports_of(machine.name), self._capacity)
+            machine.up(self.ports_of(machine.name), self.capacity)
             self.handles[machine.name] = LocalSwitch(machine.switch)
         if self.remote:
             limits = Limits(connections=4 * len(self.remote) + 16)
@@ -306,7 +306,7 @@ class Fleet(Service[AgentConnection]):
         self.mtu = min(self.mtu, hello.mtu)
         connection.switch = switch
         switch.connect(connection)
-        return p.Welcome(p.PROTOCOL, switch.name, b"", max(_LEASE, self._grace), ports, self._capacity)
+        return p.Welcome(p.PROTOCOL, switch.name, b"", max(_LEASE, self._grace), ports, self.capacity)
 
     def take(self, connection: AgentConnection, messages: list[tuple[Any, int]]) -> None:
         """What an agent says."""

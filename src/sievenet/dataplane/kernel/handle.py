@@ -83,6 +83,10 @@ class Network(Protocol):
         """The whole network."""
 
     @property
+    def capacity(self) -> int | None:
+        """How many flows each of them holds; None means as many as the kernel's tables have room for."""
+
+    @property
     def handles(self) -> Mapping[str, Handle]:
         """Its switches."""
 

@@ -180,6 +180,11 @@ class KernelDataPlane:
         """What the switch has counted."""
         return await self._at(switch).counters()
 
+    def capacity(self, switch: str) -> int | None:
+        """How many flows a switch holds."""
+        self._handle(switch)
+        return self._network.capacity
+
     def counters_now(self, switch: str) -> SwitchCounters:
         """The same, without a wait: of another machine's switch what its agent said last."""
         return self._handle(switch).counters_now()

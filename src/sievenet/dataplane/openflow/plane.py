@@ -296,6 +296,11 @@ class OpenFlowDataPlane:
         found = self._counted[switch] = await self._at(switch).counters()
         return found
 
+    def capacity(self, switch: str) -> int | None:
+        """How many flows the switch holds, beside the entry that counts what nobody wants."""
+        limit = self._at(switch).limit
+        return None if limit is None else max(1, limit - 1)
+
     def counters_now(self, switch: str) -> SwitchCounters:
         """What the switch had counted when it was asked last."""
         self._at(switch)

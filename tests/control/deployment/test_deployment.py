@@ -1,0 +1,168 @@
+"""Deployed tables against their definition, and passages between tables step by step."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.control.deployment.definition import deployed, merged, ports_at, reduced
+from sievenet.control.deployment.deployment import Deployment
+from sievenet.control.deployment.keys import above, common, covers, place
+from sievenet.control.deployment.passage import UMBRELLA, passage, peak
+from sievenet.index import Dz
+from sievenet.network import Flow, FlowTable
+
+DEPTH = 5
+KEYS = st.integers(1, (1 << DEPTH + 1) - 1)
+PORTS = st.frozensets(st.integers(1, 4), min_size=1, max_size=3)
+TABLES = st.dictionaries(KEYS, PORTS, max_size=14)
+
+
+def leaf_ports(table, leaf):
+    return table.get(leaf) or ports_at(table, leaf, 1)
+
+
+LEAVES = range(1 << DEPTH, 2 << DEPTH)
+
+
+def encloses(one, other):
+    return all(leaf_ports(one, leaf) >= leaf_ports(other, leaf) for leaf in LEAVES)
+
+
+def antichain(keys):
+    return {k for k in keys if not any(a in keys for a in above(k, 1))}
+
+
+@given(KEYS, KEYS)
+def test_keys_lie_as_dz_do(a, b):
+    one, two = Dz.of_key(a), Dz.of_key(b)
+    assert covers(a, b) == one.covers(two)
+    assert common(a, b) == one.common_prefix(two).key
+    assert (place(a) < place(b)) == (one < two)
+
+
+@given(TABLES, st.sets(KEYS, max_size=3))
+def test_merging_encloses_and_reducing_changes_nothing(table, merges):
+    once = merged(table, antichain(merges), 1)
+    assert encloses(once, table)
+    assert len(once) <= max(len(table), 1)
+    less = reduced(once, 1)
+    assert len(less) <= len(once)
+    assert all(leaf_ports(less, leaf) == leaf_ports(once, leaf) for leaf in LEAVES)
+    for key, ports in less.items():  # no two halves are alike, none is hidden
+        assert key == 1 or less.get(key ^ 1) != ports
+        assert not (2 * key in less and 2 * key + 1 in less)
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, st.one_of(st.none(), PORTS)),
+        st.tuples(st.just("merge"), KEYS, st.none()),
+        st.tuples(st.just("split"), st.integers(0, 20), st.none()),
+        st.tuples(st.just("fit"), st.integers(0, 6), st.booleans()),
+        st.tuples(st.just("relax"), st.integers(1, 12), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@given(TABLES, CHANGES)
+def test_a_deployment_follows_its_definition(table, changes):
+    deployment = Deployment(1, table)
+    ideal, seen = dict(table), dict(deployment.table)
+    for what, key, value in changes:
+        if what == "put":
+            deployment.put(key, value)
+            ideal.pop(key, None)
+            if value is not None:
+                ideal[key] = value
+        elif what == "merge":
+            deployment.merge(key)
+        elif what == "split" and deployment.merges:
+            deployment.split(sorted(deployment.merges)[key % len(deployment.merges)])
+        elif what == "fit":
+            deployment.fit(key, least=value, near=[3, 9])
+            assert len(deployment) <= max(key, 1)
+            if key == 0 and ideal:
+                assert set(deployment.table) == {1}
+        elif what == "relax":
+            before = len(deployment)
+            deployment.relax(key)
+            assert len(deployment) <= max(key, before)
+        assert deployment.ideal == ideal
+        assert deployment.table == deployed(ideal, deployment.merges, 1)
+        assert encloses(deployment.table, ideal)
+    for key, (was, now) in deployment.taken().items():
+        assert seen.get(key) == was
+        seen.pop(key, None)
+        if now is not None:
+            seen[key] = now
+    assert seen == deployment.table
+
+
+@given(TABLES, CHANGES)
+def test_transforms_come_before_merges(table, changes):
+    def divert(known):
+        return {key: frozenset({9}) if covers(5, key) else ports for key, ports in known.items()}
+
+    deployment = Deployment(1, table)
+    ideal = dict(table)
+    for number, (what, key, value) in enumerate(changes):
+        if what == "put":
+            deployment.put(key, value)
+            ideal.pop(key, None)
+            if value is not None:
+                ideal[key] = value
+        elif what == "merge":
+            deployment.merge(key)
+        transforms = [divert] if number % 3 else []
+        deployment.transform(transforms)
+        assert deployment.table == deployed(ideal, deployment.merges, 1, transforms)
+
+
+@given(TABLES, st.integers(1, 12), st.booleans())
+def test_remerging_has_the_merges_told(table, limit, least):
+    first = Deployment(1, table)
+    first.fit(limit, least=least)
+    second = Deployment(1, table)
+    second.fit(1)
+    second.remerge(first.merges)
+    assert second.table == first.table
+
+
+def flows(table):
+    return FlowTable(Flow.of(3, Dz.of_key(key), *ports) for key, ports in table.items())
+
+
+@given(TABLES, TABLES, st.integers(0, 3))
+def test_a_passage_needs_one_spare_entry_and_loses_nothing(one, two, more):
+    old, new = flows(one), flows(two)
+    room = max(len(old), len(new)) + 1 + more
+    changes = passage(old, new, room)
+    assert peak(len(old), changes) <= room
+    table = old
+    for change in changes:
+        table = table.applied([change])
+        assert len(table) <= room
+        for leaf in LEAVES:
+            code = Dz.of_key(leaf).code
+            assert table.ports(3, code) >= old.ports(3, code) & new.ports(3, code)
+    assert table == new
+    assert all(flow.priority < UMBRELLA for flow in table)
+
+
+@given(TABLES, TABLES)
+def test_a_passage_ends_well_from_wherever_it_was_cut_off(one, two):
+    old, new = flows(one), flows(two)
+    room = max(len(old), len(new)) + 1
+    changes = passage(old, new, room)
+    for cut in range(len(changes)):
+        table = old.applied(changes[:cut])
+        rest = passage(table, new, room)
+        assert peak(len(table), rest) <= room
+        for change in rest:
+            table = table.applied([change])
+            for leaf in LEAVES:
+                code = Dz.of_key(leaf).code
+                assert table.ports(3, code) >= old.ports(3, code) & new.ports(3, code)
+        assert table == new

@@ -1,0 +1,136 @@
+"""Tables with limits under requests, failures, crashes and changes of plan: nothing is missed, nothing overflows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import networkx as nx
+import pytest
+
+from sievenet.content import Filter, Subscription
+from sievenet.dataplane.switch import Switch
+from sievenet.errors import Rejected
+from sievenet.network import Line, LinkSettings, Random, Ring, Star, Testbed, parse_topology
+from sievenet.testing.virtual_time import run_virtual
+from tests.control.test_stateful import step, with_hosts
+from tests.control.test_transition import PLANS, Traffic
+from tests.control.world import CONFIG, OTHER, SCHEMA, World
+from tests.seeds import seeds
+
+LINK = LinkSettings(delay=0.002)
+
+
+@pytest.fixture
+def overflows(monkeypatch):
+    """Every time that a switch was told more than it holds."""
+    found = []
+    check = Switch._check_room
+
+    def checked(self, changes):
+        try:
+            check(self, changes)
+        except Rejected as error:
+            found.append(str(error))
+            raise
+
+    monkeypatch.setattr(Switch, "_check_room", checked)
+    return found
+
+
+def drive(topology, seed, steps, capacity, schemas=(SCHEMA, OTHER), failures=True, **config) -> None:
+    async def main() -> None:
+        world = World(topology, seed, msgspec.structs.replace(CONFIG, **config), capacity=capacity)
+        await world.open(*schemas)
+        for _ in range(2):
+            await world.join()
+        done = []
+        for _ in range(steps):
+            done.append(await step(world, failures))
+            await world.settle()
+            try:
+                world.check_tables()
+                await world.check_deliveries()
+            except AssertionError as error:
+                raise AssertionError(f"after {done}: {error}") from error
+        assert world.control.status().refused == 0
+        await world.control.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", seeds(6, watched=2))
+def test_requests_plans_and_crashes(seed, overflows):
+    shape = (Line.build(link=LINK), Star.build(link=LINK), Testbed.build(link=LINK))[seed % 3]
+    drive(shape, seed, 40, capacity=(4, 5, 7, 12)[seed % 4], failures=False)
+    assert not overflows
+
+
+@pytest.mark.parametrize("seed", seeds(8, watched=2))
+def test_failures_too(seed):
+    shape = (
+        Ring.build(switches=5, link=LINK),
+        Testbed.build(link=LINK),
+        Random.build(switches=7, hosts=1, seed=seed, link=LINK),
+        parse_topology("fattree,k=4,delay=0.002"),
+    )[seed % 4]
+    parts = (1, 4)[seed // 4 % 2]
+    drive(shape, 100 + seed, 40, capacity=(4, 6, 9, 14)[seed % 4] + 8 * (parts > 1), partitions=parts)
+
+
+def test_all_small_networks():
+    """Every connected graph of up to 5 nodes, with three entries per switch: a table, a catch-all flow, a spare."""
+    for number, graph in enumerate(nx.graph_atlas_g()):
+        if 1 <= graph.number_of_nodes() <= 5 and nx.is_connected(graph):
+            drive(with_hosts(graph), number, 4, capacity=4)
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+def test_no_event_is_missed_while_tables_merge_and_plans_change(seed, overflows):
+    async def main() -> None:
+        shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
+        world = World(shape, seed, CONFIG, control_delay=0.004, capacity=(2, 4, 6, 9)[seed % 4])
+        await world.open()
+        names = [await world.join() for _ in range(6)]
+        for name in names[:3]:
+            await world.advertise(name, Subscription([Filter(SCHEMA, {})]))
+        traffic = Traffic(world)
+        for plan in PLANS:
+            await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
+            change = asyncio.ensure_future(world.control.apply_plan("grid", plan))
+            for _ in range(5):
+                await asyncio.sleep(0.02)
+                await world.subscribe(world.random.choice(names), world.content())
+            await change
+            for _ in range(8):
+                await world.drop_subscription()
+        await traffic.stop()
+        world.check_tables()
+        await world.check_deliveries()
+        assert world.control.status().refused == 0
+        await world.control.close()
+
+    run_virtual(main())
+    assert not overflows
+
+
+def test_merges_are_undone_when_room_returns():
+    async def main() -> None:
+        world = World(Line.build(switches=3, link=LINK), 1, CONFIG, capacity=5)
+        await world.open()
+        a, b = await world.join("h1"), await world.join("h3")
+        await world.advertise(a, Subscription([Filter(SCHEMA, {})]))
+        numbers = [await world.subscribe(b, world.content()) for _ in range(12)]
+        lane = world.control._controller.spaces[world.control.category("grid").number].lanes[0]
+        assert lane.holdings["s1"].merges
+        assert len(world.plane.table_now("s1")) <= 4
+        for number in numbers[:-1]:
+            del world.subscriptions[b, number]
+            await world.control.unsubscribe(b, number)
+        await world.settle()
+        assert not lane.holdings["s1"].merges
+        world.check_tables()
+        world.capacity = None
+        await world.check_deliveries()
+
+    run_virtual(main())
