@@ -36,7 +36,7 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-run: $(WEB)  ## a fabric with a sample market, until Ctrl-C; RUN_ARGS='--for 10s' ends it
+run: $(WEB)  ## a fabric with a sample market and its page, until Ctrl-C; RUN_ARGS='--for 10s' ends it
 	@$(BIN)/sievenet up --sample stock --web $(RUN_ARGS)
 
 test: lint  ## lint, types, tests and coverage: what CI runs

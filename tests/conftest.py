@@ -86,6 +86,11 @@ _STARTS = {"subprocess.Popen": 1, "os.exec": 1, "os.posix_spawn": 1, "os.spawn":
 sys.addaudithook(_watch_programs)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--screenshots docs/images` makes the documents' pictures of the page anew (tests/web/test_page.py)."""
+    parser.addoption("--screenshots", metavar="FOLDER", default=None, help="write pictures of the web page there")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """`SIEVENET_SEED` is for hypothesis too, unless it is told otherwise."""

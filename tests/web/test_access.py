@@ -34,7 +34,7 @@ def test_nobody_gets_anything_without_a_name(tmp_path):
                         assert response.status == 401, path
                         assert response.headers["WWW-Authenticate"] == "Bearer"
             assert (await publish(http, reading(1)))[0] == 401
-            for path in ("/healthz", "/readyz", "/me"):
+            for path in ("/", "/healthz", "/readyz", "/me"):
                 async with http.get(path) as response:
                     assert response.status == 200
         refused = [each for each in audit(tmp_path) if each["outcome"] != "done"]

@@ -379,7 +379,7 @@ def test_browsers_of_other_sites_get_nothing():
                 assert (await publish(http, reading(1), headers=headers))[0] == 403
                 with pytest.raises(aiohttp.WSServerHandshakeError):
                     await http.ws_connect("/subscribe?filter=reading", headers=headers)
-            async with http.get("/healthz") as response:
+            async with http.get("/") as response:
                 assert response.status == 200
                 assert "default-src 'none'" in response.headers["Content-Security-Policy"]
                 assert response.headers["Server"] == "sievenet"

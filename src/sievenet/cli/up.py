@@ -87,7 +87,7 @@ _PATIENCE: Final = 3.0
     metavar="[ADDRESS:PORT]",
     is_flag=False,
     flag_value=_WEB,
-    help=f"Serve HTTP for publishers and subscribers, and metrics (extra `web`). Default: {_WEB}.",
+    help=f"Serve the live page, HTTP for publishers and subscribers, and metrics (extra `web`). Default: {_WEB}.",
 )
 @click.option("--audit", type=click.Path(dir_okay=False), help="The audit log. Default: audit.jsonl in --state.")
 @click.option("--insecure", is_flag=True, default=None, help="Let others connect though nobody has to be known.")
@@ -225,7 +225,7 @@ async def _serve(stack: contextlib.AsyncExitStack, daemon: Daemon) -> list[str]:
     except ImportError as error:
         raise Unavailable(f"--web needs {error.name}: pip install 'sievenet[web]'") from None
     server = await stack.enter_async_context(WebServer(daemon))
-    return [f"HTTP at {server.url}"]
+    return [f"the page is at {server.url}"]
 
 
 def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:

@@ -253,8 +253,7 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
 def _files() -> dict[str, tuple[bytes, str]]:
     """The page's files, read once, and a tag of each."""
     found = {}
-    folder = resources.files("sievenet.web").joinpath("page")
-    for entry in folder.iterdir() if folder.is_dir() else ():
+    for entry in resources.files("sievenet.web").joinpath("page").iterdir():
         if entry.name.rpartition(".")[2] in _TYPES:
             data = entry.read_bytes()
             found[entry.name] = data, f'"{blake2b(data, digest_size=12).hexdigest()}"'

@@ -24,6 +24,8 @@ class Route(NamedTuple):
 
 
 ROUTES: Final = (
+    Route("GET", "/", "page", None, "the page"),
+    Route("GET", "/static/{name}", "static", None, "its style and scripts"),
     Route("GET", "/healthz", "health", None, "whether the process works"),
     Route("GET", "/readyz", "readiness", None, "whether it can do its work: 503 if switches are down"),
     Route("GET", "/me", "me", None, "who you are, and the token for X-CSRF-Token"),
