@@ -29,7 +29,16 @@ from sievenet.control.config import ControlConfig
 from sievenet.errors import InvalidInput
 from sievenet.network.link import LinkSettings
 
-__all__ = ["AccessConfig", "Config", "DataConfig", "ListenConfig", "OpenFlowConfig", "WebConfig", "load_config"]
+__all__ = [
+    "AccessConfig",
+    "Config",
+    "DataConfig",
+    "ListenConfig",
+    "OpenFlowConfig",
+    "TuningConfig",
+    "WebConfig",
+    "load_config",
+]
 
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -167,6 +176,28 @@ class WebConfig(_Settings, frozen=True):
     session: Seconds = 12 * 3600.0
 
 
+class TuningConfig(_Settings, frozen=True):
+    """The network tunes itself (docs/howto/self-tuning.md)."""
+
+    #: "off", "suggest" (search and tell) or "auto" (search and change); None is "auto" with a sample, else "off".
+    mode: Literal["off", "suggest", "auto"] | None = None
+    #: Part of the packets that a new plan must save.
+    margin: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05
+    #: Events of a sample below which nothing is concluded.
+    least: Positive = 400
+    #: Seconds that events are watched before the first search.
+    watch: Annotated[float, msgspec.Meta(ge=0)] = 8.0
+    #: Seconds between two changes of a category's plan.
+    pause: Seconds = 30.0
+    #: Part of one processor that searches may take on average.
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.08
+    #: Seconds of processor of one search, and seconds after which one that does not end is given up.
+    seconds: Seconds = 3.0
+    patience: Seconds = 180.0
+    #: Seconds between looks at what was measured.
+    every: Seconds = 1.0
+
+
 class Config(_Settings, frozen=True):
     """Everything that a daemon can be told."""
 
@@ -187,6 +218,7 @@ class Config(_Settings, frozen=True):
     data: DataConfig = DataConfig()
     access: AccessConfig = AccessConfig()
     web: WebConfig = WebConfig()
+    tuning: TuningConfig = TuningConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()
     #: JSON files with schemas to register at start.

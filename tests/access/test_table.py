@@ -121,6 +121,7 @@ def requests(number):
         control.Unsubscribe: control.Unsubscribe(7, 2),
         control.Renew: control.Renew(7),
         control.PlanAdopted: control.PlanAdopted(number, 1),
+        control.Sample: control.Sample(number, 1, 1, b""),
         control.Leave: control.Leave(7),
         control.ApplyPlan: control.ApplyPlan(7, "reading", Plan.regular(SCHEMA, 6).to_json()),
         control.RemoveSchema: control.RemoveSchema(7, "nothing"),
@@ -134,7 +135,7 @@ def requests(number):
 
 
 #: What is not answered, if it is allowed.
-SILENT = {control.PlanAdopted, Alive}
+SILENT = {control.PlanAdopted, control.Sample, Alive}
 
 
 @pytest.mark.parametrize("role", [*Role, None])
@@ -157,7 +158,7 @@ def test_the_daemon(access, role):
                     expected = {"silent" if component else "refused"}
                 else:
                     expected = {"silent"} if kind in SILENT else {"ended"} if kind is Goodbye else {"answered"}
-                    if role in (Role.OBSERVER, Role.OPERATOR) and kind is control.PlanAdopted:
+                    if role in (Role.OBSERVER, Role.OPERATOR) and kind in (control.PlanAdopted, control.Sample):
                         expected = {"answered"}  # it may, but has not joined
                 assert got in expected, (kind.__name__, role)
 

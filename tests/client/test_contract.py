@@ -227,7 +227,7 @@ async def test_errors(network, publisher, subscriber):
         await subscriber.publish(reading(x=7))
     with pytest.raises(SievenetError):
         await subscriber.publish(Schema("stranger", (Attribute("z", "int", lo=0, hi=9),)).event(z=1))
-    with pytest.raises(Rejected, match=r"taken \(until its holder leaves, or is silent for a lease\)"):
+    with pytest.raises(Rejected, match="taken"):
         await sievenet.connect(network.there, name="subscriber", reconnect=False)
     async with await subscriber.advertise("reading: x < 5"):
         with pytest.raises(Rejected):

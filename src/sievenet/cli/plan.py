@@ -11,7 +11,7 @@ from sievenet.cli.fabric import run, seconds_text, url_option
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.table import Entry
 
-__all__ = ["apply", "plan", "show_plan"]
+__all__ = ["apply", "plan", "show_plan", "suggested"]
 
 _HERE = "sievenet.cli.plan"
 
@@ -20,6 +20,7 @@ _HERE = "sievenet.cli.plan"
     cls=LazyGroup,
     table={
         "show": Entry(f"{_HERE}:show_plan", "Show the index plan of a category."),
+        "suggested": Entry(f"{_HERE}:suggested", "Print a plan that the fabric found better than the one in use."),
         "apply": Entry(f"{_HERE}:apply", "Change the index plan of a category, under traffic."),
     },
 )
@@ -55,6 +56,25 @@ def show_plan(category: str, url: str | None, as_json: bool) -> None:
         click.echo(msgspec.json.format(data, indent=2).decode())
     else:
         click.echo(str(Plan.from_json(data)))
+
+
+@click.command()
+@click.argument("category")
+@url_option
+@json_option
+def suggested(category: str, url: str | None, as_json: bool) -> None:
+    """Print a plan that the fabric found better than the one in use.
+
+    There is one if the fabric tunes itself by `--tune suggest`; `sievenet status` tells what it would save. It is
+    printed as JSON, as `sievenet plan apply` reads it.
+
+    \b
+    Examples:
+      $ sievenet plan suggested stock > plan.json  # needs a running fabric
+    """
+    from sievenet.cli.fabric import asked
+
+    show_json(asked(url, "suggestion", category))
 
 
 @click.command()

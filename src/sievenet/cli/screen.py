@@ -103,11 +103,13 @@ def _line(found: dict[str, Any], rates: dict[str, float]) -> str:
     """All of it in one line."""
     traffic = found["traffic"]
     flows = sum(switch["flows"] for switch in found["switches"])
-    return (
+    said = found.get("tuning", {}).get("line", "")
+    line = (
         f"up {found['uptime']:.0f} s: {rates['published']:.0f} published/s, {rates['delivered']:.0f} delivered/s, "
         f"latency p50 {seconds_text(traffic['latency_p50'])} p99 {seconds_text(traffic['latency_p99'])}, "
         f"unnecessary per host {rates['per_host']:.1%}, {flows} flows, {len(found['clients'])} clients"
     )
+    return f"{line}; {said}" if said else line
 
 
 def _rates(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, float]:

@@ -136,7 +136,9 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
         )
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")
-    tables = [top, categories, clients, switches]
+    tables: list[RenderableType] = [top, categories, clients, switches]
+    if line := found.get("tuning", {}).get("line"):
+        tables.insert(1, line)
     if found.get("set_aside"):
         aside = table("set aside at the start: these records of the journal are not in effect", "record", "why")
         for each in found["set_aside"]:

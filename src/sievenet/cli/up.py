@@ -69,6 +69,12 @@ _PATIENCE: Final = 3.0
 @click.option(
     "--rate", type=click.FloatRange(min=0.1), default=200.0, show_default=True, help="The sample's events per second."
 )
+@click.option(
+    "--tune",
+    type=click.Choice(["off", "suggest", "auto"]),
+    help="Look for better index plans by itself, and tell of them or change to them. Default: auto with --sample, "
+    "else off.",
+)
 @tap_options
 @click.option("--state", type=click.Path(file_okay=False), help="Directory for the journal. Default: nothing is kept.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port for clients, 0 for a free one. Default: 7400.")
@@ -107,6 +113,7 @@ def up(
     schemas: tuple[str, ...],
     sample_name: str | None,
     rate: float,
+    tune: str | None,
     tap: str | None,
     tap_factor: int,
     state: str | None,
@@ -132,6 +139,7 @@ def up(
     \b
     Examples:
       $ sievenet up --sample stock --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --tune suggest --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
@@ -140,6 +148,8 @@ def up(
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
       $ sievenet up --topology fattree,k=4 --schema stock --state ./fabric  # needs Ctrl-C to end
     """
+    from msgspec.structs import replace
+
     from sievenet.config import load_config
 
     if interfaces is not None and topology is None and config_file is None:
@@ -164,7 +174,10 @@ def up(
         web__listen=web,
         access__insecure=insecure,
         control__lease=lease,
+        tuning__mode=tune,
     )
+    if config.tuning.mode is None and sample_name is not None:
+        config = replace(config, tuning=replace(config.tuning, mode="auto"))
     if interfaces is not None and config.dataplane != "kernel":
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if tap is not None and sample_name is None:

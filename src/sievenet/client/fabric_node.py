@@ -95,6 +95,7 @@ class FabricNode(Node):
                 directed=self._recipient.told,
                 instructed=self._instructed,
                 report=self._reporter.report,
+                samples=self._loopback.sampler.taken,
             ),
             name=name,
             host=host,
@@ -276,7 +277,9 @@ class FabricNode(Node):
         """Publish events for another: their payloads, with the headers of its transport, stay as they are."""
         for start in range(0, len(events), _CHUNK):
             await self._session.sendable()
-            await self._send(self._outbox.many(events.take(slice(start, start + _CHUNK)), time.time_ns))
+            chunk = events.take(slice(start, start + _CHUNK))
+            await self._send(self._outbox.many(chunk, time.time_ns))
+            self._loopback.sampler.offer(events.schema, chunk)
         return len(events)
 
     async def _send(self, packets: list[Packet] | Burst) -> None:
@@ -323,6 +326,7 @@ class FabricNode(Node):
 
     def _renewed(self, welcome: p.Welcome) -> None:
         self._outbox.max_event = welcome.max_event
+        self._loopback.sampler.size = welcome.sample
         if welcome.data is not None:
             self._outbox.publisher = self._receiver.own = publisher_number(welcome.data)
         self._receiver.forget()

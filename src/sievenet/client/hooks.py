@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from sievenet.client.ports.port import Deliver
 from sievenet.client.registrations import Registration
+from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.errors import SievenetError
 
@@ -40,3 +41,5 @@ class Hooks:
     instructed: Callable[[Any], None]
     #: What to say of oneself with the heartbeat.
     report: Callable[[], p.Report]
+    #: What was published since the last heartbeat: schema, how many events, and a sample of them (count, bytes).
+    samples: Callable[[], Iterable[tuple[Schema, int, int, bytes]]]

@@ -6,7 +6,7 @@ as they are sent, in the order of publishing, exactly once, without loss. A tran
 here and is passed by. `subscribe(own=False)` is for those who want only what others say.
 
     publish ─▶ network
-       └─────▶ tap (a sample), own feeds that match
+       └─────▶ samples (tap, daemon), own feeds that match
 
 A feed whose queue is full and that lets the network wait (`when_full="wait"`) makes its own node's `publish` wait too.
 """
@@ -16,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Feed
+from sievenet.client.sampler import Sampler
+from sievenet.content.batch import EventBatch
 from sievenet.content.event import Event, Record
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class Loopback:
         self._identity = identity
         #: Samples what is published, for the pipeline.
         self.taps: Taps | None = None
+        #: The same for a daemon that tunes itself.
+        self.sampler = Sampler()
         #: Feeds that take the node's own events, by the names of their schemas.
         self._feeds: Counter[str] = Counter()
         self._room = asyncio.Event()
@@ -68,13 +72,15 @@ class Loopback:
 
     def hears(self, name: str) -> bool:
         """Whether anybody here wants to know what this node publishes of a schema."""
-        return self.taps is not None or self._feeds[name] > 0
+        return self.taps is not None or self._feeds[name] > 0 or self.sampler.size > 0
 
-    async def published(self, events: Iterable[Event] | Iterable[Record], name: str) -> None:
+    async def published(self, events: EventBatch | Sequence[Event] | Sequence[Record], name: str) -> None:
         """Events of one schema (or records, which have none) have been given to the network."""
-        if not self.hears(name):
-            return
+        if self.sampler.size and isinstance(first := events[0], Event):
+            self.sampler.offer(first.schema, events)  # type: ignore[arg-type]
         wanted = self._feeds[name] > 0
+        if self.taps is None and not wanted:
+            return
         now = time.time_ns()
         for event in events:
             if self.taps is not None and isinstance(event, Event):

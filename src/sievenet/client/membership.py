@@ -130,6 +130,9 @@ class Membership(Dialler):
         report = self._hooks.report()
         self._hooks.told(await link.call(lambda number: p.Renew(number, report), timeout=self._lease / 3))
         self._heard = asyncio.get_running_loop().time()
+        for schema, seen, count, events in self._hooks.samples():
+            if (category := self._catalog.of(schema)) is not None:
+                link.send(p.Sample(category.number, seen, count, events))
         await self._settle(link, sorted(self._unsettled, key=lambda e: (e.kind, e.id)))
 
     def _entered(self) -> None:

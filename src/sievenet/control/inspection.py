@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
+from random import Random
 
 from sievenet.content import Subscription
 from sievenet.control.aside import Aside
@@ -11,7 +12,7 @@ from sievenet.control.controller import Controller
 from sievenet.control.state import Category
 from sievenet.control.status import Member, Status, member_of, status_of
 from sievenet.errors import InvalidInput
-from sievenet.network import FlowTable
+from sievenet.network import FlowTable, SpanningTree
 
 __all__ = ["Inspection"]
 
@@ -94,6 +95,29 @@ class Inspection:
         """Seconds until a client's lease ends, if it stays silent."""
         known = self._controller.state.clients.get(client)
         return 0.0 if known is None else known.deadline - self._controller.board.now
+
+    def advertises(self, client: str, number: int) -> bool:
+        """Whether a client advertises anything in a category."""
+        known = self._controller.state.clients.get(client)
+        return known is not None and known.counts.get(number, (0, 0))[0] > 0
+
+    def sampled_subscriptions(self, number: int, most: int, random: Random) -> list[tuple[str, bytes]]:
+        """Subscriptions of a category, at most so many of them at random: client, and content as bytes."""
+        every = [
+            (client.name, entry)
+            for client in self._controller.state.clients.values()
+            if client.counts.get(number, (0, 0))[1]
+            for entry in client.subscriptions.values()
+            if entry.category == number
+        ]
+        chosen = random.sample(every, most) if len(every) > most else every
+        return [(client, entry.content) for client, entry in chosen]
+
+    def trees(self, number: int) -> tuple[SpanningTree, ...]:
+        """The spanning trees that a category's events take."""
+        controller = self._controller
+        space, routes = controller.spaces[number], controller.fleet.routes
+        return tuple(space.routes_of(routes, group).tree for group in range(controller.config.spread))
 
     def _names(self) -> dict[int, str]:
         return {number: category.label for number, category in self._controller.state.categories.items()}

@@ -64,6 +64,7 @@ __all__ = [
     "Renew",
     "Report",
     "Revised",
+    "Sample",
     "Subscribe",
     "Twin",
     "Unadvertise",
@@ -220,6 +221,16 @@ class PlanAdopted(Message, frozen=True):
     epoch: Number
 
 
+class Sample(Message, frozen=True):
+    """Some of the events that a publisher published since its last heartbeat, as a batch. Not answered."""
+
+    category: Number
+    #: How many there were, and how many of them these are.
+    seen: Word
+    count: Annotated[int, msgspec.Meta(ge=0, le=4096)]
+    events: Annotated[bytes, msgspec.Meta(max_length=1 << 15)]
+
+
 class ApplyPlan(Message, frozen=True):
     """Change a category's index plan under traffic."""
 
@@ -287,6 +298,8 @@ class Welcome(message.Welcome, frozen=True):
     #: What the daemon holds of this client already.
     advertisements: tuple[Number, ...] = ()
     subscriptions: tuple[Number, ...] = ()
+    #: Events of each category that the daemon wishes to see with a heartbeat (`Sample`); 0 for none.
+    sample: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
 
 
 class CategoryReply(Message, frozen=True):
@@ -335,6 +348,7 @@ CONTROL: Final = Protocol(
         Unsubscribe: _MEMBER,
         Renew: _MEMBER,
         PlanAdopted: _MEMBER,
+        Sample: _MEMBER,
         Leave: _MEMBER,
         Twin: Role.COMPONENT,
         Direct: Role.COMPONENT,

@@ -18,10 +18,12 @@ from sievenet.content.event_parser import parse_event
 from sievenet.content.explain import explain
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
+from sievenet.daemon.comparison import comparison
 from sievenet.daemon.interests import Interests
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.registrations import registrations
 from sievenet.daemon.reports import Reports
+from sievenet.daemon.tuner import Tuner
 from sievenet.dataplane.plane import Attached, SwitchCounters
 from sievenet.dataplane.tracing import Hop, trace
 from sievenet.errors import EventError, InvalidInput, Unavailable
@@ -51,7 +53,9 @@ class Answers:
         reports: Reports,
         topology: str,
         connected: Callable[[], Collection[str]],
+        tuner: Tuner,
     ) -> None:
+        self._tuner = tuner
         self._control = control
         self._interests = Interests(control)
         self._plane = plane
@@ -77,9 +81,11 @@ class Answers:
                 return await self.check()
             case "interests":
                 return await self._interests.answer(of)
+            case "suggestion":
+                return self._tuner.suggestion(of)
             case "registrations":
                 return await registrations(self._control, self._plane, self._connected(), of)
-        known = "status, topology, flows, trace, check, interests or registrations"
+        known = "status, topology, flows, trace, check, interests, registrations or suggestion"
         raise InvalidInput(expected=known, got=about, where="question")
 
     # -- status ---------------------------------------------------------------------------
@@ -125,6 +131,7 @@ class Answers:
                 }
                 for category in self._control.categories()
             ],
+            "tuning": self._tuner.status(),
             "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
             "clients": self._clients(),
             "switches": switches,
@@ -178,19 +185,7 @@ class Answers:
 
     async def check(self) -> dict[str, Any]:
         """Compare what every switch holds with what the control plane believes it holds."""
-        differing = []
-        for switch in self._up():
-            await asyncio.sleep(0)
-            held, believed = set(await self._plane.table(switch)), set(self._control.table(switch))
-            if held != believed:
-                differing.append(
-                    {
-                        "switch": switch,
-                        "missing": sorted(str(flow) for flow in believed - held),
-                        "surplus": sorted(str(flow) for flow in held - believed),
-                    }
-                )
-        return {"ok": not differing, "switches": len(self._up()), "differing": differing}
+        return await comparison(self._control, self._plane, self._up())
 
     # -- topology -------------------------------------------------------------------------
 

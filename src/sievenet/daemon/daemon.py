@@ -35,6 +35,7 @@ from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
 from sievenet.daemon.ticket import Tickets
+from sievenet.daemon.tuner import Tuner
 from sievenet.errors import SchemaError
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
@@ -69,6 +70,7 @@ class Daemon:
         self.answers: Answers
         self.keeper: Doorkeeper
         self.lobby: Lobby
+        self.tuner: Tuner
 
     async def start(self) -> Self:
         """Bring the fabric up; raises, with everything closed again, if something is in the way."""
@@ -100,9 +102,13 @@ class Daemon:
         for path in config.schemas:
             await self.control.register_schema(load_schema(path))
         reports = Reports()
-        self.answers = Answers(self.control, self.plane, reports, self.shape, lambda: self.service.connected)
+        self.tuner = Tuner(self.control, self.plane, reports, config.tuning, self._noted)
+        self.answers = Answers(
+            self.control, self.plane, reports, self.shape, lambda: self.service.connected, self.tuner
+        )
         clearance = Clearance(keeper, self.control, self.plane)
-        self.service = Service(self.control, self.plane, tickets, self.answers, reports, config.listen, clearance)
+        given = (self.answers, reports, config.listen, clearance, self.tuner)
+        self.service = Service(self.control, self.plane, tickets, *given)
         self.lobby = Lobby(self.service, clearance)
         await self.service.access_changed()
         self.server = self._listener()
@@ -112,6 +118,9 @@ class Daemon:
         if keeper.known:
             watch = asyncio.create_task(self._watch(keeper, planes))
             stack.callback(watch.cancel)
+        if self.tuner.wanted:
+            tuning = asyncio.create_task(self.tuner.run())
+            stack.push_async_callback(_ended, tuning)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
     def _listener(self) -> Listener[Peer]:
@@ -165,6 +174,9 @@ class Daemon:
             except Exception:
                 log.exception("the access folder could not be looked at")
 
+    def _noted(self, what: str, about: str) -> None:
+        self.keeper.note("", "tuner", "", what, about)
+
     @property
     def shape(self) -> str:
         """What the network is called: its topology's name, unless it was found rather than made."""
@@ -188,6 +200,11 @@ class Daemon:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def load_schema(path: str) -> Schema:

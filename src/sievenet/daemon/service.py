@@ -27,6 +27,7 @@ from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
+from sievenet.daemon.observers import make_room, welcome
 from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
@@ -34,7 +35,7 @@ from sievenet.daemon.reports import Reports
 from sievenet.daemon.revision import Reviser
 from sievenet.daemon.room import Room
 from sievenet.daemon.ticket import Tickets
-from sievenet.dataplane.packet import MAX_BODY
+from sievenet.daemon.tuner import Tuner
 from sievenet.errors import PlanError, Rejected, SchemaError, SievenetError
 from sievenet.index.plan import Plan
 from sievenet.session.connection import Connection
@@ -71,8 +72,10 @@ class Service(RequestService[Peer]):
         reports: Reports,
         listen: ListenConfig,
         clearance: Clearance,
+        tuner: Tuner | None = None,
     ) -> None:
         super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted))
+        self._tuner = tuner
         self._clearance = clearance
         self._control = control
         self._plane = plane
@@ -110,9 +113,9 @@ class Service(RequestService[Peer]):
         if identity.quota.queue:
             peer.limits = replace(peer.limits, buffer=max(1, identity.quota.queue // 2))
         if message.role not in (Role.CLIENT, Role.COMPONENT):
-            self._make_room()
+            make_room(self._everyone, self._max_observers)
             self._everyone.add(peer)
-            return self._welcome_observer(message)
+            return welcome(message)
         session = await self._places.enter(message.name, message.ticket, message.host or peer.door, identity)
         name = session.client
         older = self._peers.get(name)
@@ -140,6 +143,7 @@ class Service(RequestService[Peer]):
             self._plane.max_body - OVERHEAD,
             tuple(advertisements),
             tuple(subscriptions),
+            0 if self._tuner is None else self._tuner.wanted,
         )
 
     def welcomed(self, peer: Peer) -> None:
@@ -155,15 +159,6 @@ class Service(RequestService[Peer]):
     def _say(self, client: str, message: Message) -> bool:
         """Tell a client something; whether it is there."""
         return client in self._peers and self._peers[client].send(message)
-
-    def _make_room(self) -> None:
-        """Observers hold nothing: of too many, the one that has been silent longest goes."""
-        observers = [each for each in self._everyone if each.client is None]
-        if len(observers) >= self._max_observers:
-            min(observers, key=lambda each: each.heard).goodbye("there are too many observers, and this one was silent")
-
-    def _welcome_observer(self, message: p.Hello) -> p.Welcome:
-        return p.Welcome(p.PROTOCOL, message.name or message.role, lease=3600.0, heartbeat=3600.0, max_event=MAX_BODY)
 
     async def lost(self, peer: Peer) -> None:
         """A connection is gone; the client's lease goes on."""
@@ -266,6 +261,9 @@ class Service(RequestService[Peer]):
             case p.PlanAdopted(number, epoch):
                 if epoch <= control.epoch(number):
                     self._adoption.adopted(client, number, epoch)
+                return None
+            case p.Sample() if self._tuner is not None:
+                self._tuner.take(client, message)
                 return None
         return p.Done(request)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sievenet.access.identity import Identity, Role
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
@@ -28,6 +28,9 @@ from sievenet.session.message import Alive, Failure, Goodbye, Message, failure, 
 from sievenet.session.protocol import Protocol
 
 __all__ = ["Callee", "Step"]
+
+#: Two programs that do not understand each other are of two versions, or of two kinds.
+_HINT: Final = ". It is another version; or a router (sievenet+router://) where a fabric (sievenet://) was meant"
 
 log = logging.getLogger("sievenet.session")
 
@@ -132,7 +135,7 @@ class Callee:
                 step.end = CodecError(expected=expected, got=f"`{type(message).__name__}`", where="connection")
             case _ if message.protocol != self._protocol.version:
                 version, name = self._protocol.version, self._protocol.name
-                step.end = Rejected(f"Expected {name} protocol version {version}, got {message.protocol}")
+                step.end = Rejected(f"Expected {name} protocol version {version}, got {message.protocol}{_HINT}")
             case _:
                 step.greeting = message
 

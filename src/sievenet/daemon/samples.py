@@ -1,0 +1,74 @@
+"""Samples: what publishers said of their events lately, bounded in pieces and bytes. Pure: time is an argument.
+
+They stay bytes here; the process that searches decodes them. A window of the latest, so that what is learnt is what
+the traffic is now.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from sievenet.tuning.task import Piece
+
+__all__ = ["Samples"]
+
+#: Of one category: bytes and pieces.
+_BYTES: Final = 1 << 20
+_PIECES: Final = 4096
+#: Seconds after which a piece is of the past.
+_AGE: Final = 60.0
+#: Events that one heartbeat can have had.
+_MOST: Final = 1 << 32
+
+
+@dataclass(slots=True)
+class _Window:
+    pieces: deque[tuple[float, int, Piece]] = field(default_factory=deque)
+    bytes: int = 0
+    events: int = 0
+
+    def drop(self) -> None:
+        _, count, piece = self.pieces.popleft()
+        self.bytes -= len(piece.events)
+        self.events -= count
+
+
+class Samples:
+    """The latest pieces of each category."""
+
+    def __init__(self, age: float = _AGE) -> None:
+        self._age = age
+        self._windows: dict[int, _Window] = {}
+
+    def add(self, category: int, publisher: str, seen: int, size: int, events: bytes, now: float) -> None:
+        """A publisher sampled ``size`` of ``seen`` events."""
+        window = self._windows.setdefault(category, _Window())
+        window.pieces.append((now, size, Piece(publisher, min(seen, _MOST), events)))
+        window.bytes += len(events)
+        window.events += size
+        self._trim(window, now)
+
+    def _trim(self, window: _Window, now: float) -> None:
+        while window.pieces and (
+            window.bytes > _BYTES or len(window.pieces) > _PIECES or window.pieces[0][0] < now - self._age
+        ):
+            window.drop()
+
+    def events(self, category: int, now: float) -> int:
+        """How many events the sample of a category has."""
+        window = self._windows.get(category)
+        if window is None:
+            return 0
+        self._trim(window, now)
+        return window.events
+
+    def pieces(self, category: int) -> list[Piece]:
+        """The sample of a category."""
+        window = self._windows.get(category)
+        return [] if window is None else [piece for _, _, piece in window.pieces]
+
+    def forget(self, category: int) -> None:
+        """Of the past, as after a change of what is published."""
+        self._windows.pop(category, None)

@@ -1,0 +1,27 @@
+"""Samples of the last seconds, bounded in pieces and bytes."""
+
+from sievenet.daemon.samples import Samples
+
+
+def test_only_the_latest_is_kept():
+    samples = Samples(age=10.0)
+    samples.add(1, "a", 100, 5, b"x", now=0.0)
+    samples.add(1, "b", 100, 7, b"y", now=8.0)
+    samples.add(2, "b", 100, 3, b"z", now=8.0)
+    assert samples.events(1, now=9.0) == 12
+    assert samples.events(1, now=11.0) == 7
+    assert [piece.events for piece in samples.pieces(1)] == [b"y"]
+    samples.forget(1)
+    assert samples.events(1, now=11.0) == 0
+    assert samples.pieces(3) == []
+
+
+def test_a_flood_stays_within_bounds():
+    samples = Samples()
+    for i in range(10_000):
+        samples.add(1, f"p{i}", 1, 1, b"x" * 1000, now=0.0)
+    assert samples.events(1, 0.0) == len(samples.pieces(1)) <= 1049
+    for i in range(10_000):
+        samples.add(2, f"p{i}", 1 << 60, 1, b"", now=0.0)
+    assert len(samples.pieces(2)) <= 4096
+    assert all(piece.seen <= 1 << 32 for piece in samples.pieces(2))
