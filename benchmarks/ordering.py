@@ -1,0 +1,105 @@
+"""Flow operations saved by taking waiting requests together, against the size of the slices.
+
+5,000 subscriptions wait at once. Three ways to take them, in slices of the same size:
+
+    one by one   in the order of arrival: a slice of 1
+    sorted       one by one, within a slice the broader first, as the source does it
+    together     a slice becomes one difference of tables, as lanes do it (`control.batch` is the slice)
+
+All lead to the same tables, which is checked. Latency is in virtual time: switches acknowledge after 2 ms, the
+processor takes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks._slow_switches import Course, course
+from benchmarks.harness import Bench, Report, least, most
+from sievenet.content import Filter, Schema
+from sievenet.control.config import ControlConfig
+from sievenet.index import Plan
+from sievenet.workload import Hotspots, Uniform, grid
+
+#: What it should come to, with the largest slice.
+GOALS = {
+    "saved": ">= 28 %",
+    "saved_over_sorted": ">= 0",
+    "longest_over_one_by_one": "<= 1",
+    "tables_differ": "<= 0",
+}
+
+#: Coarse, so that requests concern each other; about what hardware switches could follow.
+BITS, BUDGET = 10, 4
+DELAY = 0.002
+
+
+def config(batch: int) -> ControlConfig:
+    """The control plane with slices of a size."""
+    return ControlConfig(bits=BITS, budget=BUDGET, batch=batch, lease=86400.0)
+
+
+def together(schema: Schema, filters: Sequence[Filter], size: int) -> Course:
+    """Each slice as one difference."""
+    return course(schema, filters, None, DELAY, config(size))
+
+
+def broader_first(schema: Schema, filters: Sequence[Filter], size: int) -> list[int]:
+    """The order of arrival, but sorted within each slice."""
+    plan = Plan.regular(schema, BITS)
+    space = [sum(2.0**-dz.length for dz in plan.cover_dz(each, BUDGET)) for each in filters]
+    slices = (range(at, min(at + size, len(filters))) for at in range(0, len(filters), size))
+    return [number for each in slices for number in sorted(each, key=lambda n: -space[n])]
+
+
+def run(bench: Bench) -> Report:
+    report = Report(GOALS)
+    schema = grid(10, hi=1024)
+    count = bench.size(5_000, quick=20)
+    sizes = bench.size((10, 50, 100, 500, 1_000, 5_000), quick=(20,))
+    saved, over_sorted, longest, differing = [], [], [], 0
+    loads: dict[str, Uniform | Hotspots] = {
+        "uniform": Uniform(schema=schema, seed=3),
+        "zipf": Hotspots(schema=schema, seed=3),
+    }
+    for name, load in loads.items():
+        filters = load.subscriptions(count).filters()
+        with bench.step(f"{name}, one by one"):
+            alone = together(schema, filters, 1)
+        rows: list[list[object]] = [[1, alone.operations, "", "", "", alone.mean_ms, alone.longest_ms]]
+        for size in bench.track(sizes, f"{name}, slices of up to {sizes[-1]:,}"):
+            order = broader_first(schema, filters, size)
+            ordered = course(schema, filters, None, DELAY, config(1), order)
+            united = together(schema, filters, size)
+            differing += (ordered.tables != alone.tables) + (united.tables != alone.tables)
+            gain = 1 - united.operations / alone.operations
+            rows.append(
+                [
+                    size,
+                    united.operations,
+                    f"{gain:.1%}",
+                    ordered.operations,
+                    f"{1 - ordered.operations / alone.operations:.1%}",
+                    united.mean_ms,
+                    united.longest_ms,
+                ]
+            )
+            report.figure(f"{name}_saved_{size}", gain)
+            report.figure(f"{name}_saved_sorted_{size}", 1 - ordered.operations / alone.operations)
+            if size == sizes[-1]:
+                saved.append(100 * gain)
+                over_sorted.append((ordered.operations - united.operations) / alone.operations)
+                longest.append(united.longest_ms / alone.longest_ms)
+        columns = ["slice", "operations, together", "saved", "operations, sorted", "saved", "mean, ms", "longest, ms"]
+        report.table(f"{count:,} subscriptions, {name}", columns, rows)
+    report.goal("saved", least(saved))
+    report.goal("saved_over_sorted", least(over_sorted))
+    report.goal("longest_over_one_by_one", most(longest))
+    report.goal("tables_differ", differing)
+    report.note(
+        f"102 switches, 64 hosts that all publish everything, 10 attributes in [0, 1024]; {BITS} bits, at most "
+        f"{BUDGET} dz; one partition; switches acknowledge a bundle after {1e3 * DELAY:g} ms, in virtual time; mean "
+        "and longest are of requests taken together."
+    )
+    report.note("The goals are judged at the largest slice, on the workload where they come off worst.")
+    return report
