@@ -70,10 +70,10 @@ def test_order_recovery_and_rate_control_work_through_gateways():
             assert advertisement.transport.repairs > 0
             out._leave_fabric = leave
             # Who did not ask for it gets events as they were published, also one that looks like a header.
-            await publisher.publish(reading(999, payload=MARK + b"\x11"))
+            await publisher.publish(reading(999, payload=MARK + b"\x21"))
             while (event := (await plain.next()).event)["x"] < 999:
                 assert event.payload == b"p%d" % event["x"]
-            assert event.payload == MARK + b"\x11"
+            assert event.payload == MARK + b"\x21"
 
     run(main())
 

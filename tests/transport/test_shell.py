@@ -121,7 +121,7 @@ def test_payloads_that_look_like_headers_are_left_alone():
         async with fabric() as daemon, pair(daemon, None) as (source, node):
             await source.advertise(SCHEMA)
             feed = await node.subscribe(SCHEMA)
-            strange = [MARK, MARK + b"\x00", MARK + b"\x11" + bytes(50), MARK + MARK, b"\x00sv"]
+            strange = [MARK, MARK + b"\x00", MARK + b"\x21" + bytes(50), MARK + MARK, b"\x00sv"]
             await source.publish(reading(0, payload=strange[0]))
             await source.publish_many([reading(i, payload=strange[i]) for i in (1, 2)])
             await source.publish_many(EventBatch.from_events(SCHEMA, [reading(i, payload=strange[i]) for i in (3, 4)]))

@@ -8,6 +8,8 @@ GONE         ver|kind, 0, publisher u64, epoch u32, first u64, last u64       "n
 FEEDBACK     ver|kind, 0, subscriber u64, publisher u64, sent f64, count u8, (quota f32, width u8, bits) × count
 ECHO         ver|kind, 0, subscriber u64, publisher u64, sent f64
 ECHO_REPLY   the same with the other kind; `sent` is what the echo carried
+
+Behind each is the CRC-32 of all its bytes, u32.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ import msgspec
 
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.bloom import MAX_WIDTH, Bits
-from sievenet.transport.codec import MAX_SEQUENCE, MAX_TIME, VERSION, Kind, checked_rate, decode_header, kind_of
+from sievenet.transport.codec import (
+    MAX_SEQUENCE,
+    MAX_TIME,
+    VERSION,
+    Kind,
+    check,
+    checked,
+    checked_rate,
+    decode_header,
+    kind_of,
+)
 
 __all__ = [
     "MAX_FLOWS",
@@ -132,6 +144,10 @@ Message = Request | Repair | Gone | Inquiry | Feedback | Echo
 
 def encode(message: Message) -> bytes:
     """A control message as bytes."""
+    return checked(_encoded(message))
+
+
+def _encoded(message: Message) -> bytes:
     try:
         match message:
             case Request():
@@ -165,6 +181,9 @@ def decode(data: bytes) -> Message:
     if len(data) > MAX_MESSAGE:
         raise CodecError(expected=f"at most {MAX_MESSAGE} bytes", got=len(data), where="transport message")
     kind = kind_of(data)
+    end = max(0, len(data) - 4)
+    check(data, end)
+    data = data[:end]
     if data[1]:
         raise CodecError(expected="no flags", got=data[1], where="byte 1")
     match kind:

@@ -26,7 +26,7 @@ from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ValueSet
 from sievenet.transport.actions import Channel, Send
 from sievenet.transport.bloom import Bits, Tagger
-from sievenet.transport.codec import Kind
+from sievenet.transport.codec import VERSION, Kind
 
 __all__ = ["PREFIX", "control_schema", "events_of", "peers", "spoken_for", "to_node"]
 
@@ -40,7 +40,7 @@ _ALL: Final = (True,) * ROUTED
 _HALF: Final = 1 << 62
 #: Pieces of a filter, at most, that are routed apart.
 _PIECES: Final = 8
-_DIGEST, _GONE, _REPLY = (1 << 4 | kind for kind in (Kind.DIGEST, Kind.GONE, Kind.ECHO_REPLY))
+_DIGEST, _GONE, _REPLY = (VERSION << 4 | kind for kind in (Kind.DIGEST, Kind.GONE, Kind.ECHO_REPLY))
 
 
 def control_schema(category: str) -> Schema:

@@ -1,7 +1,7 @@
 """The transport's header on an event: in front of the payload, so that any plane carries it.
 
     payload     anything, as the application gave it
-    stamped     00 73 76 74 | header (`transport.codec`, first byte 0x11) | payload
+    stamped     00 73 76 74 | header (`transport.codec`, first byte 0x21) | payload
     escaped     00 73 76 74 | 00 | payload            for a payload that begins like a stamp by chance
 
 A node that does not know or want the transport takes the stamp off and delivers the event as it was published. Without
