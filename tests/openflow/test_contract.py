@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs")]
 
 
 #: Checks in which links matter; the others would say the same twice.
-LINKED = ("check_packets_follow_tables", "check_counters", "check_switch_failure", "check_link_failure")
+LINKED = ("check_packets_follow_tables", "check_counters", "check_departed", "check_switch_failure")
+LINKED += ("check_link_failure",)
 
 
 @pytest.fixture(scope="module")

@@ -167,19 +167,15 @@ class Answers:
         except Unavailable:
             up = False
         packets = sum(port.received.packets for port in counters.ports.values())
-        # What came from another switch was counted there; what came from a client counts here, also when it has left.
         topology = self._plane.topology
-        inner = {port for port, peer in topology.ports(switch).items() if topology.is_switch(peer)}
-        carried = sum(port.sent.packets for port in counters.ports.values())
-        carried += sum(port.received.packets for number, port in counters.ports.items() if number not in inner)
-        carried += counters.departed.received.packets + counters.departed.sent.packets
+        links = {port for port, peer in topology.ports(switch).items() if topology.is_switch(peer)}
         return {
             "name": switch,
             "up": up,
             "flows": len(counters.flows),
             "packets": packets,
             "unmatched": counters.unmatched,
-            "transmissions": carried,
+            "transmissions": counters.transmissions(links),
             "capacity": counters.capacity,
         }
 
@@ -224,11 +220,12 @@ class Answers:
                     "b": link.b,
                     "b_port": link.b_port,
                     "up": link.id not in down_links,
-                    "packets": self._crossed(link.a, link.a_port) + self._crossed(link.b, link.b_port),
-                    "forth": self._crossed(link.a, link.a_port),
-                    "back": self._crossed(link.b, link.b_port),
+                    "packets": forth + back,
+                    "forth": forth,
+                    "back": back,
                 }
                 for link in topology.links
+                for forth, back in [(self._crossed(link.b, link.b_port), self._crossed(link.a, link.a_port))]
             ],
             "ports": [
                 {"client": name, "switch": attached.switch, **self._carried(attached.switch, attached.port)}
@@ -242,10 +239,14 @@ class Answers:
         return {"in": 0, "out": 0} if found is None else {"in": found.received.packets, "out": found.sent.packets}
 
     def _crossed(self, node: str, port: int) -> int:
-        if node not in self._plane.topology.switches:
+        """The packets that came to a node over the link at its port; of a host its switch knows what it sent there."""
+        topology = self._plane.topology
+        came = topology.is_switch(node)
+        at = (node, port) if came else topology.peer_port(node, port)
+        found = self._plane.counters_now(at[0]).ports.get(at[1])
+        if found is None:
             return 0
-        found = self._plane.counters_now(node).ports.get(port)
-        return 0 if found is None else found.sent.packets
+        return found.received.packets if came else found.sent.packets
 
     # -- flows ----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ one contract suite, `sievenet.testing.dataplane_contract`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from socket import AF_INET6, inet_pton
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -15,7 +15,7 @@ import msgspec
 from sievenet.dataplane.packet import publisher_at, publisher_of
 from sievenet.network.flow import FlowChange, FlowKey
 from sievenet.network.table import FlowTable
-from sievenet.network.topology import Attachment, Topology
+from sievenet.network.topology import CLIENT_PORTS, Attachment, Topology
 
 __all__ = [
     "Attached",
@@ -128,8 +128,23 @@ class SwitchCounters(msgspec.Struct, frozen=True):
     unmatched: int = 0
     #: Flows that fit its table, if it has a limit.
     capacity: int | None = None
-    #: Of clients' ports that are gone, all together; planes that cannot know have none.
+    #: Of clients' ports that are gone, all together.
     departed: PortCount = PortCount()
+
+    @property
+    def clients(self) -> PortCount:
+        """What went through the ports of clients, those that have left included."""
+        numbers = [number for number in self.ports if number >= CLIENT_PORTS]
+        return sum((self.ports[number] for number in numbers), self.departed)
+
+    def transmissions(self, links: Collection[int]) -> int:
+        """Packets over links, each counted once: by the switch that it comes to, or that gives it to a client.
+
+        ``links`` are the ports to other switches.  The port of a host carries what its clients' ports count.
+        """
+        clients = self.clients
+        between = sum(self.ports[number].received.packets for number in links if number in self.ports)
+        return between + clients.received.packets + clients.sent.packets
 
 
 class PlaneStatistics(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from sievenet.dataplane.packet import Packet
-from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Notice, SwitchDown, SwitchUp
+from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Notice, PortCount, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index import CODE_BITS, ROOT, Cell, Dz
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowTable, Line, Match, Modify
@@ -305,6 +305,30 @@ async def check_counters(h: Harness) -> None:
     await h.plane.apply("s1", [Modify(_flow("1", b.port, _toward("s1", "s2")))])
     await _publish(h, a, "10", first=3)
     assert (await h.plane.counters("s1")).flows[flow.key].packets == 3
+
+
+async def check_departed(h: Harness) -> None:
+    """What clients have sent and got stays counted when they leave, and when others get their ports."""
+    link = _toward("s1", "s2")
+    a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h2", "b")
+    await h.plane.apply("s1", [Add(_flow("1", b.port, link))])
+    await _publish(h, a, "10", "11", "00")
+    before = (await h.plane.counters("s1")).transmissions({link})
+    assert before == 3 + 2  # from the one, to the other
+    assert (await h.plane.counters("s2")).transmissions({_toward("s2", "s1"), _toward("s2", "s3")}) == 2
+    await h.plane.detach("b")
+    counters = await h.plane.counters("s1")
+    assert b.port not in counters.ports
+    assert (counters.departed.received.packets, counters.departed.sent.packets) == (0, 2)
+    await h.plane.detach("a")
+    counters = await h.plane.counters("s1")
+    assert (counters.departed.received.packets, counters.departed.sent.packets) == (3, 2)
+    assert counters.transmissions({link}) == before
+    again = await h.plane.attach("h1", "c", a.port)
+    counters = await h.plane.counters("s1")
+    assert counters.ports[again.port] == PortCount()
+    assert counters.clients.received.packets == 3
+    assert counters.transmissions({link}) == before
 
 
 # -- failures --------------------------------------------------------------------------------------

@@ -144,10 +144,9 @@ class RemoteSwitch:
         """Packets dropped, by reason, as it said last."""
         return self._reasons
 
-    def received(self, port: int) -> int:
-        """Packets that came in by a port, or from a client, as it said last."""
-        found = self._counters.ports.get(port)
-        return 0 if found is None else found.received.packets
+    def received(self) -> int:
+        """Packets that came from clients, those that have left included, as it said last."""
+        return self._counters.clients.received.packets
 
     async def admit(self, client: p.Client) -> None:
         """Let a client send, or change what it may do."""

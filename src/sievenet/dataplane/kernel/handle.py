@@ -40,8 +40,8 @@ class Handle(Protocol):
     def reasons(self) -> Mapping[str, int]:
         """Packets dropped, by reason, as far as it is known here."""
 
-    def received(self, port: int) -> int:
-        """Packets that came in by a port, or from a client, as far as it is known here."""
+    def received(self) -> int:
+        """Packets that came from clients, those that have left included, as far as it is known here."""
 
     async def admit(self, client: Client) -> None:
         """Let a client send, or change what it may do."""
@@ -130,9 +130,9 @@ class LocalSwitch:
         """Packets dropped, by reason."""
         return self.switch.reasons()
 
-    def received(self, port: int) -> int:
-        """Packets that came in by a port, or from a client."""
-        return self.switch.received(port)
+    def received(self) -> int:
+        """Packets that came from clients, those that have left included."""
+        return self.switch.received()
 
     async def admit(self, client: Client) -> None:
         """Let a client send, or change what it may do."""

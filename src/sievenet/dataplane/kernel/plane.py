@@ -193,7 +193,7 @@ class KernelDataPlane:
         """What clients have sent, and what was dropped at the first switch."""
         handles = self._network.handles
         reasons = [handle.reasons() for handle in handles.values()]
-        sent = sum(handles[at.switch].received(at.port) for at in self._roster)
+        sent = sum(handle.received() for handle in handles.values())
 
         def count(*names: str) -> int:
             return sum(each.get(name, 0) for each in reasons for name in names)

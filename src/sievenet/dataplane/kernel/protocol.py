@@ -62,11 +62,13 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 #: Bytes of the largest frame either way: a full table.
 _LARGEST: Final = 1 << 27
 
 _PortNumber = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+#: Packets and bytes that came and went, and packets dropped.
+_WirePort = tuple[int, int, int, int, int]
 
 
 class WireFlow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -105,7 +107,9 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a switch has counted: flows with packets and bytes; ports with both of either way and what was dropped."""
 
     flows: tuple[tuple[WireFlow, int, int], ...]
-    ports: dict[int, tuple[int, int, int, int, int]]
+    ports: dict[int, _WirePort]
+    #: Clients' ports that are gone, all together.
+    departed: _WirePort
     reasons: dict[str, int]
     capacity: int | None = None
 
@@ -271,15 +275,21 @@ def counted(counters: SwitchCounters, reasons: Mapping[str, int]) -> Counted:
     for key, count in counters.flows.items():
         flow = Flow(key.match, frozenset(), key.priority, key.in_port, key.table)
         flows.append((packed(flow), count.packets, count.bytes))
-    ports = {
-        number: (p.received.packets, p.received.bytes, p.sent.packets, p.sent.bytes, p.dropped)
-        for number, p in counters.ports.items()
-    }
-    return Counted(tuple(flows), ports, dict(reasons), counters.capacity)
+    ports = {number: _wire_port(port) for number, port in counters.ports.items()}
+    return Counted(tuple(flows), ports, _wire_port(counters.departed), dict(reasons), counters.capacity)
 
 
 def counters_of(wire: Counted) -> SwitchCounters:
     """The counters that travelled."""
     flows = {unpacked(flow).key: Count(packets, size) for flow, packets, size in wire.flows}
-    ports = {number: PortCount(Count(a, b), Count(c, d), e) for number, (a, b, c, d, e) in wire.ports.items()}
-    return SwitchCounters(flows, ports, wire.reasons.get("unmatched", 0), wire.capacity)
+    ports = {number: _port_of(port) for number, port in wire.ports.items()}
+    return SwitchCounters(flows, ports, wire.reasons.get("unmatched", 0), wire.capacity, _port_of(wire.departed))
+
+
+def _wire_port(port: PortCount) -> _WirePort:
+    return port.received.packets, port.received.bytes, port.sent.packets, port.sent.bytes, port.dropped
+
+
+def _port_of(wire: _WirePort) -> PortCount:
+    rp, rb, sp, sb, dropped = wire
+    return PortCount(Count(rp, rb), Count(sp, sb), dropped)

@@ -61,6 +61,8 @@ _PORT: Final = np.dtype(
         *(("dropped", "u8"), ("checked", "u8"), ("address", "V16")),
     ]
 )
+#: Nobody's port: its row has the counts of clients whose numbers others have had since.
+_DEPARTED: Final = 0
 #: Fields of a port that count.
 _COUNTED: Final = ("rp", "rb", "sp", "sb", "dropped")
 
@@ -211,6 +213,7 @@ class KernelSwitch:
         row = self._ports[number]
         if number not in self._clients:
             for field in _COUNTED:
+                self._ports[_DEPARTED][field] += row[field]
                 row[field] = 0
             self.permits.lift(number)
         row["address"] = address
@@ -371,11 +374,20 @@ class KernelSwitch:
         for number in self._ways.keys() | self._clients:
             rp, rb, sp, sb, dropped = (int(self._ports[number][field]) for field in _COUNTED)
             ports[number] = PortCount(Count(rp, rb), Count(sp, sb), dropped + full.get(number, 0))
-        return SwitchCounters(flows, ports, self.reasons()["unmatched"], self.capacity)
+        return SwitchCounters(flows, ports, self.reasons()["unmatched"], self.capacity, self._departed())
 
-    def received(self, port: int) -> int:
-        """Packets that came in by a port."""
-        return int(self._ports[port]["rp"])
+    def _departed(self) -> PortCount:
+        """What clients have counted that have left: their rows keep it until somebody else gets the number."""
+        gone = np.ones(PORTS, np.bool_)
+        gone[1:CLIENT_PORTS] = False
+        gone[list(self._clients)] = False
+        rp, rb, sp, sb, dropped = (int(self._ports[field][gone].sum()) for field in _COUNTED)
+        return PortCount(Count(rp, rb), Count(sp, sb), dropped)
+
+    def received(self) -> int:
+        """Packets that came from clients, those that have left included."""
+        taken = self._ports["rp"]
+        return int(taken[_DEPARTED] + taken[CLIENT_PORTS:].sum())
 
     def reasons(self) -> dict[str, int]:
         """Packets dropped, by reason."""

@@ -6,8 +6,11 @@ Which clients are attached there is remembered here, and told to the switch when
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from functools import partial
+
+import msgspec
 
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import statistics, translation
@@ -17,7 +20,7 @@ from sievenet.dataplane.openflow.effect import Settling
 from sievenet.dataplane.openflow.numbers import Multipart
 from sievenet.dataplane.openflow.tables import Table
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
-from sievenet.errors import Unavailable
+from sievenet.errors import SievenetError, Unavailable
 from sievenet.network.flow import FlowChange, FlowKey
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import CLIENT_PORTS
@@ -47,6 +50,10 @@ class SwitchHandle:
         self.limit: int | None = None
         #: Port number of each attached client → the port of its host, and the host's address if it is known.
         self.clients: dict[int, tuple[int, int | None]] = {}
+        #: What clients that have left had sent and got.
+        self.departed = PortCount()
+        #: Clients that are leaving; whoever gets the number of one waits until it is gone.
+        self._leaving: dict[int, asyncio.Event] = {}
         self._translator = translation.Translator(0)
         self._groups: set[int] = set()
         #: Entries in our two tables after our last change; None if a change is under way.
@@ -102,6 +109,8 @@ class SwitchHandle:
 
     async def attach(self, number: int, home: int, source: int | None = None) -> None:
         """A client is behind this port number from now on; it sends from its host's address, if that is known."""
+        while number in self._leaving:
+            await self._leaving[number].wait()
         channel = self.connected()
         self._translator.home[number] = home
         await self._changing(channel, self._attaching(channel.version, number, home, source), atomic=False)
@@ -114,12 +123,34 @@ class SwitchHandle:
         if known is None or self.channel is None:
             return
         home, source = known
-        version = self.channel.version
-        leave: list[Encode] = [
-            partial(translation.admit_client, version, home=home, port=number, source=source, leave=True),
-            partial(translation.group_mod, version, number=number, home=None, known=number in self._groups),
-        ]
-        await self._changing(self.channel, leave, atomic=False)
+        gone = self._leaving[number] = asyncio.Event()
+        try:
+            with contextlib.suppress(SievenetError):
+                self.departed += await self._counted_for(number, home)
+            channel = self.connected()
+            version = channel.version
+            leave: list[Encode] = [
+                partial(translation.admit_client, version, home=home, port=number, source=source, leave=True),
+                partial(translation.group_mod, version, number=number, home=None, known=number in self._groups),
+            ]
+            await self._changing(channel, leave, atomic=False)
+        finally:
+            del self._leaving[number]
+            gone.set()
+
+    async def _counted_for(self, number: int, home: int) -> PortCount:
+        """What a client that leaves has sent and got; the switch forgets it with the client."""
+        channel = self.connected()
+        if self.rounds is not None:
+            # The switch's tables hear in rounds of what its cache has forwarded.
+            await self.rounds.settled(self._poke)
+        admission, groups = await asyncio.gather(
+            channel.ask(Multipart.FLOW, statistics.all_flows(Table.ADMISSION, translation.from_client(home, number))),
+            channel.ask(Multipart.GROUP, statistics.all_groups(number)),
+        )
+        sent = Count(*statistics.read_groups(groups).get(number, (0, 0)))
+        entries = statistics.read_flows(admission)
+        return sum((PortCount(Count(entry.packets, entry.bytes)) for entry in entries), PortCount(sent=sent))
 
     async def relink(self, links: Iterable[int], ports: Iterable[int]) -> None:
         """The network is another: content comes in from these links, and these ports are used."""
@@ -231,7 +262,11 @@ class SwitchHandle:
                 found[port.number] = PortCount(received, sent, port.dropped)
         sent_to = statistics.read_groups(groups)
         for entry in statistics.read_flows(admission):
+            came = Count(entry.packets, entry.bytes)
             number = translation.admitted_client(entry.priority, entry.fields)
             if number is not None:
-                found[number] = PortCount(Count(entry.packets, entry.bytes), Count(*sent_to.get(number, (0, 0))))
-        return SwitchCounters(flows, found, unwanted, self.limit)
+                found[number] = PortCount(came, Count(*sent_to.get(number, (0, 0))))
+            elif (link := translation.admitted_link(entry.priority, entry.fields)) in found:
+                # Of what comes by a link, content alone counts: not what systems say to each other.
+                found[link] = msgspec.structs.replace(found[link], received=came)
+        return SwitchCounters(flows, found, unwanted, self.limit, self.departed)

@@ -308,11 +308,7 @@ class OpenFlowDataPlane:
 
     def statistics(self) -> PlaneStatistics:
         """What clients have sent, as of the last look at the counters; what else there is, switches do not tell."""
-        sent = sum(
-            self._counted[at.switch].ports[at.port].received.packets
-            for at in self._roster
-            if at.switch in self._counted and at.port in self._counted[at.switch].ports
-        )
+        sent = sum(counted.clients.received.packets for counted in self._counted.values())
         unsent = self._unsent + sum(s.channel.unsent for s in self._switches.values() if s.channel is not None)
         return PlaneStatistics(
             datagrams=sent, packets=sent, malformed=0, unknown=0, forged=0, dropped=0, lost=0, unsent=unsent

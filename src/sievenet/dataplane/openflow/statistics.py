@@ -48,9 +48,9 @@ class PortStatistics(NamedTuple):
     dropped: int
 
 
-def all_flows(table: int) -> bytes:
-    """The question for the entries of a table."""
-    return struct.pack(">B3xII4xQQ", table, ANY, ANY, 0, 0) + oxm.match({})
+def all_flows(table: int, fields: oxm.Fields | None = None) -> bytes:
+    """The question for the entries of a table, or for those that match nothing outside of these fields."""
+    return struct.pack(">B3xII4xQQ", table, ANY, ANY, 0, 0) + oxm.match(fields or {})
 
 
 def all_ports() -> bytes:
@@ -58,9 +58,9 @@ def all_ports() -> bytes:
     return struct.pack(">I4x", ANY)
 
 
-def all_groups() -> bytes:
-    """The question for every group."""
-    return struct.pack(">I4x", 0xFFFFFFFC)
+def all_groups(number: int = 0xFFFFFFFC) -> bytes:
+    """The question for every group, or for one."""
+    return struct.pack(">I4x", number)
 
 
 def _chunks(body: bytes, least: int, what: str) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match
 from sievenet.network.topology import CLIENT_PORTS
 
 __all__ = ["CONTROL_ADDRESS", "CountedFlow", "Translator", "admit_client", "admit_link", "admitted_client"]
-__all__ += ["delete_all", "group_mod", "punt", "unwanted"]
+__all__ += ["admitted_link", "delete_all", "from_client", "group_mod", "punt", "unwanted"]
 
 #: Where a host reaches the control plane through its switch.
 CONTROL_ADDRESS: Final = 0xFD0F << 112 | 1
@@ -194,21 +194,31 @@ def admit_client(
     version: int, xid: int, home: int, port: int, *, source: int | None = None, leave: bool = False
 ) -> bytes:
     """Let content in from a client's own UDP port (and its host's address, where that is known), or no more."""
-    fields: oxm.Fields = {
+    fields = from_client(home, port)
+    if source is not None:
+        fields = {**fields, Oxm.IPV6_SRC: (source, None)}
+    return _entry(version, xid, RULES["client"], fields, leave)
+
+
+def from_client(home: int, port: int) -> oxm.Fields:
+    """What content from a client's own UDP port looks like."""
+    return {
         Oxm.IN_PORT: (home, None),
         Oxm.ETH_TYPE: (_IPV6, None),
         Oxm.IP_PROTO: (_UDP, None),
         Oxm.IPV6_DST: _ANY_CONTENT,
         Oxm.UDP_SRC: (port, None),
     }
-    if source is not None:
-        fields = {**fields, Oxm.IPV6_SRC: (source, None)}
-    return _entry(version, xid, RULES["client"], fields, leave)
 
 
 def admitted_client(priority: int, fields: oxm.Fields) -> int | None:
     """The client's port number that an entry of the admission table lets in, if it is such an entry."""
     return fields[Oxm.UDP_SRC][0] if priority == RULES["client"].priority and Oxm.UDP_SRC in fields else None
+
+
+def admitted_link(priority: int, fields: oxm.Fields) -> int:
+    """The port that an entry of the admission table lets content of another switch in by; 0 if it is no such entry."""
+    return fields[Oxm.IN_PORT][0] if priority == RULES["link"].priority and Oxm.IN_PORT in fields else 0
 
 
 def punt(version: int, xid: int, kind: str) -> bytes:
