@@ -221,6 +221,8 @@ class Config(_Settings, frozen=True):
     tuning: TuningConfig = TuningConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()
+    #: Folder that publishers' taps write to: `status` shows the rates of its newest events (docs/reference/rates.md).
+    tap: str | None = None
     #: JSON files with schemas to register at start.
     schemas: tuple[str, ...] = ()
     #: Seed of everything random in the data plane.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +17,8 @@ if TYPE_CHECKING:
 
     from sievenet.content import Schema
 
-__all__ = ["json_option", "marked", "plain", "schema_option", "schema_prefix", "schema_said", "show", "show_json"]
+__all__ = ["LinePrinter", "json_option", "marked", "plain", "schema_option", "schema_prefix", "schema_said"]
+__all__ += ["show", "show_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +59,40 @@ def show_json(data: Any) -> None:
     import msgspec
 
     click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+
+
+class LinePrinter:
+    """Prints lines beside an event loop: a reader that does not read, such as a paused terminal, holds up nobody.
+
+    While a line waits to be read, further ones are left out.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        #: Lines left out.
+        self.left_out = 0
+
+    def __call__(self, text: str) -> None:
+        """Print a line if the one before it has gone."""
+        try:
+            descriptor = sys.stdout.fileno()
+        except OSError:  # no file, as in tests of commands
+            click.echo(text)
+            return
+        if self._thread is not None and self._thread.is_alive():
+            self.left_out += 1
+            return
+        sys.stdout.flush()
+        # Not through Python's buffer: a thread that waits there would keep the process from ending.
+        self._thread = threading.Thread(target=_write, args=(descriptor, f"{text}\n".encode()), daemon=True)
+        self._thread.start()
+        self._thread.join(0.01)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 def show(*renderables: RenderableType) -> None:

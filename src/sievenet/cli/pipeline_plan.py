@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["advice", "evaluate", "plan", "save_plan"]
 
+#: Of a cost, what tables show.
 _COLUMNS = ("transmissions", "received", "per_link", "per_host", "per_subscription")
 
 budget_option = click.option(

@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from sievenet.cli.fabric import seconds_text
+from sievenet.cli.output import LinePrinter
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,6 +34,7 @@ async def watch(
     end = None if seconds is None else loop.time() + seconds
     # Clients report about once a second; rates over a few looks hide the beat between their clock and ours.
     looks: deque[dict[str, Any]] = deque(maxlen=4)
+    line = LinePrinter()
     with _screen(as_json, welcome) as screen:
         while True:
             wait = every if end is None else min(every, end - loop.time())
@@ -44,7 +44,7 @@ async def watch(
                 await asyncio.wait_for(stop.wait(), wait)
                 return
             found = await status()
-            _show(found, looks[0] if looks else None, screen, as_json)
+            _show(found, looks[0] if looks else None, screen, as_json, line)
             looks.append(found)
 
 
@@ -85,14 +85,15 @@ def _show(
     before: dict[str, Any] | None,
     screen: _Show | None,
     as_json: bool,
+    line: LinePrinter,
 ) -> None:
     rates = _rates(found, before)
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({**found, "rates": rates}).decode())
+        line(msgspec.json.encode({**found, "rates": rates}).decode())
     elif screen is None:
-        click.echo(_line(found, rates))
+        line(_line(found, rates))
     else:
         from sievenet.cli.status import status_tables
 
@@ -101,13 +102,16 @@ def _show(
 
 def _line(found: dict[str, Any], rates: dict[str, float]) -> str:
     """All of it in one line."""
+    from sievenet.cli.status import percent
+
     traffic = found["traffic"]
     flows = sum(switch["flows"] for switch in found["switches"])
     said = found.get("tuning", {}).get("line", "")
     line = (
         f"up {found['uptime']:.0f} s: {rates['published']:.0f} published/s, {rates['delivered']:.0f} delivered/s, "
         f"latency p50 {seconds_text(traffic['latency_p50'])} p99 {seconds_text(traffic['latency_p99'])}, "
-        f"unnecessary per host {rates['per_host']:.1%}, {flows} flows, {len(found['clients'])} clients"
+        f"unnecessary {percent(traffic['per_link'])} per link, {rates['per_host']:.1%} per host, "
+        f"{percent(traffic['per_subscription'])} per subscription, {flows} flows, {len(found['clients'])} clients"
     )
     return f"{line}; {said}" if said else line
 

@@ -12,7 +12,7 @@ from sievenet.cli.output import json_option, plain, show, show_json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["status", "status_tables"]
+__all__ = ["percent", "status", "status_tables"]
 
 
 @click.command()
@@ -26,8 +26,9 @@ __all__ = ["status", "status_tables"]
 def status(clients: bool, client: str | None, check: bool, url: str | None, as_json: bool) -> None:
     """Show what a running fabric does.
 
-    Traffic, with latency and false positives as clients report them; categories, clients, switches. Of a router
-    (--url sievenet+router://…) what it knows of itself.
+    Traffic, with latency and false positives as clients report them; categories, clients, switches. What is unnecessary
+    per link and per subscription is counted on a sample of the newest events (`sievenet up --tap` or `--tune`).
+    Of a router (--url sievenet+router://…) what it knows of itself.
 
     \b
     Examples:
@@ -82,6 +83,11 @@ def _check(found: dict[str, Any], as_json: bool) -> None:
         raise click.exceptions.Exit(2)
 
 
+def percent(rate: float | None) -> str:
+    """A rate as people read it; `-` if it is not known, as without a tap."""
+    return "-" if rate is None else f"{rate:.1%}"
+
+
 def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) -> list[RenderableType]:
     """The tables that people see; with rates if two looks were taken."""
     from rich.table import Table
@@ -101,8 +107,9 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
     for name in ("published", "transmissions", "received", "delivered", "false_positives", "duplicates", "dropped"):
         rate = "-" if rates is None else f"{rates.get(name, 0.0):,.0f}"
         top.add_row(name.replace("_", " "), f"{traffic[name]:,}", rate)
-    now = "" if rates is None else f"{rates['per_host']:.1%}"
-    top.add_row("unnecessary per host", f"{traffic['per_host']:.1%}", now)
+    for name in ("per_link", "per_host", "per_subscription"):
+        now = f"{rates['per_host']:.1%}" if rates is not None and name == "per_host" else ""
+        top.add_row(f"unnecessary {name.replace('_', ' ')}", percent(traffic[name]), now)
     top.add_row("latency p50", seconds_text(traffic["latency_p50"]), "")
     top.add_row("latency p99", seconds_text(traffic["latency_p99"]), "")
     categories = table("categories", "name", "plan", "epoch", "advertisements", "subscriptions")
@@ -111,6 +118,12 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
         categories.add_row(
             each["name"], plan, str(each["epoch"]), f"{each['advertisements']:,}", f"{each['subscriptions']:,}"
         )
+    samples = {each["name"]: each["sample"] for each in found["categories"] if each["sample"] is not None}
+    columns = list(next(iter(samples.values()), {}))
+    newest = table("a sample of the newest events", "category", *(name.replace("_", " ") for name in columns))
+    for category, sample in samples.items():
+        cells = [percent(sample[n]) if n.startswith("per_") else f"{sample[n]:,}" for n in columns]
+        newest.add_row(category, *cells)
     clients = table("clients", "name", "host", "state", "ads", "subs", "published", "delivered", "false pos.")
     for each in found["clients"][:20]:
         clients.add_row(
@@ -136,7 +149,7 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
         )
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")
-    tables: list[RenderableType] = [top, categories, clients, switches]
+    tables: list[RenderableType] = [top, categories, *([newest] if samples else []), clients, switches]
     if line := found.get("tuning", {}).get("line"):
         tables.insert(1, line)
     if found.get("set_aside"):

@@ -133,8 +133,9 @@ def up(
 
     That is a network of switches, the control plane that fills their tables, and ports for clients. In a terminal, a
     table shows rates, latency, false positives and flows; elsewhere a line per look is printed, or with --json an
-    object per line. With --tap, the sample keeps what it publishes in a folder that `sievenet pipeline ingest` and
-    `watch` read; other publishers have a tap of their own (`sievenet pub --tap`).
+    object per line. --tap is the folder for a sample of what is published: the sample workload keeps it there, other
+    publishers do with `sievenet pub --tap`; `sievenet pipeline ingest` and `watch` read it, and what is unnecessary per
+    link and per subscription is counted on its newest events.
 
     \b
     Examples:
@@ -175,16 +176,15 @@ def up(
         access__insecure=insecure,
         control__lease=lease,
         tuning__mode=tune,
+        tap=tap,
     )
     if config.tuning.mode is None and sample_name is not None:
         config = replace(config, tuning=replace(config.tuning, mode="auto"))
     if interfaces is not None and config.dataplane != "kernel":
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
-    if tap is not None and sample_name is None:
-        raise click.UsageError("--tap keeps what the sample publishes: give --sample too; others have `pub --tap`")
     if sample_name is not None and config.access.folder is not None:
         raise click.UsageError("The sample's clients are no members: leave --sample or --access")
-    taps = None if tap is None else tapping(tap, tap_factor)
+    taps = None if tap is None or sample_name is None else tapping(tap, tap_factor)
     run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps))
     if taps is not None:
         click.echo(f"{taps.kept} events kept in {tap}" + (f", {taps.lost} of them lost" if taps.lost else ""), err=True)

@@ -65,10 +65,11 @@ def watch(
 ) -> None:
     """Watch the tap of a fabric and signal when another plan is better.
 
-    TAP is the folder that publishers sample their events into. Each window's false-positive rate and drift are kept in
-    the state folder; when a search finds a plan that is better by the threshold, it is signalled, and with --apply the
-    fabric changes to it without losing an event. With the fabric's journal and --topology, subscribers are where they
-    are; without, each is taken as a host of its own at one switch.
+    TAP is the folder that publishers sample their events into. What each window makes the network carry, how much of it
+    is unnecessary (per link, per host, per subscription) and drift are kept in the state folder; when a search finds a
+    plan that is better by the threshold, it is signalled, and with --apply the fabric changes to it without losing an
+    event. With the fabric's journal and --topology, subscribers are where they are; without, each is taken as a host of
+    its own at one switch.
 
     \b
     Examples:
@@ -132,19 +133,20 @@ def _finish(watcher: Watcher, folder: str | None, as_json: bool) -> None:
     import msgspec
 
     from sievenet.pipeline.report import Report
+    from sievenet.tuning.cost import RATES, Cost
 
     windows, signals = watcher.windows(), watcher.signals()
     report = Report(f"Watch of {watcher.schema.name}")
     report.figures = {
-        "windows": [{**msgspec.to_builtins(w), "fpr": w.fpr} for w in windows],
+        "windows": [{"start": w.start, **w.cost.summary(), "drift": w.drift} for w in windows],
         "signals": [msgspec.structs.asdict(msgspec.structs.replace(s, plan="")) for s in signals],
     }
     if windows:
         times = [w.start - windows[0].start for w in windows]
-        report.lines(
-            "windows", times, {"FPR": [w.fpr for w in windows], "drift": [w.drift for w in windows]}, "seconds"
-        )
-    report.table("Windows", ["start", "events", "FPR", "drift"], [(w.start, w.events, w.fpr, w.drift) for w in windows])
+        lines = {name.replace("_", " "): [w.cost.summary()[name] for w in windows] for name in RATES}
+        report.lines("windows", times, {**lines, "drift": [w.drift for w in windows]}, "seconds")
+    rows = [(w.start, *w.cost.summary().values(), w.drift) for w in windows]
+    report.table("Windows", ["start", *Cost().summary(), "drift"], rows)
     report.table(
         "Signals", ["batch", "plan", "before", "after"], [(s.batch, s.name, s.before, s.after) for s in signals]
     )
@@ -154,6 +156,6 @@ def _finish(watcher: Watcher, folder: str | None, as_json: bool) -> None:
         show_json(report.figures)
         return
     for w in windows:
-        click.echo(f"{w.start:.0f}: {w.events} events, FPR {w.fpr:.2%}, drift {w.drift:.2f}")
+        click.echo(f"{w.start:.0f}: {w.events} events, {w.cost}; drift {w.drift:.2f}")
     for s in signals:
         click.echo(f"batch {s.batch}: {s.name} takes {s.after:.2f} instead of {s.before:.2f} transmissions per event")

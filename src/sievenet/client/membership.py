@@ -165,8 +165,10 @@ class Membership(Dialler):
                     await self.port.flushed(0)
         except (TimeoutError, SievenetError) as error:
             log.debug("%s: flush: %s", self.name, error)
+        report, patience = self._hooks.report(), min(2.0, self.timeout)
         try:
-            await link.call(p.Leave, timeout=min(2.0, self.timeout))
+            await link.call(lambda number: p.Renew(number, report), patience)
+            await link.call(p.Leave, patience)
         except SievenetError as error:
             log.debug("%s: leave: %s", self.name, error)
 

@@ -4,7 +4,7 @@
 per connection, `service` for what they ask). `Daemon` is loaded when asked for.
 It does not know the client library.
 
-Imports only `access`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `session` and
+Imports only `access`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `session`, `tap` and
 `tuning`.
 """
 

@@ -21,6 +21,7 @@ from sievenet.control.state import Category
 from sievenet.daemon.comparison import comparison
 from sievenet.daemon.interests import Interests
 from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.rates import Rates, sum_costs
 from sievenet.daemon.registrations import registrations
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.tuner import Tuner
@@ -51,6 +52,7 @@ class Answers:
         control: ControlPlane,
         plane: AnyPlane,
         reports: Reports,
+        rates: Rates,
         topology: str,
         connected: Callable[[], Collection[str]],
         tuner: Tuner,
@@ -60,6 +62,7 @@ class Answers:
         self._interests = Interests(control)
         self._plane = plane
         self._reports = reports
+        self._rates = rates
         self._topology = topology
         self._connected = connected
         self._since = time.monotonic()
@@ -101,6 +104,8 @@ class Answers:
                 subs[name] += subscribed
         socket = self._plane.statistics()
         switches = [await self._switch(switch) for switch in self._plane.topology.switches]
+        costs = await self._rates.latest(self._plane.topology)
+        whole = sum_costs(costs.values())
         return {
             "version": __version__,
             "uptime": time.monotonic() - self._since,
@@ -110,7 +115,9 @@ class Answers:
                 "received": totals.received,
                 "delivered": totals.delivered,
                 "false_positives": totals.false_positives,
+                "per_link": None if whole is None else whole.per_link,
                 "per_host": totals.per_host,
+                "per_subscription": None if whole is None else whole.per_subscription,
                 "transmissions": sum(each.pop("transmissions") for each in switches),
                 "duplicates": totals.duplicates,
                 "dropped": totals.dropped + socket.dropped,
@@ -128,6 +135,7 @@ class Answers:
                     "bits": category.plan.bits,
                     "advertisements": ads[category.label],
                     "subscriptions": subs[category.label],
+                    "sample": costs[category.number].summary() if category.number in costs else None,
                 }
                 for category in self._control.categories()
             ],

@@ -32,6 +32,7 @@ from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.lobby import Lobby
 from sievenet.daemon.planes import AnyPlane, Planes
+from sievenet.daemon.rates import Rates
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
 from sievenet.daemon.ticket import Tickets
@@ -103,8 +104,9 @@ class Daemon:
             await self.control.register_schema(load_schema(path))
         reports = Reports()
         self.tuner = Tuner(self.control, self.plane, reports, config.tuning, self._noted)
+        rates = Rates(self.control, self.tuner.samples, None if config.tap is None else Path(config.tap))
         self.answers = Answers(
-            self.control, self.plane, reports, self.shape, lambda: self.service.connected, self.tuner
+            self.control, self.plane, reports, rates, self.shape, lambda: self.service.connected, self.tuner
         )
         clearance = Clearance(keeper, self.control, self.plane)
         given = (self.answers, reports, config.listen, clearance, self.tuner)

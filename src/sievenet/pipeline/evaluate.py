@@ -37,7 +37,17 @@ from sievenet.tuning.sites import Sites
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COUNTS", "Result", "check_plans", "covers_of", "evaluate", "evaluated", "local_counts"]
+__all__ = [
+    "COUNTS",
+    "Counting",
+    "Result",
+    "check_plans",
+    "covers_of",
+    "evaluate",
+    "evaluated",
+    "local_counts",
+    "sources",
+]
 
 #: Result of a partition: subscription -1 carries the number of packets and events, -2 transmissions and those needed,
 #: -3 packets received and those needed.
@@ -142,6 +152,11 @@ class Counting:
         self.wants = Wants(self.schema, wanted)
         self.deliveries = [Deliveries(p, c, self.wants.count) for p, c in zip(plans, covers, strict=True)]
 
+    def costs(self, batch: EventBatch, source: _I64 | None = None) -> list[Cost]:
+        """What the network carries of a batch under each plan; ``source`` says where its publishers are."""
+        needed = needed_of(self.wants, batch, self.sites, source)
+        return [cost_of(deliveries, batch, needed, self.sites, source) for deliveries in self.deliveries]
+
 
 def _counting(plans: list[bytes], covers: list[Covers], asked: Asked, sites: Sites | None) -> Counting:
     return Counting(_plans(plans), covers, asked, sites)
@@ -158,12 +173,13 @@ def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Itera
         batch = batch_of(counting.schema, each)
         events += len(batch)
         if counting.sites is not None:
-            carried = [a + b for a, b in zip(carried, _carried(counting, batch, each), strict=True)]
+            found = counting.costs(batch, sources(counting.sites, each))
+            carried = [a + b for a, b in zip(carried, found, strict=True)]
         wanted += counting.wants.per_subscription(batch)
         for number, deliveries in enumerate(counting.deliveries):
-            sent, found = deliveries.per_subscription(batch)
+            sent, got = deliveries.per_subscription(batch)
             packets[number] += sent
-            delivered[number] += found
+            delivered[number] += got
     if not events:
         return
     for number in range(plans):
@@ -182,14 +198,10 @@ def local_counts(counting: Counting, batches: Iterable[pa.RecordBatch]) -> Itera
         )
 
 
-def _carried(counting: Counting, batch: EventBatch, part: pa.RecordBatch) -> list[Cost]:
-    """What the network carries of a batch under each plan."""
-    sites = counting.sites
-    assert sites is not None
+def sources(sites: Sites, part: pa.RecordBatch) -> _I64:
+    """Where the publisher of each row is."""
     names = part.column(PUBLISHER).dictionary_encode()
-    source = sites.located(names.dictionary.to_pylist())[np.asarray(names.indices, np.int64)]
-    needed = needed_of(counting.wants, batch, sites, source)
-    return [cost_of(deliveries, batch, needed, sites, source) for deliveries in counting.deliveries]
+    return sites.located(names.dictionary.to_pylist())[np.asarray(names.indices, np.int64)]
 
 
 def evaluated(

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
+from sievenet.control.inspection import Inspection
 from sievenet.control.journal import read_records
 from sievenet.control.signals import Placed
 from sievenet.control.state import State
@@ -191,11 +192,8 @@ def take_snapshot(journal: str | Path, topology: Topology, config: ControlConfig
         switch: tuple(flow for space in controller.spaces.values() for flow in space.table(switch))
         for switch in topology.switches
     }
-    routes = controller.fleet.routes
-    trees_of = {
-        number: tuple(space.routes_of(routes, group).tree for group in range(settings.spread))
-        for number, space in controller.spaces.items()
-    }
+    inspection = Inspection(controller)
+    trees_of = {number: inspection.trees(number) for number in controller.spaces}
     digest = hashlib.sha256(msgspec.json.encode(settings) + dump_topology(topology))
     for record in controller.state.snapshot():
         digest.update(len(record).to_bytes(8, "big") + record)

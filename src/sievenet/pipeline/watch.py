@@ -1,8 +1,8 @@
 """Watch: Structured Streaming over the live tap, and a new plan when a better one is worth it.
 
-    tap segments ──stream──▶ micro-batch: per window events, deliveries, wanted, histogram
+    tap segments ──stream──▶ micro-batch: per window what the network carries, what of it is needed, histogram
                                  │
-                                 ├─▶ windows/BATCH.json       FPR and drift per window
+                                 ├─▶ windows/BATCH.json       cost and drift per window
                                  └─(rate or drift too high)─▶ search on the batch's events
                                                                   │ gain ≥ threshold
                                                                   ├─▶ signals/BATCH.json, plan.json
@@ -30,17 +30,17 @@ from sievenet.content import EventBatch, Schema, decode_subscription, encode_sub
 from sievenet.errors import PlanError
 from sievenet.index import Plan
 from sievenet.pipeline.broadcast import Shared
-from sievenet.pipeline.evaluate import covers_of
+from sievenet.pipeline.evaluate import Counting, covers_of, sources
 from sievenet.pipeline.files import Files, absolute
 from sievenet.pipeline.planner import sampled
 from sievenet.pipeline.sources import tap_rows
-from sievenet.pipeline.tables import TIME, batch_of
+from sievenet.pipeline.tables import PUBLISHER, TIME, batch_of
 from sievenet.pipeline.validation import REASON
 from sievenet.tuning.arrays import points
 from sievenet.tuning.boxes import as_subscription
 from sievenet.tuning.clusters import local_clustering
+from sievenet.tuning.cost import Cost, Needed
 from sievenet.tuning.covers import Covers, Interest, Interests
-from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
 from sievenet.tuning.search import Found, search
@@ -55,13 +55,10 @@ __all__ = ["Settings", "Signal", "Watcher", "Window"]
 
 _BINS: Final = 32
 _BINARY: Final = "path string, modificationTime timestamp, length bigint, content binary"
-_DDL: Final = "window bigint, events bigint, packets bigint, delivered bigint, wanted bigint, histogram array<bigint>"
-_FIELDS: Final = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("window", "events", "packets", "delivered", "wanted")),
-        ("histogram", pa.list_(pa.int64())),
-    ]
-)
+#: What is summed per window.
+_SUMS: Final = ("events", "packets", "delivered", "wanted", "transmissions", "received", "needed_links", "needed_hosts")
+_DDL: Final = f"window bigint, {', '.join(f'{name} bigint' for name in _SUMS)}, histogram array<bigint>"
+_FIELDS: Final = pa.schema([*((name, pa.int64()) for name in ("window", *_SUMS)), ("histogram", pa.list_(pa.int64()))])
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,19 +84,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What a batch saw of one window: start in seconds since 1970, sums, and drift."""
+    """What a batch saw of one window: start in seconds since 1970, sums (docs/reference/rates.md), and drift."""
 
     start: float
     events: int
     packets: int
     delivered: int
     wanted: int
-    drift: float
+    drift: float = 0.0
+    transmissions: int = 0
+    received: int = 0
+    #: The necessary part of transmissions and of packets received.
+    needed_links: int = 0
+    needed_hosts: int = 0
 
     @property
-    def fpr(self) -> float:
-        """Unnecessary deliveries over all deliveries."""
-        return fpr(self.delivered, self.wanted)
+    def cost(self) -> Cost:
+        """What the network carried, with its rates."""
+        needed = Needed(self.needed_links, self.needed_hosts, self.wanted)
+        return Cost(self.events, self.packets, self.transmissions, self.received, self.delivered, needed)
+
+    def __add__(self, other: Window) -> Window:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        return Window(self.start, drift=max(self.drift, other.drift), **sums)
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -169,15 +176,8 @@ class Watcher:
         found: dict[float, Window] = {}
         for file in self.files.find(f"{self.folder}/windows"):
             for part in msgspec.json.decode(self.files.read(file.path), type=list[Window]):
-                old = found.get(part.start, Window(part.start, 0, 0, 0, 0, 0.0))
-                found[part.start] = Window(
-                    part.start,
-                    old.events + part.events,
-                    old.packets + part.packets,
-                    old.delivered + part.delivered,
-                    old.wanted + part.wanted,
-                    max(old.drift, part.drift),
-                )
+                old = found.get(part.start)
+                found[part.start] = part if old is None else old + part
         return [found[start] for start in sorted(found)]
 
     def signals(self) -> list[Signal]:
@@ -228,7 +228,7 @@ class Watcher:
         state = self._state()
         plan = Plan.from_json(state.plan)
         interests = Interests.of(self.schema, wanted)
-        parts = window_counts(events, plan, interests, self.settings)
+        parts = window_counts(events, plan, interests, self.settings, self._sites())
         if not parts:
             return
         seen = np.sum([histogram for _, histogram in parts], axis=0)
@@ -242,10 +242,11 @@ class Watcher:
         recent = windows[newest:]
         now = np.sum([histogram for _, histogram in parts[newest:]], axis=0)
         count = sum(w.events for w in recent)
-        rate = fpr(sum(w.delivered for w in recent), sum(w.wanted for w in recent))
+        cost = sum((w.cost for w in recent), Cost())
         drift = drift_of(baseline, now)
-        self._say(f"batch {number}: {count} recent events, FPR {rate:.2%}, drift {drift:.2f}")
-        worth = rate >= self.settings.threshold and (drift >= self.settings.drift or not self._searched_for(plan))
+        self._say(f"batch {number}: {count} recent events, {cost}; drift {drift:.2f}")
+        worth = cost.per_subscription >= self.settings.threshold
+        worth &= drift >= self.settings.drift or not self._searched_for(plan)
         if count >= self.settings.least and wanted and worth:
             since = events.where(f"{TIME} >= {round(recent[0].start * 1e6)}")
             self._search(since, count, plan, interests, number, now)
@@ -316,35 +317,31 @@ def _newest(windows: Sequence[Window], least: int) -> int:
 
 
 def window_counts(
-    events: DataFrame, plan: Plan, interests: Interests, settings: Settings
+    events: DataFrame, plan: Plan, interests: Interests, settings: Settings, sites: Sites | None = None
 ) -> list[tuple[Window, npt.NDArray[np.int64]]]:
     """Sums and histograms (attributes × bins) per window."""
     (covers,) = covers_of(events.sparkSession, [plan], interests, settings.budget)
     encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
-    shared = Shared(events.sparkSession, _counting, plan.to_json(), covers, encoded)
+    shared = Shared(events.sparkSession, _counting, plan.to_json(), covers, encoded, sites)
     columns = [f"`{name}`" for name in plan.schema.positions]
     micros = round(settings.window * 1e6)
-    rows = events.select(*columns, TIME).mapInArrow(lambda parts: _counted(shared.get(), parts, micros), _DDL)
-    sums: dict[int, list[Any]] = {}
+    chosen = events.select(*columns, TIME, PUBLISHER)
+    rows = chosen.mapInArrow(lambda parts: _counted(shared.get(), parts, micros), _DDL)
+    found: dict[int, tuple[Window, npt.NDArray[np.int64]]] = {}
     for row in rows.collect():
-        old = sums.setdefault(row["window"], [0, 0, 0, 0, np.zeros(len(row["histogram"]), np.int64)])
-        for i, name in enumerate(("events", "packets", "delivered", "wanted")):
-            old[i] += row[name]
-        old[4] += np.array(row["histogram"], np.int64)
-    attributes = len(plan.schema.attributes)
-    return [
-        (
-            Window(window * settings.window, found[0], found[1], found[2], found[3], 0.0),
-            found[4].reshape(attributes, _BINS),
-        )
-        for window, found in sorted(sums.items())
-    ]
+        number, seen = row["window"], np.array(row["histogram"], np.int64).reshape(-1, _BINS)
+        window = Window(number * settings.window, **{name: row[name] for name in _SUMS})
+        old = found.get(number)
+        found[number] = (window, seen) if old is None else (old[0] + window, old[1] + seen)
+    return [found[number] for number in sorted(found)]
 
 
-class _Counting:
-    def __init__(self, schema: Schema, deliveries: Deliveries, wants: Wants) -> None:
-        self.schema, self.deliveries, self.wants = schema, deliveries, wants
-        self.borders = [_borders(schema, i) for i in range(len(schema.attributes))]
+class _Counting(Counting):
+    """Counts costs and histograms under one plan."""
+
+    def __init__(self, plan: Plan, covers: Covers, wanted: Sequence[Interest], sites: Sites | None) -> None:
+        super().__init__([plan], [covers], wanted, sites)
+        self.borders = [_borders(plan.schema, i) for i in range(len(plan.schema.attributes))]
 
     def histogram(self, batch: EventBatch) -> npt.NDArray[np.int64]:
         places = points(batch)
@@ -357,23 +354,26 @@ def _borders(schema: Schema, i: int) -> npt.NDArray[np.float64]:
     return np.linspace(ends[0], ends[-1], _BINS + 1)
 
 
-def _counting(plan: bytes, covers: Covers, encoded: list[bytes]) -> _Counting:
+def _counting(plan: bytes, covers: Covers, encoded: list[bytes], sites: Sites | None) -> _Counting:
     known = Plan.from_json(plan)
-    wanted = [decode_subscription(known.schema, each) for each in encoded]
-    return _Counting(known.schema, Deliveries(known, covers, len(wanted)), Wants(known.schema, wanted))
+    return _Counting(known, covers, [decode_subscription(known.schema, each) for each in encoded], sites)
 
 
 def _counted(counting: _Counting, parts: Iterable[pa.RecordBatch], micros: int) -> Iterator[pa.RecordBatch]:
     for part in parts:
         batch = batch_of(counting.schema, part)
         windows = np.asarray(part.column(TIME).to_numpy(), np.int64) // micros
+        source = None if counting.sites is None else sources(counting.sites, part)
         for window in np.unique(windows).tolist():
-            inside = batch.take(np.flatnonzero(windows == window))
-            packets, delivered = counting.deliveries.total(inside)
-            wanted = int(counting.wants.per_event(inside).sum())
+            rows = np.flatnonzero(windows == window)
+            inside = batch.take(rows)
+            (cost,) = counting.costs(inside, None if source is None else source[rows])
+            needed = cost.needed
+            carried = (cost.transmissions, cost.received, needed.transmissions, needed.received)
+            sums = (cost.events, cost.packets, cost.delivered, needed.delivered, *carried)
             histogram = counting.histogram(inside).ravel().tolist()
-            values = (window, len(inside), packets, delivered, wanted)
-            arrays = [*(pa.array([v], pa.int64()) for v in values), pa.array([histogram], pa.list_(pa.int64()))]
+            arrays = [pa.array([v], pa.int64()) for v in (window, *sums)]
+            arrays.append(pa.array([histogram], pa.list_(pa.int64())))
             yield pa.RecordBatch.from_arrays(arrays, schema=_FIELDS)
 
 

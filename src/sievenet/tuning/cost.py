@@ -29,12 +29,14 @@ from sievenet.tuning.crossings import Crossings
 from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.sites import Sites
 
-__all__ = ["OBJECTIVES", "Cost", "Needed", "Objective", "cost_of", "needed_of"]
+__all__ = ["OBJECTIVES", "RATES", "Cost", "Needed", "Objective", "cost_of", "needed_of"]
 
 _I64 = npt.NDArray[np.int64]
 
 Objective = Literal["links", "host", "subscription"]
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
+#: The three rates, under the names that every part uses.
+RATES: Final = ("per_link", "per_host", "per_subscription")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ cannot win by having learnt its sample by heart.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -30,7 +30,7 @@ from sievenet.tuning.profile import profile_batches
 from sievenet.tuning.search import search
 from sievenet.tuning.sites import Sites
 
-__all__ = ["Outcome", "Piece", "Task", "Tree", "solve"]
+__all__ = ["Outcome", "Piece", "Task", "Tree", "drawn", "solve"]
 
 #: Events that the search looks at, and that judge what it found.
 EVENTS: Final = 3000
@@ -97,7 +97,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def solve(task: Task, clock: Callable[[], float] = time.process_time) -> Outcome:
     """Search, and judge the best plan on other events."""
-    batch, who, unreadable = _drawn(task)
+    batch, who, unreadable = drawn(task.schema, task.pieces, 2 * EVENTS, task.seed)
     half = len(batch) // 2
     if not half or not task.wanted:
         raise InvalidInput("Expected events and subscriptions to search a plan for", where=task.schema.name)
@@ -142,12 +142,12 @@ def _each(cost: Cost) -> float:
     return cost.transmissions / max(cost.events, 1)
 
 
-def _drawn(task: Task) -> tuple[EventBatch, list[str], int]:
-    """Events of the sample, drawn by what they stand for, and who published each."""
+def drawn(schema: Schema, pieces: Iterable[Piece], most: int, seed: int = 0) -> tuple[EventBatch, list[str], int]:
+    """Events of a sample, drawn by what they stand for, who published each, and how many pieces were not readable."""
     batches, who, weights, unreadable = [], [], [], 0
-    for piece in task.pieces:
+    for piece in pieces:
         try:
-            batch = decode_batch(task.schema, piece.events)
+            batch = decode_batch(schema, piece.events)
         except CodecError:
             unreadable += 1
             continue
@@ -156,9 +156,9 @@ def _drawn(task: Task) -> tuple[EventBatch, list[str], int]:
             who += [piece.publisher] * len(batch)
             weights += [max(piece.seen, len(batch)) / len(batch)] * len(batch)
     if not batches:
-        return EventBatch.from_events(task.schema, []), [], unreadable
-    every, rng = EventBatch.concat(batches), np.random.default_rng(task.seed)
-    count = min(2 * EVENTS, len(every))
+        return EventBatch.from_events(schema, []), [], unreadable
+    every, rng = EventBatch.concat(batches), np.random.default_rng(seed)
+    count = min(most, len(every))
     share = np.array(weights) / sum(weights)
     rows: _I64 = rng.choice(len(every), count, replace=False, p=share)
     return every.take(rows), [who[i] for i in rows.tolist()], unreadable
