@@ -20,6 +20,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.comparison import comparison
 from sievenet.daemon.interests import Interests
+from sievenet.daemon.picture import Picture
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.rates import Rates, sum_costs
 from sievenet.daemon.registrations import registrations
@@ -38,8 +39,6 @@ __all__ = ["Answers"]
 _TURN: Final = 100
 #: Subscriptions that a trace explains at most; there may be a hundred thousand.
 _EXPLAINED: Final = 200
-#: A picture of the network is used again for so many times as long as it took.
-_REST: Final = 20.0
 #: Records set aside that a status lists.
 _ASIDE: Final = 100
 
@@ -66,8 +65,7 @@ class Answers:
         self._topology = topology
         self._connected = connected
         self._since = time.monotonic()
-        self._picture: dict[str, Any] | None = None
-        self._picture_until = 0.0
+        self._picture = Picture(plane, topology)
 
     async def answer(self, about: str, of: str) -> Any:
         """The answer to a question; `InvalidInput` if it is none that we know."""
@@ -191,70 +189,9 @@ class Answers:
         """Compare what every switch holds with what the control plane believes it holds."""
         return await comparison(self._control, self._plane, self._up())
 
-    # -- topology -------------------------------------------------------------------------
-
     def topology(self) -> dict[str, Any]:
-        """Switches, hosts, links, and who is attached where; of a large network at most some time old.
-
-        However many ask, looking takes no more than a small share of the time.
-        """
-        begin = time.monotonic()
-        if self._picture is None or begin >= self._picture_until:
-            self._picture = self._look()
-            self._picture_until = begin + _REST * (time.monotonic() - begin)
-        return self._picture
-
-    def _look(self) -> dict[str, Any]:
-        topology = self._plane.topology
-        down_switches, down_links = self._plane.down()
-        clients: dict[str, list[str]] = {}
-        for name, attached in self._plane.clients().items():
-            clients.setdefault(attached.host, []).append(name)
-        return {
-            "name": self._topology,
-            "switches": [{"name": s, "up": s not in down_switches} for s in topology.switches],
-            "hosts": [
-                {
-                    "name": host,
-                    "switch": topology.attachment(host).switch,
-                    "clients": sorted(clients.get(host, []), key=natural),
-                }
-                for host in topology.hosts
-            ],
-            "links": [
-                {
-                    "a": link.a,
-                    "a_port": link.a_port,
-                    "b": link.b,
-                    "b_port": link.b_port,
-                    "up": link.id not in down_links,
-                    "packets": forth + back,
-                    "forth": forth,
-                    "back": back,
-                }
-                for link in topology.links
-                for forth, back in [(self._crossed(link.b, link.b_port), self._crossed(link.a, link.a_port))]
-            ],
-            "ports": [
-                {"client": name, "switch": attached.switch, **self._carried(attached.switch, attached.port)}
-                for name, attached in sorted(self._plane.clients().items(), key=lambda item: natural(item[0]))
-            ],
-        }
-
-    def _carried(self, switch: str, port: int) -> dict[str, int]:
-        """The packets that a client's port took from it, and those that it gave to it."""
-        found = self._plane.counters_now(switch).ports.get(port)
-        return {"in": 0, "out": 0} if found is None else {"in": found.received.packets, "out": found.sent.packets}
-
-    def _crossed(self, node: str, port: int) -> int:
-        """The packets that came to a node over the link at its port; of a host its switch knows what it sent there."""
-        topology = self._plane.topology
-        came = topology.is_switch(node)
-        at = (node, port) if came else topology.peer_port(node, port)
-        found = self._plane.counters_now(at[0]).ports.get(at[1])
-        if found is None:
-            return 0
-        return found.received.packets if came else found.sent.packets
+        """Switches, hosts, links, and who is attached where (see `picture`)."""
+        return self._picture.now()
 
     # -- flows ----------------------------------------------------------------------------
 

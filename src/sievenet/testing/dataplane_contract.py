@@ -17,15 +17,16 @@ The harness must be built on `TOPOLOGY`:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol
+from typing import Final
 
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Notice, PortCount, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index import CODE_BITS, ROOT, Cell, Dz
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowTable, Line, Match, Modify
+from sievenet.testing.dataplane_harness import Harness
 
 __all__ = ["CAPACITY", "CHECKS", "TOPOLOGY", "Harness", "with_harness"]
 
@@ -33,45 +34,6 @@ __all__ = ["CAPACITY", "CHECKS", "TOPOLOGY", "Harness", "with_harness"]
 TOPOLOGY: Final = Line.build(switches=3, hosts=2)
 #: Flows that fit each switch, if the plane under test can be limited.
 CAPACITY: Final = 64
-
-
-class Harness(Protocol):
-    """A plane under test and the world around it."""
-
-    @property
-    def plane(self) -> DataPlane:
-        """The plane, on `TOPOLOGY`."""
-        ...
-
-    @property
-    def limited(self) -> bool:
-        """Whether its switches hold `CAPACITY` flows."""
-        ...
-
-    @property
-    def permits(self) -> bool:
-        """Whether its switches check in which categories clients publish."""
-        ...
-
-    async def send(self, attached: Attached, packets: Sequence[Packet]) -> None:
-        """An attached client sends packets."""
-        ...
-
-    async def settle(self) -> None:
-        """Wait until all packets have arrived or are gone."""
-        ...
-
-    def received(self, attached: Attached) -> list[Packet]:
-        """What an attached client has received so far."""
-        ...
-
-    async def set_switch(self, switch: str, up: bool) -> None:
-        """Let a switch fail (and forget its table) or come back."""
-        ...
-
-    async def set_link(self, a: str, b: str, up: bool) -> None:
-        """Let a link fail or come back."""
-        ...
 
 
 async def with_harness(

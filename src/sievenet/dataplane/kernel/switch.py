@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sievenet.dataplane.kernel import bpf
+from sievenet.dataplane.kernel.batch import Batch
 from sievenet.dataplane.kernel.entry import (
     Action,
     Row,
@@ -81,40 +82,6 @@ def map_shapes(capacity: int) -> dict[str, tuple[int, int, int, int]]:
         "permits": (bpf.HASH, 4, 4, _PERMITS),
         "self": (bpf.PROGRAMS, 4, 4, 1),
     }
-
-
-class _Batch:
-    """Changes of entries on their way to the kernel: as few calls as their order allows."""
-
-    def __init__(self, maps: Mapping[str, bpf.Map]) -> None:
-        self._maps = maps
-        self._what = ("", False)
-        self._keys: list[bytes] = []
-        self._values: list[bytes] = []
-
-    def put(self, where: str, key: bytes, value: bytes) -> None:
-        """Set an entry."""
-        if self._what != (where, True):
-            self.flush()
-            self._what = where, True
-        self._keys.append(key)
-        self._values.append(value)
-
-    def remove(self, where: str, key: bytes) -> None:
-        """Forget an entry."""
-        if self._what != (where, False):
-            self.flush()
-            self._what = where, False
-        self._keys.append(key)
-
-    def flush(self) -> None:
-        """Carry out what waits."""
-        where, puts = self._what
-        if self._keys and puts:
-            self._maps[where].put_all(self._keys, self._values)
-        elif self._keys:
-            self._maps[where].remove_all(self._keys)
-        self._keys, self._values = [], []
 
 
 class KernelSwitch:
@@ -249,7 +216,7 @@ class KernelSwitch:
         """Carry out changes in order, in effect when this returns; `Rejected`, and none of them, if some do not fit."""
         plain = [is_ordinary(change.flow) for change in changes]
         self._check(changes, plain)
-        batch = _Batch(self.maps)
+        batch = Batch(self.maps)
         now = self._now()
         try:
             for change, ordinary in zip(changes, plain, strict=True):
@@ -283,7 +250,7 @@ class KernelSwitch:
             if size > most:
                 raise Rejected(f"Switch {self.name} is full: {most} flows fit, {change} would be one more")
 
-    def _put(self, flow: Flow, ordinary: bool, fresh: bool, batch: _Batch, now: float) -> None:
+    def _put(self, flow: Flow, ordinary: bool, fresh: bool, batch: Batch, now: float) -> None:
         key = flow.key
         known = self._flows.get(key)
         counter = known[2] if known is not None else self._free_counters.popleft()
@@ -299,7 +266,7 @@ class KernelSwitch:
             self._ranges.release(known[0].ports, now)
         self._flows[key] = flow, name, counter
 
-    def _delete(self, key: FlowKey, ordinary: bool, batch: _Batch, now: float) -> None:
+    def _delete(self, key: FlowKey, ordinary: bool, batch: Batch, now: float) -> None:
         known = self._flows.pop(key, None)
         if known is None:
             return
@@ -314,7 +281,7 @@ class KernelSwitch:
 
     # -- rows ----------------------------------------------------------------------------------------
 
-    def _enter(self, flow: Flow, new: bool, batch: _Batch) -> int:
+    def _enter(self, flow: Flow, new: bool, batch: Batch) -> int:
         """The number of a flow's row, which is there from now on."""
         row = Row.of(flow)
         known = self._rows.get(row)
@@ -329,7 +296,7 @@ class KernelSwitch:
         known[1] += new
         return known[0]
 
-    def _leave(self, flow: Flow, batch: _Batch) -> None:
+    def _leave(self, flow: Flow, batch: Batch) -> None:
         row = Row.of(flow)
         known = self._rows[row]
         known[1] -= 1
