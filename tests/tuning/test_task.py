@@ -11,7 +11,7 @@ from sievenet.index import Plan
 from sievenet.network import parse_topology, spanning_trees
 from sievenet.network.files import dump_topology
 from sievenet.tuning import worker
-from sievenet.tuning.task import Outcome, Piece, Task, Tree, solve
+from sievenet.tuning.task import Outcome, Piece, Task, Tree, drawn, solve
 from sievenet.workload import Ticks
 
 TICKS = Ticks(seed=7)
@@ -73,10 +73,8 @@ def test_pieces_count_by_what_they_stand_for():
     """A publisher of a thousand events in a heartbeat says as little as one of ten, and counts for more."""
     few, many = (EventBatch.from_events(TICKS.schema, TICKS.events(100, start=s)) for s in (0, 1000))
     pieces = [Piece("few", 100, encode_batch(few))] * 40 + [Piece("many", 100_000, encode_batch(many))] * 40
-    from sievenet.tuning.task import EVENTS, drawn
-
-    batch, who, _ = _drawn(task(pieces=pieces))
-    assert len(batch) == len(who) == 2 * EVENTS
+    batch, who, _ = drawn(TICKS.schema, pieces, 6000)
+    assert len(batch) == len(who) == 6000
     assert who[:1000].count("many") > 950
 
 
