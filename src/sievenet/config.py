@@ -33,6 +33,7 @@ __all__ = [
     "AccessConfig",
     "Config",
     "DataConfig",
+    "HybridConfig",
     "ListenConfig",
     "OpenFlowConfig",
     "TuningConfig",
@@ -146,6 +147,22 @@ class KernelConfig(_Settings, frozen=True):
     wait: Seconds = 30.0
 
 
+class HybridConfig(_Settings, frozen=True):
+    """Exact filtering inside the network by matchers (docs/howto/hybrid.md)."""
+
+    #: Mean seconds from publisher to subscriber that filtering by matchers may lead to; 0: the network filters alone,
+    #: None: no bound, everything is filtered exactly as early as there are matchers.
+    latency_bound: Annotated[float, msgspec.Meta(ge=0)] | None = 0.0
+    #: How subspaces are chosen: "csa" (clusters at switches) or "ssa" (whole switches).
+    method: Literal["csa", "ssa"] = "csa"
+    #: Clusters that a category is cut into, a flow each.
+    clusters: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
+    #: Seconds between choices.
+    interval: Seconds = 5.0
+    #: What another choice has to be better by, as a share, to be worth changing.
+    hysteresis: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.1
+
+
 class WebConfig(_Settings, frozen=True):
     """The web page, HTTP and WebSocket, and metrics (docs/howto/web.md); needs the extra `web`."""
 
@@ -219,6 +236,7 @@ class Config(_Settings, frozen=True):
     access: AccessConfig = AccessConfig()
     web: WebConfig = WebConfig()
     tuning: TuningConfig = TuningConfig()
+    hybrid: HybridConfig = HybridConfig()
     #: What every link between switches does to packets; default: a perfect wire.
     links: LinkSettings = LinkSettings()
     #: Folder that publishers' taps write to: `status` shows the rates of its newest events (docs/reference/rates.md).

@@ -128,6 +128,9 @@ def requests(number):
         control.Twin: control.Twin(7, "reading"),
         control.Direct: control.Direct(7, "reading", ("nobody",)),
         control.Undirect: control.Undirect(7, "reading", 1),
+        control.Match: control.Match(7),
+        control.Matched: control.Matched(),
+        control.Did: control.Did(1),
         Alive: Alive(),
         Goodbye: Goodbye("done"),
         control.Hello: control.Hello(control.PROTOCOL),
@@ -135,7 +138,7 @@ def requests(number):
 
 
 #: What is not answered, if it is allowed.
-SILENT = {control.PlanAdopted, control.Sample, Alive}
+SILENT = {control.PlanAdopted, control.Sample, control.Matched, control.Did, Alive}
 
 
 @pytest.mark.parametrize("role", [*Role, None])
@@ -158,7 +161,8 @@ def test_the_daemon(access, role):
                     expected = {"silent" if component else "refused"}
                 else:
                     expected = {"silent"} if kind in SILENT else {"ended"} if kind is Goodbye else {"answered"}
-                    if role in (Role.OBSERVER, Role.OPERATOR) and kind in (control.PlanAdopted, control.Sample):
+                    unanswered = (control.PlanAdopted, control.Sample, control.Did)
+                    if role in (Role.OBSERVER, Role.OPERATOR) and kind in unanswered:
                         expected = {"answered"}  # it may, but has not joined
                 assert got in expected, (kind.__name__, role)
 

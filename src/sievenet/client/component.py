@@ -37,6 +37,7 @@ from sievenet.control.directed import everybody
 from sievenet.dataplane.packet import Packet, encode_packet
 from sievenet.errors import InvalidInput
 from sievenet.session.caller import Request
+from sievenet.session.message import Message
 from sievenet.transport.duplicates import Source
 
 __all__ = ["ComponentNode", "DirectedSender"]
@@ -104,6 +105,15 @@ class ComponentNode(FabricNode):
     async def call(self, request: Request) -> Any:
         """A request of a component."""
         return await self._session.call(request)
+
+    def tell(self, message: Message) -> None:
+        """Say something that is not answered; nothing happens without a connection."""
+        self._session.tell(message)
+
+    @property
+    def losses(self) -> int:
+        """Times that the connection was lost."""
+        return self._session.losses
 
     async def category(self, name: str) -> Category:
         """A category as the daemon has it."""

@@ -20,6 +20,7 @@ from sievenet.client.outbox import Outbox
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.port import DataPort
+from sievenet.client.publisher import Publisher
 from sievenet.client.receiver import Receiver, Sink
 from sievenet.client.recipient import Recipient
 from sievenet.client.registrations import Registration
@@ -42,8 +43,6 @@ __all__ = ["FabricNode"]
 
 #: Events encoded together by `publish_many` before others get their turn.
 _CHUNK: Final = 256
-#: Packets that may wait for the window when a publisher goes on.
-_LOW: Final = 1024
 #: Single publishes after which others get their turn.
 _TURN: Final = 64
 
@@ -76,6 +75,7 @@ class FabricNode(Node):
         #: The version of each schema that this node speaks.
         self._spoken: dict[str, Schema] = {}
         self._recipient = Recipient(self._catalog, self._ledger, self._receiver, lambda: self._session)
+        self._publisher = Publisher(lambda: self._session)
         self._reporter = Reporter(self._receiver, self.statistics)
         self._turn = 0
         self._session = Membership(
@@ -93,6 +93,7 @@ class FabricNode(Node):
                 answered=self._answered,
                 told=self._allowance.told,
                 directed=self._recipient.told,
+                retain=self._publisher.told,
                 instructed=self._instructed,
                 report=self._reporter.report,
                 samples=self._loopback.sampler.taken,
@@ -127,6 +128,7 @@ class FabricNode(Node):
 
     async def _leave(self) -> None:
         await self._recipient.close()
+        await self._publisher.close()
         await self._session.close()
 
     # -- registrations --------------------------------------------------------------------
@@ -226,7 +228,7 @@ class FabricNode(Node):
         super()._refused(self._twins.first(entry), error)
 
     def _transport_host(self) -> FabricHost:
-        return FabricHost(self, self._session, self._outbox)
+        return FabricHost(self, self._session, self._outbox, self._publisher)
 
     # -- publishing -----------------------------------------------------------------------
 
@@ -243,9 +245,7 @@ class FabricNode(Node):
             await source.publish(event)
         else:
             packets = self._outbox.packets(escaped(event) if event.payload else event, time.time_ns())
-            port = self._port()
-            if not port.send(packets):
-                await port.flushed(_LOW)
+            await self._send(packets)
         if self._loopback.hears(event.schema.name):
             await self._loopback.published((event,), event.schema.name)
         self._turn += 1
@@ -284,8 +284,8 @@ class FabricNode(Node):
 
     async def _send(self, packets: list[Packet] | Burst) -> None:
         port = self._port()
-        if not port.send(packets):
-            await port.flushed(_LOW)
+        if not self._publisher.send(port, packets):
+            await self._publisher.room(port, packets)
 
     def _port(self) -> DataPort:
         port = self._session.port
@@ -331,6 +331,7 @@ class FabricNode(Node):
             self._outbox.publisher = self._receiver.own = publisher_number(welcome.data)
         self._receiver.forget()
         self._recipient.renewed()
+        self._publisher.retention.clear()
         self._orphans.clear()
         for twin in self._twins.stale():
             self._disconnect(twin)

@@ -36,8 +36,11 @@ class Hooks:
     #: The daemon's answers to a registration that was said again, and to a heartbeat.
     answered: Callable[[Registration, Any], None]
     told: Callable[[Any], None]
-    #: The daemon says which numbers are this node's in a twin; or something that only components understand.
+    #: The daemon says which numbers are this node's in a twin.
     directed: Callable[[p.Directed], None]
+    #: Events of this node go through matchers, or no more.
+    retain: Callable[[p.Retain], None]
+    #: The daemon says something that only components understand.
     instructed: Callable[[Any], None]
     #: What to say of oneself with the heartbeat.
     report: Callable[[], p.Report]

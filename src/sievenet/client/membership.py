@@ -30,6 +30,7 @@ from sievenet.errors import Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.session.caller import Dismissed, Request
 from sievenet.session.dialler import Dialler
 from sievenet.session.link import Link, LinkLost, NobodyListens
+from sievenet.session.message import Message
 
 __all__ = ["Membership"]
 
@@ -116,6 +117,8 @@ class Membership(Dialler):
                 news = partial(self._hooks.directed, message)
             case p.Revised():
                 news = partial(self._hooks.revised, message)
+            case p.Retain():
+                news = partial(self._hooks.retain, message)
             case _:
                 news = partial(self._hooks.instructed, message)
         if self._early is None:
@@ -284,6 +287,11 @@ class Membership(Dialler):
     async def _adopt(self, link: Link, info: p.CategoryInfo) -> None:
         await self._hooks.adopt(info)
         link.send(p.PlanAdopted(info.number, info.epoch))
+
+    def tell(self, message: Message) -> None:
+        """Say something that is not answered; nothing happens without a connection."""
+        if self._link is not None and not self._link.ended.done():
+            self._link.send(message)
 
     async def withdraw(self, entry: Registration) -> None:
         """Take a registration back."""

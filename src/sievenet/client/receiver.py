@@ -40,6 +40,8 @@ from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 
+#: Numbers of each source that are remembered once events may be sent again for a component that died.
+_WIDE: Final = 1 << 16
 #: False positives that wait to be explained; of more, the oldest stay unexplained.
 PUZZLES: Final = 1 << 16
 
@@ -133,7 +135,7 @@ class Receiver:
         self._twins: dict[int, str] = {}
         self.handovers = Handovers()
         #: The number of this node as a publisher: its own events reach it otherwise, not by way of components.
-        self.own = -1
+        self.own = 0
         self._sinks: dict[int, Sink] = {}
         self._held: deque[Arrival] = deque()
         #: Deliveries that were matched together and are handed out one by one, before what is held.
@@ -159,6 +161,7 @@ class Receiver:
     def direct(self, number: int, name: str) -> None:
         """Packets of this category number are those of a twin, with packets inside."""
         self._twins[number] = name
+        self._window.widen(_WIDE)
 
     def connect(self, key: int, sink: Sink) -> None:
         """Deliveries of this subscription go there."""
@@ -197,8 +200,7 @@ class Receiver:
         found = None if matrix is None else uniform(matrix)
         if found is None or found.heads["flags"][0] or not self._belongs(found.category, arrivals.category):
             return None
-        # With one of this node's own among them they go one by one.
-        return None if self.own >= 0 and (found.heads["publisher"] == np.uint64(self.own)).any() else found
+        return None if (found.heads["publisher"] == np.uint64(self.own)).any() else found
 
     def _belongs(self, category: int, twin: int) -> bool:
         edge = self._edges.get(category)
@@ -279,8 +281,7 @@ class Receiver:
         """Deliver what was held; False if a queue is full, and the rest waits in front of all else."""
         waiting = iter(packets)
         while self._stuck is None:
-            packet = next(waiting, None)
-            if packet is None:
+            if (packet := next(waiting, None)) is None:
                 return True
             self._pass(packet, now)
         rest = list(waiting)

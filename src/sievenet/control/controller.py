@@ -109,6 +109,7 @@ class Controller:
             signals.Sized: lambda s: self.fleet.resize(s.switch, s.capacity),
             signals.Adopted: self._on_adopted,
             signals.Covered: lambda s: self.dispatcher.covered(s.serial, s.found),
+            signals.Divert: self.fleet.divert,
             signals.Tick: lambda s: self.board.turn(),
         }
 

@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from sievenet.control.deployment import Rooms
+from sievenet.control.diversions import Diversions
 from sievenet.control.lane import Lane
 from sievenet.control.rollout import Rollout
 from sievenet.control.routes import Routes, Wires
+from sievenet.control.signals import Divert, Reply
 from sievenet.control.space import Space
 from sievenet.control.switchboard import Switchboard
 from sievenet.control.trees import Links, TreeKeeper
+from sievenet.errors import Rejected
 from sievenet.network import Flow, FlowTable, Topology, link_id
 
 __all__ = ["Fleet"]
@@ -41,6 +44,7 @@ class Fleet:
         self.routes = [Routes(self.wires, tree) for tree in trees.trees]
         self.board = Switchboard(self.up, retry, self._saw)
         self.rooms = Rooms()
+        self.diversions = Diversions(self.board)
         #: Switches that are back, but not used before they are clean.
         self.joining: set[str] = set()
         #: Switches with limits whose tables nobody has seen since the start, and the lanes of then.
@@ -60,6 +64,7 @@ class Fleet:
         """A switch came up or went down."""
         if switch not in self.wires.out:
             return
+        self.diversions.end(switches=[switch])
         down = self.trees.down_switches
         if not up:
             self.joining.discard(switch)
@@ -130,6 +135,7 @@ class Fleet:
 
     def reroute(self) -> None:
         """Fit trees, routes and lanes to the network as it is."""
+        self.diversions.end()
         self.trees.mend()
         self.routes = [Routes(self.wires, tree) for tree in self.trees.trees]
         self._remember(self.trees.remembered())
@@ -139,6 +145,14 @@ class Fleet:
     def realign(self, space: Space) -> None:
         """Lanes follow the trees of now."""
         space.reroute(self.routes, self.trees.dead(self.wires))
+
+    def divert(self, order: Divert) -> None:
+        """Hand subspaces to matchers, and no others of the category at that switch."""
+        number, board = order.number, self.board
+        if number in self._spaces and self.up(order.switch):
+            self.diversions.set(number, order.switch, order.wanted, lambda e: board.out.append(Reply(order.ticket, e)))
+        else:
+            board.out.append(Reply(order.ticket, Rejected("Expected a known category, and a switch that is up")))
 
     # -- clients ---------------------------------------------------------------------------
 

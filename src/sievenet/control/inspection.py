@@ -126,7 +126,8 @@ class Inspection:
         """What a switch should hold (the control plane's belief; the data plane knows what it does hold)."""
         if switch not in self._controller.fleet.wires.out:
             raise InvalidInput(expected="a switch", got=switch)
-        return FlowTable(f for space in self._controller.spaces.values() for f in space.table(switch))
+        flows = [f for space in self._controller.spaces.values() for f in space.table(switch)]
+        return FlowTable(flows + self._controller.fleet.diversions.flows(switch))
 
     def status(self) -> Status:
         """The state of things."""

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Protocol
 
 from sievenet.control.deployment import Holdings, Rooms
+from sievenet.control.diversions import is_diversion
 from sievenet.control.registrations import Changes, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
@@ -374,6 +375,6 @@ class Lane:
     def scope(self, flow: Flow) -> bool:
         """Whether a flow is this lane's business."""
         match = flow.match
-        if match.category != self.owner.number or not isinstance(match.cell, Dz):
+        if match.category != self.owner.number or not isinstance(match.cell, Dz) or is_diversion(flow):
             return False
         return match.cell == self._group_dz if flow.priority == TOP_PRIORITY else self._dz.covers(match.cell)

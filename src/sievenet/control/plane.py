@@ -28,7 +28,7 @@ from sievenet.control.commands import (
 )
 from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
-from sievenet.control.inspection import Inspection
+from sievenet.control.diverter import Diverter
 from sievenet.control.journal import Journal
 from sievenet.control.recovery import cover_all, cover_recovered
 from sievenet.control.state import Category
@@ -44,7 +44,7 @@ __all__ = ["ControlPlane", "Member", "Placement", "Status"]
 logger = logging.getLogger(__name__)
 
 
-class ControlPlane(Inspection):
+class ControlPlane(Diverter):
     """Advertise, subscribe, change plans; see `docs/topics/control-plane.md`."""
 
     def __init__(

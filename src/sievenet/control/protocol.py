@@ -32,12 +32,30 @@ import msgspec
 
 from sievenet.access.identity import Role
 from sievenet.content.schema import Schema
+from sievenet.control.descriptions import MAX_REQUEST, CategoryInfo, Content, DataEndpoint, Report, Word
+from sievenet.control.directives import (
+    MAX_GROUP,
+    Await,
+    Did,
+    Direct,
+    Directed,
+    Finish,
+    Interest,
+    Match,
+    Matched,
+    Release,
+    Retain,
+    Serve,
+    Twin,
+    Undirect,
+)
 from sievenet.session import message
 from sievenet.session.message import Alive, Done, Failure, Goodbye, Message, Number, Revised, Text
 from sievenet.session.protocol import Protocol
 
 __all__ = [
     "CONTROL",
+    "MAX_GROUP",
     "MAX_REPLY",
     "MAX_REQUEST",
     "PROTOCOL",
@@ -45,26 +63,35 @@ __all__ = [
     "Alive",
     "ApplyPlan",
     "Ask",
+    "Await",
     "CategoryInfo",
     "CategoryRemoved",
     "CategoryReply",
     "DataEndpoint",
+    "Did",
     "Direct",
     "Directed",
     "Done",
     "Failure",
+    "Finish",
     "Goodbye",
     "Hello",
+    "Interest",
     "Leave",
     "LookUp",
+    "Match",
+    "Matched",
     "PlanAdopted",
     "PlanChanged",
     "Register",
+    "Release",
     "RemoveSchema",
     "Renew",
     "Report",
+    "Retain",
     "Revised",
     "Sample",
+    "Serve",
     "Subscribe",
     "Twin",
     "Unadvertise",
@@ -75,71 +102,8 @@ __all__ = [
 
 #: Version of everything in this module; both sides must have the same.
 PROTOCOL: Final = 5
-#: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
-MAX_REQUEST: Final = 1 << 20
 #: Largest frame that a client accepts, in bytes (a picture of the whole fabric is the largest reply).
 MAX_REPLY: Final = 1 << 26
-
-#: Clients that one recipient's number reaches at most.
-MAX_GROUP: Final = 4096
-
-#: Of a count since the last report: more than any client can do in a heartbeat.
-Word = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
-Content = Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST)]
-
-
-class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of what messages consist of."""
-
-
-# -- what messages consist of --------------------------------------------------------------
-
-
-class DataEndpoint(_Value, frozen=True):
-    """Where a client's events go and come from: the data plane's kind and address, and the client's own token."""
-
-    kind: str
-    address: str
-    port: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
-    #: Proves, in every datagram, who is speaking.
-    token: Annotated[int, msgspec.Meta(ge=0)]
-    #: The network namespace of the host, if it is on the daemon's machine and has its own.
-    namespace: Text = ""
-    #: Seals the datagrams of this session, where members are known (`access.seal`); empty elsewhere.
-    key: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-
-    def same_place(self, other: DataEndpoint) -> bool:
-        """Whether another endpoint is this one, except perhaps for the key."""
-        return msgspec.structs.replace(self, key=b"") == msgspec.structs.replace(other, key=b"")
-
-
-class CategoryInfo(_Value, frozen=True):
-    """A category as the daemon knows it: number on the wire, schema, index plan and the plan's epoch."""
-
-    number: Number
-    schema: Schema
-    #: The plan as JSON (`sievenet.index.Plan.to_json`).
-    plan: bytes
-    epoch: Number
-    #: Entries that a subscription's cover may have; lets clients say which subscription drew a false positive.
-    budget: Number = 0
-    #: The categories of other versions of the schema, where they are not told anyway.
-    siblings: tuple[CategoryInfo, ...] = ()
-
-
-class Report(_Value, frozen=True):
-    """What a client saw since its last report: it travels with the heartbeat."""
-
-    received: Word = 0
-    delivered: Word = 0
-    false_positives: Word = 0
-    duplicates: Word = 0
-    dropped: Word = 0
-    published: Word = 0
-    #: Seconds from the publisher's stamp to the subscriber, if anything came.
-    latency_p50: float | None = None
-    latency_p99: float | None = None
-
 
 # -- from the client -----------------------------------------------------------------------
 
@@ -253,32 +217,6 @@ class Leave(Message, frozen=True):
     request: Number
 
 
-class Twin(Message, frozen=True):
-    """A component asks for the twin of a category (`control.directed`)."""
-
-    request: Number
-    category: Text
-
-
-class Direct(Message, frozen=True):
-    """A component asks for a number that reaches these clients in the twin of a category.
-
-    Answered with it when their subscriptions stand; `absent` are those that are not there, or do not answer.
-    """
-
-    request: Number
-    category: Text
-    clients: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=MAX_GROUP)]
-
-
-class Undirect(Message, frozen=True):
-    """A component needs a recipient's number no more."""
-
-    request: Number
-    category: Text
-    recipient: Number
-
-
 # -- from the daemon -----------------------------------------------------------------------
 
 
@@ -321,13 +259,6 @@ class CategoryRemoved(Message, frozen=True):
     number: Number
 
 
-class Directed(Message, frozen=True):
-    """A client is to subscribe to these numbers in a twin, and to no others."""
-
-    category: CategoryInfo
-    numbers: tuple[Number, ...]
-
-
 #: Whoever has a place in the network.
 _MEMBER: Final = (Role.CLIENT, Role.COMPONENT)
 
@@ -353,12 +284,18 @@ CONTROL: Final = Protocol(
         Twin: Role.COMPONENT,
         Direct: Role.COMPONENT,
         Undirect: Role.COMPONENT,
+        Match: Role.COMPONENT,
+        Matched: Role.COMPONENT,
+        Did: _MEMBER,
         ApplyPlan: Role.OPERATOR,
         RemoveSchema: Role.OPERATOR,
         Alive: None,
         Goodbye: None,
     },
-    given=(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Directed, Revised, Alive, Goodbye),
+    given=(
+        *(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Revised, Alive, Goodbye),
+        *(Directed, Retain, Serve, Await, Release, Finish),
+    ),
     largest=dict.fromkeys(Role, MAX_REQUEST),
     max_given=MAX_REPLY,
 )

@@ -18,7 +18,7 @@ from sievenet.network import FlowChange, FlowTable, Topology
 if TYPE_CHECKING:
     from sievenet.content import Subscription
     from sievenet.control.covering import Coverer
-    from sievenet.index import Plan
+    from sievenet.index import Dz, Plan
 
 __all__ = [
     "Acknowledged",
@@ -27,6 +27,7 @@ __all__ = [
     "Cover",
     "Covered",
     "Detach",
+    "Divert",
     "Expired",
     "Instruction",
     "LinkChanged",
@@ -138,6 +139,15 @@ class SwitchChanged(msgspec.Struct, frozen=True):
     up: bool
 
 
+class Divert(msgspec.Struct, frozen=True):
+    """Somebody asks that these subspaces of a category, and no others, go to these ports at a switch."""
+
+    ticket: int
+    number: int
+    switch: str
+    wanted: dict[Dz, int]
+
+
 class Redrawn(msgspec.Struct, frozen=True):
     """The network has other switches, links or hosts than before."""
 
@@ -193,6 +203,7 @@ Stimulus: TypeAlias = (
     | LinkChanged
     | Redrawn
     | Sized
+    | Divert
     | Adopted
     | Covered
     | Tick

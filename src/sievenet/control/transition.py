@@ -131,6 +131,7 @@ class Transition:
 
     def begin(self) -> None:
         """Start with everything registered now."""
+        self._c.fleet.diversions.end([self._space.number])
         waiting = self._c.dispatcher.waiting  # they come by way of `added`
         for client in self._c.state.clients.values():
             if client.wire is not None:

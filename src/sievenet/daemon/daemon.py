@@ -123,6 +123,10 @@ class Daemon:
         if self.tuner.wanted:
             tuning = asyncio.create_task(self.tuner.run())
             stack.push_async_callback(_ended, tuning)
+        hybrid = self.service.components.hybrid
+        look = asyncio.create_task(hybrid.watch())
+        stack.push_async_callback(hybrid.close)
+        stack.callback(look.cancel)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
     def _listener(self) -> Listener[Peer]:

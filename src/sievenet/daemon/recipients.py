@@ -155,7 +155,7 @@ class Recipients:
         for groups in list(self._groups.values()):
             for group in list(groups.values()):
                 group.owners.discard(client)
-                if not group.owners:
+                if not group.owners or group.clients == {client}:
                     del groups[group.number]
 
     def stale(self, client: str) -> Iterable[p.Directed]:

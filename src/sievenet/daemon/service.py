@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,12 +24,14 @@ from sievenet.control.directed import OVERHEAD, is_twin
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
+from sievenet.daemon.announcer import Announcer
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
+from sievenet.daemon.components import Components
 from sievenet.daemon.observers import make_room, welcome
 from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
-from sievenet.daemon.recipients import Recipients, info_of
+from sievenet.daemon.recipients import info_of
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.revision import Reviser
 from sievenet.daemon.room import Room
@@ -74,13 +75,13 @@ class Service(RequestService[Peer]):
         clearance: Clearance,
         tuner: Tuner | None = None,
     ) -> None:
-        super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted))
+        super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted, p.Matched, p.Did))
         self._tuner = tuner
         self._clearance = clearance
         self._control = control
         self._plane = plane
         self._tickets = tickets
-        self._recipients = Recipients(control, self._say)
+        self.components = Components(control, plane, self._say)
         self._answers = answers
         self._reports = reports
         self._heartbeat = listen.heartbeat
@@ -92,11 +93,12 @@ class Service(RequestService[Peer]):
         #: Connections that count against a member's quota, welcome or not yet.
         self._entered: dict[Peer, Identity] = {}
         self._adoption = Adoption()
+        self._announcer = Announcer(control, plane, self._adoption, self._peers, self._described, self._cut_off)
         self._reviser = Reviser(control, clearance, self._say)
         self._places = Places(control, plane, tickets, self._peers.__contains__, self._cut_off)
         #: Versions of schemas of which clients are being told.
         self._announcing: dict[int, asyncio.Task[None]] = {}
-        control.on_plan(self._plan_changed)
+        control.on_plan(self._announcer.plan_changed)
         control.on_expired(self._expired)
 
     @property
@@ -151,7 +153,7 @@ class Service(RequestService[Peer]):
         if peer.client is not None:
             for number in self._adoption.awaited(peer.client):
                 peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
-            for told in self._recipients.stale(peer.client):
+            for told in self.components.recipients.stale(peer.client):
                 peer.send(told)
             for revised in self._reviser.untold(peer.client):
                 peer.send(revised)
@@ -168,6 +170,7 @@ class Service(RequestService[Peer]):
             self._clearance.leave(identity)
         if peer.client is not None and self._peers.get(peer.client) is peer:
             del self._peers[peer.client]
+            self.components.lost(peer.client)
             self._places.names.lost(peer.client, asyncio.get_running_loop().time())
         await super().lost(peer)
 
@@ -183,7 +186,7 @@ class Service(RequestService[Peer]):
         self._places.names.here(client)
         self._adoption.gone(client)
         self._reports.forget(client)
-        self._recipients.left(client)
+        self.components.left(client)
         self._clearance.left(client)
         self._reviser.gone(client)
 
@@ -233,24 +236,28 @@ class Service(RequestService[Peer]):
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
                 wanted = await self._decoded(number, content, identity)
-                decision = self._clearance.decide(identity, client, id, "publish", wanted, self._is_twin(number))
+                decision = self._clearance.decide(
+                    identity, client, id, "publish", wanted, self.components.is_twin(number)
+                )
                 await control.advertise(client, id, decision.allowed, decision.content(content))
+                await self.components.hybrid.advertised(client, number)
                 return self._decided(peer, identity, request, decision)
             case p.Unadvertise(request, id):
                 await control.unadvertise(client, id)
             case p.Subscribe(request, id, number, content):
                 wanted = await self._decoded(number, content, identity)
-                if self._is_twin(number):
-                    await self._recipients.subscribe(client, id, number, wanted)
+                if self.components.is_twin(number):
+                    await self.components.subscribe(client, id, number, wanted)
                     return p.Done(request)
                 decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
                 await control.subscribe(client, id, decision.allowed, decision.content(content))
+                await self.components.hybrid.subscribed(client, id)
                 return self._decided(peer, identity, request, decision)
             case p.Unsubscribe(request, id):
-                self._recipients.ended(client, id)
+                await self.components.unsubscribed(client, id)
                 await control.unsubscribe(client, id)
-            case p.Twin() | p.Direct() | p.Undirect():
-                return await self._recipients.handle(client, message)
+            case _ if isinstance(message, Components.MESSAGES):
+                return await self.components.handle(client, message)
             case p.Renew(request, report):
                 await control.renew(client)
                 self._reports.add(client, report)
@@ -267,8 +274,9 @@ class Service(RequestService[Peer]):
                 return None
         return p.Done(request)
 
-    def _is_twin(self, number: int) -> bool:
-        return is_twin(self._control.numbered(number).name)
+    def urgent(self, message: Message) -> bool:
+        """Whether a request may be what others wait for."""
+        return super().urgent(message) or self.components.urgent(message)
 
     def _decided(self, peer: Peer, identity: Identity, request: int, decision: Decision) -> p.Done:
         if peer.identity is not identity and peer.client is not None:
@@ -296,36 +304,6 @@ class Service(RequestService[Peer]):
         if all(plan.schema != category.schema for category in self._control.versions(name)):
             raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
         return msgspec.to_builtins(await self._control.apply_plan(name, plan))
-
-    async def _plan_changed(self, category: Category) -> None:
-        """Tell every client of the new plan; returns when all that may publish have adopted it or are gone.
-
-        Until then catch-all flows deliver everything to everybody, so whoever does not confirm in time is cut off.
-        """
-        await self._tell(category, self._absent(0))
-
-    async def _tell(self, category: Category, absent: Iterable[str]) -> None:
-        """Returns when all connected and these absent clients have confirmed what they are told of a category."""
-        done = asyncio.Event()
-        change = self._adoption.begin(category.number, category.epoch, {*self._peers, *absent}, done.set)
-        news = p.PlanChanged(self._described(category))
-        for peer in list(self._peers.values()):
-            peer.send(news)
-        limit = self._control.config.adoption
-        try:
-            while not done.is_set():
-                await asyncio.wait((waiting := asyncio.ensure_future(done.wait()),), timeout=limit)
-                waiting.cancel()
-                for client in sorted(change.missing):
-                    await self._cut_off(client, f"the new plan of {category.name} was not confirmed within {limit:g} s")
-        finally:
-            self._adoption.abandon(change)
-
-    def _absent(self, kind: int) -> Iterable[str]:
-        """Clients without a control connection that may still publish (0) or receive (1)."""
-        for client in self._plane.clients():
-            if client not in self._peers and self._control.registrations_of(client)[kind]:
-                yield client
 
     def _described(self, category: Category) -> p.CategoryInfo:
         """A category with the other versions of its schema, which a subscriber wants as well."""
@@ -358,7 +336,7 @@ class Service(RequestService[Peer]):
 
     async def _announce(self, number: int) -> None:
         try:
-            await self._tell(self._control.numbered(number), self._absent(1))
+            await self._announcer.version(self._control.numbered(number))
             await self._control.announced(number)
         finally:
             del self._announcing[number]
@@ -385,6 +363,7 @@ class Service(RequestService[Peer]):
             if peer.identity is not None:
                 peer.callee.identity = self._clearance.keeper.renewed(peer.identity)
         await self._reviser.review()
+        await self.components.hybrid.refresh()
 
     async def _cut_off(self, client: str, reason: str) -> None:
         log.warning("%s is cut off: %s", client, reason)

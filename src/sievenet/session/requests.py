@@ -40,13 +40,17 @@ class RequestService(Service[C]):
     async def handle(self, connection: C, message: Any) -> Message | None:
         """Carry out a request and answer it, or raise."""
 
+    def urgent(self, message: Any) -> bool:
+        """Whether a request may not wait behind others."""
+        return isinstance(message, self._urgent)
+
     def take(self, connection: C, messages: list[tuple[Any, int]]) -> Awaitable[None] | None:
         """Begin with what there is room for; returns when the rest may come."""
         desk = self._desks.get(connection)
         if desk is None:
             desk = self._desks[connection] = _Desk(self, connection, self._at_once, self._most_held)
         for at, (message, size) in enumerate(messages, 1):
-            desk.add(message, size, isinstance(message, self._urgent))
+            desk.add(message, size, self.urgent(message))
             if desk.full:
                 return self._go_on(connection, desk, messages[at:])
         return None

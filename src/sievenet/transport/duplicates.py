@@ -55,6 +55,18 @@ class DuplicateWindow:
         #: Sources that were forgotten to make room; a copy of theirs from before would pass.
         self.forgotten = 0
 
+    def widen(self, span: int) -> None:
+        """Remember the last so many numbers of each source from now on, if that is more than before."""
+        if span <= self._span:
+            return
+        for source, ring in self._rings.items():
+            wider = array("Q", bytes(8 * span))
+            for number in ring:
+                if number:
+                    wider[(number - 1) % span] = number
+            self._rings[source] = wider
+        self._span = span
+
     def fresh(self, publisher: int, incarnation: int, sequence: int) -> bool:
         """Whether this packet is new; if so it is noted."""
         source = (publisher, incarnation)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sievenet.client.membership import Membership
     from sievenet.client.node import Node
     from sievenet.client.outbox import Outbox
+    from sievenet.client.publisher import Publisher
 
 __all__ = ["FabricHost"]
 
@@ -24,9 +25,9 @@ _LOW: Final = 1024
 class FabricHost(Host):
     """The host of a `FabricNode`."""
 
-    def __init__(self, node: Node, session: Membership, outbox: Outbox) -> None:
+    def __init__(self, node: Node, session: Membership, outbox: Outbox, publisher: Publisher) -> None:
         super().__init__(node)
-        self._session, self._outbox = session, outbox
+        self._session, self._outbox, self._publisher = session, outbox, publisher
 
     @property
     def identity(self) -> int:
@@ -49,7 +50,8 @@ class FabricHost(Host):
         if port is None:
             raise Unavailable("This node has no data port")
         now, outbox = time.time_ns(), self._outbox
-        return port.send([packet for event in events for packet in outbox.packets(event, now)])
+        packets = [packet for event in events for packet in outbox.packets(event, now)]
+        return self._publisher.send(port, packets)
 
     async def reach(self) -> Reach:
         """Whether there is a data plane; what that loses, receivers miss by themselves."""

@@ -1,0 +1,75 @@
+"""Components at a daemon: what matchers and caches ask for, and what clients do because of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sievenet.content.filter import Subscription
+from sievenet.control import protocol as p
+from sievenet.control.directed import is_twin
+from sievenet.control.plane import ControlPlane
+from sievenet.daemon.hybrid import Hybrid
+from sievenet.daemon.orders import Orders
+from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.recipients import Recipients
+from sievenet.errors import SievenetError
+from sievenet.session.message import Message
+
+__all__ = ["Components"]
+
+
+class Components:
+    """``say`` tells a client something, and whether it is there."""
+
+    #: What only components say, and what answers orders.
+    MESSAGES = (p.Twin, p.Direct, p.Undirect, p.Match, p.Matched, p.Did)
+
+    def __init__(self, control: ControlPlane, plane: AnyPlane, say: Callable[[str, Message], bool]) -> None:
+        self._control = control
+        self.recipients = Recipients(control, say)
+        self.orders = Orders(say)
+        self.hybrid = Hybrid(control, plane, self.recipients, self.orders)
+
+    async def handle(self, client: str, message: Message) -> Message | None:
+        """Carry out what a component asks for, or note what it says."""
+        match message:
+            case p.Twin() | p.Direct() | p.Undirect():
+                return await self.recipients.handle(client, message)
+            case p.Match(request):
+                await self.hybrid.volunteer(client)
+                return p.Done(request)
+            case p.Matched():
+                self.hybrid.beat(client, message)
+            case p.Did(serial):
+                self.orders.done(client, serial)
+        return None
+
+    def is_twin(self, number: int) -> bool:
+        """Whether a category is a twin."""
+        try:
+            return is_twin(self._control.numbered(number).name)
+        except SievenetError:
+            return False
+
+    def urgent(self, message: Message) -> bool:
+        """Whether other requests may be waiting for just this one."""
+        return isinstance(message, p.Subscribe) and self.is_twin(message.category)
+
+    async def subscribe(self, client: str, id: int, number: int, wanted: Subscription) -> None:
+        """A client subscribes to one of its numbers in a twin."""
+        await self.recipients.subscribe(client, id, number, wanted)
+
+    async def unsubscribed(self, client: str, id: int) -> None:
+        """A subscription is about to be taken back."""
+        self.recipients.ended(client, id)
+        await self.hybrid.unsubscribed(client, id)
+
+    def lost(self, client: str) -> None:
+        """A connection has ended."""
+        self.orders.gone(client)
+        self.hybrid.lost(client)
+
+    def left(self, client: str) -> None:
+        """A client or component is gone."""
+        self.lost(client)
+        self.recipients.left(client)

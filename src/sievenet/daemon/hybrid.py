@@ -1,0 +1,368 @@
+"""Hybrid filtering: subspaces go through exact matchers, and back, without losing an event.
+
+To *divert* a subspace at a switch with a matcher:
+
+    1. every publisher of the category keeps what it sends for some seconds (`Retain`)
+    2. every subscriber whose cells meet the subspace is a recipient of the twin (`Recipients`)
+    3. the matcher holds all their subscriptions, and says so (`Serve`)
+    4. it waits a moment with its first event, so that what is on its way by content arrives before (`Await`)
+    5. one flow at one switch (`control.diversions`)
+
+A subscription that comes later is answered when the matchers of its subspaces have it too. To go *back*, the matcher
+tells its recipients first (`Release`), the flow is removed, and the matcher ends its way after its last event
+(`Finish`): see `client.handover`.
+
+A matcher that *fails* (its connection ends, it is silent, it has too much to do) may have lost events:
+
+    publishers pause ─▶ its flows are removed ─▶ publishers send again what they kept, and go on
+
+so that what was lost is delivered in its place, and duplicates are removed by receivers. If something that is needed
+cannot be had (a client does not answer), the subspaces concerned go back to plain forwarding. Nobody waits for that.
+
+Every step holds the lock of its category, so that there is one change at a time; changes of plans and trees end all
+diversions by themselves (`control.diversions`), and `settle` notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from sievenet.control import protocol as p
+from sievenet.control.plane import ControlPlane
+from sievenet.daemon.matchers import Matcher, Serving
+from sievenet.daemon.orders import Orders
+from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.recipients import Recipients, info_of
+from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.index import Dz
+
+__all__ = ["Hybrid"]
+
+log = logging.getLogger("sievenet.daemon")
+
+#: Seconds that publishers keep what they sent: longer than it takes to notice that a matcher is gone.
+RETAIN: Final = 4.0
+#: Seconds that a client or matcher has to do what it is told.
+PATIENCE: Final = 2.0
+#: Seconds that publishers have to pause.
+PAUSE: Final = 0.5
+#: Seconds that a packet takes through the network, and a little.
+FLIGHT: Final = 0.1
+#: Subscriptions told at a time.
+_CHUNK: Final = 500
+_OWNER: Final = "hybrid"
+#: Seconds between looks.
+LOOK: Final = 0.1
+
+
+class Hybrid:
+    """Diverts and takes back; what is worth it is decided elsewhere."""
+
+    def __init__(self, control: ControlPlane, plane: AnyPlane, recipients: Recipients, orders: Orders) -> None:
+        self._control, self._plane, self._recipients, self._orders = control, plane, recipients, orders
+        self.matchers: dict[str, Matcher] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        #: Categories whose publishers keep what they send.
+        self._retained: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: What happened, for the operator: the latest last.
+        self.failures = 0
+        self.last_failure = ""
+
+    # -- matchers -------------------------------------------------------------------------
+
+    async def volunteer(self, name: str) -> None:
+        """A component is a matcher, new or back."""
+        attached = self._plane.clients().get(name)
+        if attached is None:
+            raise Unavailable(f"{name} has no place in the network")
+        if name in self.matchers:
+            await self.fail(name, "it connected again")
+        self.matchers[name] = Matcher(name, attached, self._now())
+        log.info("matcher %s at %s", name, attached.switch)
+
+    def beat(self, name: str, report: p.Matched) -> None:
+        """A sign of life."""
+        if name in self.matchers:
+            self.matchers[name].beat(report, self._now())
+
+    def lost(self, name: str) -> None:
+        """A connection has ended."""
+        self._orders.gone(name)
+        if name in self.matchers:
+            self._spawn(self._lose(name))
+
+    async def _lose(self, name: str) -> None:
+        await self.fail(name, "its connection ended")
+        self.matchers.pop(name, None)
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def watch(self) -> None:
+        """Look after matchers, for ever."""
+        while True:
+            await asyncio.sleep(LOOK)
+            for name, matcher in list(self.matchers.items()):
+                wrong = matcher.wrong(self._now())
+                if wrong and matcher.load:
+                    await self.fail(name, wrong)
+
+    async def close(self) -> None:
+        """Stop; switches go back to plain forwarding."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for number in sorted(self._retained):
+            for switch in self._control.diverted(number):
+                await self._control.divert(number, switch, {})
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _lock(self, number: int) -> asyncio.Lock:
+        return self._locks.setdefault(number, asyncio.Lock())
+
+    # -- there ----------------------------------------------------------------------------
+
+    def at(self, switch: str) -> list[Matcher]:
+        """The matchers at a switch that can be given more, the least busy first."""
+        now = self._now()
+        well = [each for each in self.matchers.values() if each.switch == switch and each.well(now)]
+        return sorted(well, key=lambda each: (each.load, each.name))
+
+    async def divert(self, number: int, dz: Dz, switch: str) -> None:
+        """Hand a subspace to a matcher at a switch; `SievenetError` says what is in the way."""
+        async with self._lock(number):
+            await self._settle(number)
+            found = self.at(switch)
+            if not found:
+                raise Rejected(f"Expected a matcher at {switch}, got none that is well")
+            if self._control.changing(number):
+                raise Rejected(f"The plan of category {number} is being changed")
+            if any(each.switch == switch and dz in each.regions(number) for each in self.matchers.values()):
+                return
+            matcher = found[0]
+            serving = matcher.serving.setdefault(number, Serving())
+            serving.regions.add(dz)
+            try:
+                await self._retain(number, self._control.publishing(number))
+                await self._serve(matcher, number, serving)
+                await self._orders.give(matcher.name, lambda n: p.Await(n, FLIGHT), PATIENCE)
+                await self._deploy(number, switch)
+            except BaseException:
+                serving.regions.discard(dz)
+                await self._deploy(number, switch)
+                await self._forget(number)
+                raise
+
+    async def _retain(self, number: int, publishers: Iterable[str]) -> None:
+        self._retained.add(number)
+        there = (self._orders.give(each, lambda n: p.Retain(n, number, RETAIN), PATIENCE) for each in publishers)
+        await asyncio.gather(*there)
+
+    async def _serve(self, matcher: Matcher, number: int, serving: Serving) -> None:
+        """Tell a matcher all that it has to know for its subspaces and does not; returns when it does."""
+        whole = not serving.begun
+        if whole:
+            serving.keys.clear()
+        wanted = [
+            (client, id, content)
+            for client, id, content, keys in self._control.contents(number)
+            if not serving.has(client, id, content) and serving.wants(keys)
+        ]
+        await self._tell(matcher, number, serving, wanted, whole)
+        serving.begun = True
+
+    async def _tell(
+        self, matcher: Matcher, number: int, serving: Serving, wanted: list[tuple[str, int, bytes]], whole: bool
+    ) -> None:
+        """Have a matcher match these subscriptions."""
+        category = self._control.numbered(number)
+        numbers = await self._reach(category.name, {client for client, _, _ in wanted})
+        sides = self._sides(number, matcher, {client for client, _, _ in wanted})
+        added = [
+            p.Interest(serving.key(client, id, content), numbers[client], sides[client], content)
+            for client, id, content in wanted
+        ]
+        publishers = self._publishers(number, matcher, self._control.publishing(number))
+        info = info_of(category)
+        try:
+            for start in range(0, max(1, len(added)), _CHUNK):
+                chunk, first = tuple(added[start : start + _CHUNK]), whole and not start
+                order = lambda n: p.Serve(n, info, chunk, whole=first, publishers=publishers)  # noqa: E731, B023
+                await self._orders.give(matcher.name, order, PATIENCE + 5.0)
+        except BaseException:
+            for client, id, _ in wanted:
+                serving.keys.pop((client, id), None)
+            raise
+
+    async def _reach(self, name: str, clients: Iterable[str]) -> dict[str, int]:
+        """A number for each client; `Unavailable` if one of them is not reached."""
+        names = sorted(clients)
+        found = await asyncio.gather(*(self._recipients.direct(_OWNER, name, (each,)) for each in names))
+        absent = [each for _, missing in found for each in missing]
+        if absent:
+            raise Unavailable(f"{absent[0]} is not there to be a recipient ({len(absent)} in all)")
+        return {each: number for each, (number, _) in zip(names, found, strict=True)}
+
+    def _sides(self, number: int, matcher: Matcher, clients: Iterable[str]) -> dict[str, int]:
+        regions = matcher.regions(number)
+        trees = [self._control.routes(number, dz) for dz in regions]
+        if not trees or trees[0] is None or any(each is not trees[0] for each in trees):
+            return dict.fromkeys(clients, 0)  # then events go to all sides
+        return {client: self._control.side(trees[0], matcher.switch, client) for client in clients}
+
+    def _publishers(self, number: int, matcher: Matcher, clients: Iterable[str]) -> tuple[tuple[int, int], ...]:
+        places = self._plane.clients()
+        sides = self._sides(number, matcher, [each for each in clients if each in places])
+        return tuple((places[client].publisher, side) for client, side in sides.items())
+
+    async def _deploy(self, number: int, switch: str) -> None:
+        """Divert at a switch what its matchers are there for."""
+        wanted = {dz: m.port for m in self.matchers.values() if m.switch == switch for dz in m.regions(number)}
+        await self._control.divert(number, switch, wanted)
+
+    # -- and back -------------------------------------------------------------------------
+
+    async def release(self, number: int, dz: Dz, switch: str) -> None:
+        """Give a subspace back to the network, in order."""
+        async with self._lock(number):
+            for matcher in [each for each in self.matchers.values() if each.switch == switch]:
+                if dz in matcher.regions(number):
+                    await self._release(number, dz, matcher)
+
+    async def _release(self, number: int, dz: Dz, matcher: Matcher) -> None:
+        try:
+            order = lambda n: p.Release(n, number, str(dz), PATIENCE)  # noqa: E731
+            serial = await self._orders.give(matcher.name, order, PATIENCE)
+            matcher.regions(number).discard(dz)
+            await self._deploy(number, matcher.switch)
+            await self._orders.give(matcher.name, lambda n: p.Finish(n, serial, FLIGHT), PATIENCE)
+        except Unavailable as error:
+            await self._fail(number, matcher, str(error))
+        await self._forget(number)
+
+    async def _forget(self, number: int) -> None:
+        """If nothing is diverted any more, publishers need not keep anything."""
+        if number in self._retained and not any(each.regions(number) for each in self.matchers.values()):
+            self._retained.discard(number)
+            for client in self._control.publishing(number):
+                self._spawn(self._try(client, p.Retain(0, number, 0.0)))
+
+    async def _try(self, client: str, message: p.Retain) -> None:
+        try:
+            await self._orders.give(client, lambda n: p.Retain(n, message.category, message.seconds), PATIENCE)
+        except SievenetError as error:
+            log.debug("%s: %s", client, error)
+
+    async def fail(self, name: str, reason: str) -> None:
+        """A matcher is given up: everything that was diverted to it is forwarded, and sent again."""
+        matcher = self.matchers.get(name)
+        if matcher is None or not matcher.load:
+            return
+        for number in [number for number, each in matcher.serving.items() if each.regions]:
+            async with self._lock(number):
+                await self._fail(number, matcher, reason)
+                await self._forget(number)
+
+    async def _fail(self, number: int, matcher: Matcher, reason: str) -> None:
+        log.warning("matcher %s is given up: %s", matcher.name, reason)
+        self.failures += 1
+        self.last_failure = f"{matcher.name}: {reason}"
+        publishers = self._control.publishing(number)
+        await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, pause=True), PAUSE)
+        serving = matcher.serving[number]
+        serving.regions.clear()
+        serving.begun = False
+        matcher.rest(reason, self._now())
+        await self._deploy(number, matcher.switch)
+        await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, again=True), PATIENCE)
+        if matcher.load:
+            self._spawn(self.fail(matcher.name, reason))
+
+    async def _all(self, clients: Iterable[str], order: object, timeout: float) -> None:
+        given = (self._orders.give(each, order, timeout) for each in clients)  # type: ignore[arg-type]
+        for failure in await asyncio.gather(*given, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, SievenetError):
+                raise failure
+
+    async def _settle(self, number: int) -> None:
+        """What ended by itself (another plan, other trees) is no matcher's business any more."""
+        now = self._control.diverted(number)
+        for matcher in self.matchers.values():
+            held = {dz for dz, port in now.get(matcher.switch, {}).items() if port == matcher.port}
+            gone = matcher.regions(number) - held
+            if gone:
+                matcher.regions(number).difference_update(gone)
+                if not matcher.regions(number):
+                    matcher.serving[number].begun = False  # sides may be others
+
+    # -- registrations under way ----------------------------------------------------------
+
+    def concerns(self, number: int) -> bool:
+        """Whether something of a category goes through a matcher."""
+        return any(each.regions(number) for each in self.matchers.values())
+
+    async def subscribed(self, client: str, id: int) -> None:
+        """A subscription stands in the switches; returns when it stands in matchers too."""
+        found = self._control.content(client, id)
+        if found is None or not self.concerns(found[0]):
+            return
+        number, content, keys = found
+        async with self._lock(number):
+            for matcher in list(self.matchers.values()):
+                serving = matcher.serving.get(number)
+                if serving is None or not serving.regions or not serving.wants(keys):
+                    continue
+                try:
+                    await self._tell(matcher, number, serving, [(client, id, content)], False)
+                except SievenetError as error:
+                    await self._fail(number, matcher, str(error))
+
+    async def refresh(self) -> None:
+        """Compare what matchers hold with what is registered: rules may have cut it, and clients may have gone."""
+        for matcher in list(self.matchers.values()):
+            for number, serving in [each for each in matcher.serving.items() if each[1].regions]:
+                async with self._lock(number):
+                    await self._settle(number)
+                    if not serving.regions:
+                        continue
+                    held = {(client, id) for client, id, _, _ in self._control.contents(number)}
+                    for client, id in [each for each in serving.keys if each not in held]:
+                        await self.unsubscribed(client, id)
+                    try:
+                        await self._serve(matcher, number, serving)
+                    except SievenetError as error:
+                        await self._fail(number, matcher, str(error))
+
+    async def unsubscribed(self, client: str, id: int) -> None:
+        """A subscription is no more."""
+        for matcher in self.matchers.values():
+            for number, serving in matcher.serving.items():
+                key, _ = serving.keys.pop((client, id), (-1, b""))
+                if key >= 0 and serving.begun and not self._control.changing(number):
+                    info = info_of(self._control.numbered(number))
+                    order = lambda n: p.Serve(n, info, removed=(key,))  # noqa: E731, B023
+                    self._spawn(self._all((matcher.name,), order, PATIENCE))
+
+    async def advertised(self, client: str, number: int) -> None:
+        """A publisher comes to a category; returns when it keeps what it sends, if it has to."""
+        if not self.concerns(number):
+            return
+        async with self._lock(number):
+            for matcher in [each for each in self.matchers.values() if each.regions(number)]:
+                try:
+                    await self._retain(number, (client,))
+                    publishers = self._publishers(number, matcher, (client,))
+                    info = info_of(self._control.numbered(number))
+                    order = lambda n: p.Serve(n, info, publishers=publishers)  # noqa: E731, B023
+                    await self._orders.give(matcher.name, order, PATIENCE)
+                except SievenetError as error:
+                    await self._fail(number, matcher, str(error))

@@ -1,0 +1,99 @@
+"""Matchers as the daemon knows them: where each is, what it serves, and whether it is well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sievenet.control.protocol import Matched
+from sievenet.dataplane.plane import Attached
+from sievenet.index import Dz
+
+__all__ = ["BACKLOG", "SILENCE", "Matcher", "Serving"]
+
+#: Seconds without a sign of life after which a matcher is given up.
+SILENCE: Final = 1.0
+#: Packets that may wait at a matcher, at two signs of life in a row, before it has too much to do.
+BACKLOG: Final = 20_000
+#: Seconds that a matcher is left alone after it was given up.
+REST: Final = 5.0
+
+
+class Serving:
+    """What one matcher holds of one category."""
+
+    def __init__(self) -> None:
+        #: The key of each subscription and what it says, by client and id.
+        self.keys: dict[tuple[str, int], tuple[int, bytes]] = {}
+        self._next = 0
+        #: The subspaces that are diverted to it, or about to be.
+        self.regions: set[Dz] = set()
+        #: Whether it was told everything since it (re)connected.
+        self.begun = False
+
+    def key(self, client: str, id: int, content: bytes) -> int:
+        """A key for a subscription; it keeps the one that it has."""
+        key, _ = self.keys.get((client, id), (self._next, b""))
+        self._next = max(self._next, key + 1)
+        self.keys[client, id] = key, content
+        return key
+
+    def has(self, client: str, id: int, content: bytes) -> bool:
+        """Whether the matcher was told of a subscription as it is."""
+        return self.keys.get((client, id), (0, None))[1] == content
+
+    def wants(self, keys: Iterable[int]) -> bool:
+        """Whether a subscription that is registered at these dz has to do with the subspaces."""
+        cells = [Dz.of_key(key) for key in keys]
+        return any(r.covers(c) or c.covers(r) for r in self.regions for c in cells)
+
+
+class Matcher:
+    """One matcher."""
+
+    def __init__(self, name: str, attached: Attached, now: float) -> None:
+        self.name, self.switch, self.port = name, attached.switch, attached.port
+        self.host = attached.host
+        self.serving: dict[int, Serving] = {}
+        self.heard = now
+        #: Until when it is given nothing, and why.
+        self.resting = 0.0
+        self.trouble = ""
+        self._busy = 0
+        self.received = self.sent = self.unwanted = self.backlog = 0
+        self.seconds = 0.0
+
+    def beat(self, report: Matched, now: float) -> None:
+        """A sign of life."""
+        self.heard = now
+        self.received += report.received
+        self.sent += report.sent
+        self.unwanted += report.unwanted
+        self.backlog, self.seconds = report.backlog, report.seconds
+        self._busy = self._busy + 1 if report.backlog > BACKLOG else 0
+
+    def wrong(self, now: float) -> str:
+        """Why it has to be given up; empty if it is well."""
+        if now - self.heard > SILENCE:
+            return f"no sign of life for {now - self.heard:.1f} s"
+        if self._busy >= 2:
+            return f"{self.backlog} packets wait"
+        return ""
+
+    def well(self, now: float) -> bool:
+        """Whether it can be given more."""
+        return now >= self.resting and not self.wrong(now) and not self.backlog > BACKLOG // 2
+
+    def rest(self, reason: str, now: float) -> None:
+        """It is given up for a while."""
+        self.resting, self.trouble = now + REST, reason
+        self._busy = 0
+
+    def regions(self, number: int) -> set[Dz]:
+        """What is diverted to it of a category."""
+        return self.serving[number].regions if number in self.serving else set()
+
+    @property
+    def load(self) -> int:
+        """Subspaces that are diverted to it."""
+        return sum(len(each.regions) for each in self.serving.values())

@@ -1,0 +1,49 @@
+"""Orders: what the daemon asks of clients and components, each with a number, until they say that it is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+from sievenet.errors import Unavailable
+from sievenet.session.message import Message
+
+__all__ = ["Orders"]
+
+
+class Orders:
+    """``say`` tells a client something, and whether it is there."""
+
+    def __init__(self, say: Callable[[str, Message], bool]) -> None:
+        self._say = say
+        self._serial = count(1)
+        self._open: dict[tuple[str, int], asyncio.Future[None]] = {}
+
+    async def give(self, client: str, order: Callable[[int], Message], timeout: float) -> int:
+        """Returns, with the order's number, when the client says that it is done; `Unavailable` if it does not."""
+        serial = next(self._serial)
+        future = self._open[client, serial] = asyncio.get_running_loop().create_future()
+        message = order(serial)
+        try:
+            if not self._say(client, message):
+                raise Unavailable(f"{client} is not there")
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            raise Unavailable(f"{client} did not do {type(message).__name__} within {timeout:g} s") from None
+        finally:
+            self._open.pop((client, serial), None)
+        return serial
+
+    def done(self, client: str, serial: int) -> None:
+        """A client says that an order is carried out."""
+        future = self._open.get((client, serial))
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def gone(self, client: str) -> None:
+        """A client is gone: nobody waits for it."""
+        for (name, _), future in list(self._open.items()):
+            if name == client and not future.done():
+                future.set_exception(Unavailable(f"{client} is gone"))

@@ -1,0 +1,140 @@
+"""Hybrid filtering in a real fabric: subspaces through matchers and back, nothing lost, nothing twice, in order."""
+
+import asyncio
+import contextlib
+
+import sievenet
+from sievenet.client.matcher import MatcherNode
+from sievenet.index import Dz
+from tests.fabric.harness import eventually, fabric, publisher, reading, run
+
+
+@contextlib.asynccontextmanager
+async def matching(daemon, name="m", host="h2"):
+    node = MatcherNode(daemon.url, name=name, host=host)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.close()
+
+
+def switch_of(daemon, host):
+    return daemon.plane.topology.attachment(host).switch
+
+
+async def traffic(pub, stop, sent, count=10):
+    i = 0
+    while not stop.is_set():
+        events = [reading((i + k) * 37 % 1024, payload=b"%d" % (i + k)) for k in range(count)]
+        await pub.publish_many(events)
+        sent += [(e["x"], e.payload) for e in events]
+        i += count
+        await asyncio.sleep(0.002)
+
+
+def test_an_event_goes_through_a_matcher_to_those_who_want_it_and_to_nobody_else():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="near", host="h1") as near,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid = daemon.service.components.hybrid
+            got = {}
+            for name, node, text in (("near", near, "x < 300"), ("far", far, "x in [200, 700] and y < 0.9")):
+                got[name] = []
+                await node.subscribe(f"reading: {text}", lambda e, name=name: got[name].append(e["x"]))
+            number = daemon.control.category("reading").number
+            await hybrid.divert(number, Dz(0, 0), switch_of(daemon, "h2"))
+            assert (await daemon.answers.check())["ok"]
+            for i in range(200):
+                await pub.publish(reading(i * 5))
+            wanted = [i * 5 for i in range(200) if 200 <= i * 5 <= 700]
+            await eventually(lambda: len(got["far"]) == len(wanted))
+            assert got["far"] == wanted
+            assert got["near"] == [i * 5 for i in range(60)]
+            await eventually(lambda: matcher.received == matcher.unwanted + len(wanted))
+            assert far.statistics().received.false_positives == 0
+            assert far.statistics().received.directed == len(wanted)
+            assert near.statistics().received.directed == 0
+            # A subscription that comes now is served at once, and one that goes is not.
+            more = []
+            await far.subscribe("reading: x > 1000", lambda e: more.append(e["x"]))
+            await pub.publish(reading(1023))
+            await eventually(lambda: more == [1023])
+            await hybrid.release(number, Dz(0, 0), switch_of(daemon, "h2"))
+            await pub.publish(reading(1001))
+            await eventually(lambda: more == [1023, 1001])
+            assert far.statistics().received.directed == len(wanted) + 1
+
+    run(main())
+
+
+def test_order_and_completeness_through_many_changes_of_way_under_traffic():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon),
+        ):
+            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
+            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            for _ in range(4):
+                await hybrid.divert(number, Dz(0, 0), switch)
+                await asyncio.sleep(0.2)
+                await hybrid.release(number, Dz(0, 0), switch)
+                await asyncio.sleep(0.05)
+            stop.set()
+            await task
+            wanted = [payload for x, payload in sent if 100 <= x <= 900]
+            await eventually(lambda: len(got) >= len(wanted))
+            assert got == wanted
+            counts = far.statistics().received
+            assert counts.directed > 100
+            assert counts.hasty == 0
+            assert hybrid.failures == 0
+
+    run(main())
+
+
+def test_a_matcher_that_dies_loses_nothing():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+        ):
+            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
+            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            for kind in ("silent", "gone"):
+                matcher = MatcherNode(daemon.url, name=f"m-{kind}", host="h2")
+                await matcher.start()
+                await hybrid.divert(number, Dz(0, 0), switch)
+                await asyncio.sleep(0.1)
+                if kind == "silent":  # as a process that is stopped: it takes packets and does nothing
+                    for each in matcher._tasks:
+                        each.cancel()
+                else:
+                    matcher.node._session._link.writer.transport.abort()
+                    for each in matcher._tasks:
+                        each.cancel()
+                await eventually(lambda: not hybrid.concerns(number))
+                await asyncio.sleep(0.1)
+                await matcher.close()
+            stop.set()
+            await task
+            wanted = [payload for x, payload in sent if 100 <= x <= 900]
+            await eventually(lambda: len(got) >= len(wanted))
+            assert got == wanted
+            assert hybrid.failures == 2
+            assert far.statistics().received.duplicates > 0
+
+    run(main())
