@@ -2,11 +2,14 @@
 
 import asyncio
 import random
+import threading
+import time
 
 import pytest
 
 import sievenet
 from sievenet.content import parse_subscription
+from sievenet.daemon import rates
 from sievenet.daemon.rates import newest
 from sievenet.tap import Tap, Taps
 from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading, run
@@ -92,5 +95,41 @@ def test_a_client_that_leaves_at_once_has_said_what_it_published():
                 for i in range(50):
                     await source.publish(reading(i))
             assert (await daemon.answers.status())["traffic"]["published"] == 50
+
+    asyncio.run(main())
+
+
+def test_a_look_that_takes_long_keeps_nobody_waiting(monkeypatch):
+    ready = threading.Event()
+
+    def slow(deployed, pieces):
+        ready.wait(30)
+        return cost(deployed, pieces)
+
+    cost = rates._cost
+    monkeypatch.setattr(rates, "_cost", slow)
+
+    async def main():
+        async with (
+            fabric(tuning__mode="suggest", listen__heartbeat=0.05) as daemon,
+            publisher(daemon) as source,
+            sievenet.connect(daemon.url) as sink,
+        ):
+            await sink.subscribe("reading: x > 3")
+            for i in range(50):
+                await source.publish(reading(i))
+            await eventually(lambda: sampled(daemon))
+            asked = time.monotonic()
+            early = await daemon.answers.status()
+            assert time.monotonic() - asked < 10
+            assert early["traffic"]["per_link"] is None
+            ready.set()
+            await eventually(lambda: known(daemon), timeout=120)
+
+    async def sampled(daemon):
+        return bool(daemon.tuner.samples.pieces(daemon.control.category("reading").number))
+
+    async def known(daemon):
+        return (await daemon.answers.status())["traffic"]["per_link"] is not None
 
     asyncio.run(main())

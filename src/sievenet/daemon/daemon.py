@@ -105,6 +105,7 @@ class Daemon:
         reports = Reports()
         self.tuner = Tuner(self.control, self.plane, reports, config.tuning, self._noted)
         rates = Rates(self.control, self.tuner.samples, None if config.tap is None else Path(config.tap))
+        stack.push_async_callback(rates.close)
         self.answers = Answers(
             self.control, self.plane, reports, rates, self.shape, lambda: self.service.connected, self.tuner
         )

@@ -46,6 +46,8 @@ _BYTES: Final = 64 << 20
 _SUBSCRIPTIONS: Final = 5_000
 #: A result is used again for so many times as long as it took.
 _REST: Final = 20.0
+#: Seconds that a question waits for a look.
+_PATIENCE: Final = 0.5
 #: Registrations after which others get their turn.
 _TURN: Final = 200
 
@@ -72,19 +74,34 @@ class Rates:
         self._found: dict[int, Cost] = {}
         self._seen: tuple[object, ...] = ()
         self._next = 0.0
-        self._looking = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
 
     async def latest(self, topology: Topology) -> Mapping[int, Cost]:
-        """What the newest events cost, by the number of their category; of none, nothing."""
-        async with self._looking:
-            begin = time.monotonic()
-            if begin >= self._next:
-                with contextlib.suppress(SievenetError):
-                    self._found = await self._look(topology)
-                self._next = begin + _REST * (time.monotonic() - begin)
-            return self._found
+        """What the newest events cost, by the number of their category; of none, nothing.
 
-    async def _look(self, topology: Topology) -> dict[int, Cost]:
+        A look that takes long, such as the first on a new machine, is not waited for: what was found before is given.
+        """
+        if self._looking is None and time.monotonic() >= self._next:
+            self._looking = asyncio.create_task(self._look(topology))
+        if self._looking is not None:
+            await asyncio.wait((self._looking,), timeout=_PATIENCE)
+        return self._found
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look(self, topology: Topology) -> None:
+        begin = time.monotonic()
+        try:
+            with contextlib.suppress(SievenetError):
+                self._found = await self._costs(topology)
+        finally:
+            self._next, self._looking = begin + _REST * (time.monotonic() - begin), None
+
+    async def _costs(self, topology: Topology) -> dict[int, Cost]:
         tapped = {} if self._tap is None else await asyncio.to_thread(newest, self._tap)
         pieces = {
             category.number: [_piece(each) for each in tapped.get(category.schema, ())]
