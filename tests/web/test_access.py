@@ -164,7 +164,7 @@ def test_who_is_no_member_any_more_is_sent_away_and_new_certificates_are_met(tmp
             async with http.get("/status", headers=bearer(access, "bob")) as response:
                 assert response.status == 401
             async with asyncio.timeout(20):
-                while daemon.keeper.tls is tls or server._tls is not daemon.keeper.tls:
+                while daemon.keeper.tls is tls or server.door._tls is not daemon.keeper.tls:
                     await asyncio.sleep(0.05)
             async with http.get("/status", headers={**bearer(access, "eye"), "Connection": "close"}) as response:
                 assert response.status == 200

@@ -196,7 +196,7 @@ def test_every_stream_gets_what_its_filter_matches(seed):
 def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed():
     async def test():
         async with served(web__window=50_000) as (_, server, http):
-            reader, writer = await asyncio.open_connection(*server.address, limit=1 << 10)
+            reader, writer = await asyncio.open_connection(*server.door.address, limit=1 << 10)
             writer.write(b"GET /subscribe?filter=reading HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readuntil(b"event: open")
             big = {"event": reading(1), "payload": base64.b64encode(bytes(3000)).decode()}
@@ -335,14 +335,14 @@ def test_limits_hold():
             async with http.get("/status", headers={f"X-{i}": "x" for i in range(200)}) as response:
                 assert response.status == 400
             # Connections that say nothing take no more than there is, and the rest is told.
-            opened = [await asyncio.open_connection(*server.address) for _ in range(25)]
+            opened = [await asyncio.open_connection(*server.door.address) for _ in range(25)]
             async with asyncio.timeout(20):
                 tasks = [asyncio.create_task(reader.read(12)) for reader, _ in opened]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                while server.turned_away < 5:
+                while server.door.turned_away < 5:
                     await asyncio.sleep(0.01)
             assert any(task.done() and task.result() == b"HTTP/1.1 503" for task in tasks)
-            assert server.turned_away < 25
+            assert server.door.turned_away < 25
             for task in tasks:
                 task.cancel()
             for _, writer in opened:
@@ -360,7 +360,7 @@ def test_garbage_does_no_harm():
                 data = bytearray(good)
                 for _ in range(rng.randrange(1, 8)):
                     data[rng.randrange(len(data))] = rng.randrange(256)
-                _, writer = await asyncio.open_connection(*server.address)
+                _, writer = await asyncio.open_connection(*server.door.address)
                 writer.write(bytes(data) if rng.random() < 0.7 else rng.randbytes(200))
                 await writer.drain()
                 writer.close()

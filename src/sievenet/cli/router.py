@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sievenet.cli.fabric import asked, duration, login_option, run
+from sievenet.cli.logs import log_options
 from sievenet.cli.output import json_option, plain, show_json
 from sievenet.cli.shutdown import stop_signal
 from sievenet.client.url import split_url
-from sievenet.errors import shortened
+from sievenet.errors import Unavailable, shortened
 
 if TYPE_CHECKING:
     from sievenet.access.doorkeeper import Doorkeeper
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sievenet.routers.offload.jobs import Offloading
     from sievenet.routers.routing import Settings
     from sievenet.routers.server import RouterServer
+    from sievenet.web.monitor import Monitor
 
 __all__ = ["router"]
 
@@ -103,11 +105,17 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
 @click.option(
     "--max-per-address", type=click.IntRange(1), default=1024, show_default=True, help="Connections from one address."
 )
+@click.option(
+    "--metrics",
+    metavar="ADDRESS:PORT",
+    help="Serve /metrics for Prometheus, /healthz and /readyz there (extra `web`). Default: nowhere.",
+)
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--explain", "wanted", metavar="FILTER", help="Ask the router at --url where this filter sits, and why.")
 @click.option("--status", is_flag=True, help="Ask the router at --url what it does.")
 @login_option
 @click.option("--url", envvar="SIEVENET_URL", metavar="URL", help="A running router. Default: the one at --listen.")
+@log_options
 @json_option
 def router(
     name: str | None,
@@ -133,6 +141,7 @@ def router(
     audit: str | None,
     max_connections: int,
     max_per_address: int,
+    metrics: str | None,
     seconds: float | None,
     wanted: str | None,
     status: bool,
@@ -147,6 +156,7 @@ def router(
     \b
     Examples:
       $ sievenet router --listen 127.0.0.1:0 --schema stock --for 300ms
+      $ sievenet router --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --log json --for 300ms
       $ sievenet router --name b --listen :7501 --neighbours 127.0.0.1:7500  # needs Ctrl-C to end
       $ sievenet router --listen 127.0.0.1:0 --scheme cbcb --ask-every 5s --for 300ms
       $ sievenet router --listen 127.0.0.1:0 --scheme edge --width 512 --height 8 --for 300ms
@@ -188,7 +198,7 @@ def router(
     keeper = _keeper(access, name, audit)
     limits = Limits(connections=max_connections, per_address=max_per_address)
     server = partial(_make, name, host, port, peers, settings, tls, offloading, limits, keeper)
-    run(_serve(server, schemas, fabrics, seconds))
+    run(_serve(server, schemas, fabrics, seconds, partial(_monitor, metrics, keeper, insecure)))
 
 
 def _heeded(scheme: str, given: dict[str, Any]) -> None:
@@ -268,7 +278,11 @@ def _keeper(access: str | None, name: str | None, audit: str | None) -> Doorkeep
 
 
 async def _serve(
-    make: Callable[[], RouterServer], schemas: tuple[str, ...], fabrics: tuple[str, ...], seconds: float | None
+    make: Callable[[], RouterServer],
+    schemas: tuple[str, ...],
+    fabrics: tuple[str, ...],
+    seconds: float | None,
+    monitor: Callable[[RouterServer], Monitor | None],
 ) -> None:
     from sievenet.client import connect
     from sievenet.gateway.gateway import Gateway
@@ -290,6 +304,10 @@ async def _serve(
         for fabric in fabrics:
             node = await stack.enter_async_context(connect(fabric))
             await stack.enter_async_context(Gateway(node, server))
+        watched = monitor(server)
+        if watched is not None:
+            await stack.enter_async_context(watched)
+            click.echo(f"metrics at {watched.url}metrics")
         click.echo(f"router {server.router.name} ({server.router.settings.scheme}) is up: {server.url}")
         if not server.listener.secure:
             click.echo(
@@ -299,6 +317,24 @@ async def _serve(
             await asyncio.wait_for(stop.wait(), seconds)
         if server.dropped:
             click.echo(f"{server.dropped} events were dropped: a connection was too slow, or lost", err=True)
+
+
+def _monitor(listen: str | None, keeper: Doorkeeper | None, insecure: bool, server: RouterServer) -> Monitor | None:
+    """Serves the router's metrics, if that is wanted."""
+    if listen is None:
+        return None
+    try:
+        from sievenet.web.metrics import router_metrics
+        from sievenet.web.monitor import Monitor
+    except ImportError as error:
+        raise Unavailable(f"--metrics needs {error.name}: pip install 'sievenet[web]'") from None
+    return Monitor(
+        listen,
+        lambda: router_metrics(server.status()),
+        ready=lambda: bool(server.status()["ready"]),
+        keeper=keeper,
+        insecure=insecure,
+    )
 
 
 def _ask(url: str, wanted: str | None, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from sievenet.cli.fabric import duration, run
+from sievenet.cli.logs import log_options
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.shutdown import stop_signal
 
@@ -32,6 +33,7 @@ __all__ = ["switch"]
     help="A component's login (`sievenet keys`), for a control plane with --access.",
 )
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
+@log_options
 @json_option
 def switch(
     name: str,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sievenet.cli.fabric import duration, run
+from sievenet.cli.logs import log_options
 from sievenet.cli.output import json_option
 from sievenet.cli.screen import watch
 from sievenet.cli.shutdown import stop_signal
@@ -100,6 +101,7 @@ _PATIENCE: Final = 3.0
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
+@log_options
 @json_option
 def up(
     config_file: str | None,
@@ -143,6 +145,7 @@ def up(
       $ sievenet up --sample stock --tune suggest --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
+      $ sievenet up --log json --log-level info --log-file up.log --for 500ms --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end

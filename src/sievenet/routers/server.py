@@ -144,6 +144,10 @@ class RouterServer(listener.Service[Peer]):
         """Events that neighbours say they dropped on the way here."""
         return self._dispatch.missed
 
+    def status(self) -> dict[str, Any]:
+        """What the router does, as `sievenet router --status` says it."""
+        return {**self.router.statistics(), **self._counts()}
+
     def join(self, name: str, deliver: Callable[[Shipment], None], changed: Callable[[], None]) -> None:
         """A client in this process: takes events, and is told when what others want may have changed."""
         self.router.attach(name, echo=False)

@@ -194,20 +194,38 @@ def _categories(categories: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
 
 
 def router_metrics(status: Mapping[str, Any]) -> list[Metric]:
-    """A router's metrics, of its status: whole numbers are gauges, counts by neighbour have a label."""
-    found: list[Metric] = []
-    for key, value in status.items():
-        about = f"{key.replace('_', ' ').capitalize()} of the router, as `sievenet router --status` says."
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if key in _GROWING:
-                found.append(counter(f"sievenet_router_{key}", about, {(): value}))
-            else:
-                found.append(gauge(f"sievenet_router_{key}", about, {(): value}))
-        elif isinstance(value, Mapping) and value and all(isinstance(each, int | float) for each in value.values()):
-            rows: dict[tuple[str, ...], float] = {(str(name),): float(each) for name, each in value.items()}
-            found.append(gauge(f"sievenet_router_{key}", about, rows, ["name"]))
+    """A router's metrics, of its status."""
+    found: list[Metric] = [
+        InfoMetricFamily("sievenet_router", "The router.", {"name": status["router"], "scheme": status["scheme"]})
+    ]
+    for key, about in _ROUTER_COUNTS.items():
+        found.append(counter(f"sievenet_router_{key}", about, {(): status[key]}))
+    for key, about in _ROUTER_GAUGES.items():
+        value = status[key]
+        found.append(gauge(f"sievenet_router_{key}", about, {(): len(value) if isinstance(value, list) else value}))
+    kinds: dict[tuple[str, ...], float] = {(str(kind),): count for kind, count in status["messages"].items()}
+    found.append(counter("sievenet_router_messages", "Messages between routers, by kind.", kinds, ["kind"]))
     return found
 
 
-#: What only grows in a router's status.
-_GROWING: Final = frozenset(("dropped", "missed", "errors", "turned_away"))
+_ROUTER_COUNTS: Final = {
+    "events": "Events that came to the router.",
+    "delivered": "Events delivered to its clients.",
+    "forwarded": "Events forwarded to neighbours.",
+    "flooded": "Events sent to all neighbours, since tables were not complete.",
+    "false_positives": "Events that came from a neighbour and nobody here wanted.",
+    "malformed": "Messages that could not be read.",
+    "repeated": "Events that came a second time.",
+    "dropped": "Events dropped since a connection was too slow, or lost.",
+    "missed": "Events that neighbours say they dropped on the way here.",
+    "turned_away": "Connections over the limit.",
+    "errors": "Errors that should not be.",
+}
+_ROUTER_GAUGES: Final = {
+    "neighbours": "Neighbours with a connection.",
+    "routers": "Routers of the overlay that are known.",
+    "table": "Filters in the routing table.",
+    "clients": "Clients.",
+    "local": "Filters of clients.",
+    "peers": "Connections.",
+}

@@ -1,0 +1,165 @@
+"""The door: where HTTP connections come in, within limits, with the TLS of now.
+
+A connection has some seconds for its first request, and there are at most so many of them: the rest is told so at once.
+Certificates change while it stands open: the listening socket stays, and what is accepted from then on meets the new
+ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from sievenet.errors import InvalidInput, Unavailable
+
+__all__ = ["Door", "address_of"]
+
+#: Seconds that a new connection has for its first request, and that an idle one is kept.
+_FIRST: Final = 10.0
+_IDLE: Final = 75.0
+#: Seconds within which a plain connection stands once it is accepted.
+_SOON: Final = 0.5
+
+
+def address_of(text: str, where: str = "web.listen") -> tuple[str, int]:
+    """Host and port of ADDRESS:PORT.
+
+    >>> address_of("127.0.0.1:7480"), address_of("[::1]:0")
+    (('127.0.0.1', 7480), ('::1', 0))
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 0xFFFF:
+        raise InvalidInput(expected="an address such as 127.0.0.1:7480", got=text, where=where)
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class Door:
+    """Opens at an address; ``tls`` gives the context of now, None for plain HTTP; ``option`` is what errors name."""
+
+    def __init__(
+        self, address: tuple[str, int], tls: Callable[[], ssl.SSLContext | None], most: int, option: str
+    ) -> None:
+        self.address = address
+        self._current, self._most, self._option = tls, most, option
+        self._tls: ssl.SSLContext | None = None
+        self._runner: web.AppRunner | None = None
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        #: Connections that have not asked for anything yet, and when they came.
+        self._new: dict[RequestHandler, float] = {}
+        #: Connections that were turned away because there were too many.
+        self.turned_away = 0
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host, port = self.address
+        secure = self._current() is not None
+        return f"http{'s' if secure else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    @property
+    def connections(self) -> int:
+        """Connections that stand."""
+        server = None if self._runner is None else self._runner.server
+        return 0 if server is None else len(server.connections)
+
+    def middleware(self) -> Any:
+        """Notes that a connection has asked for something; belongs first."""
+
+        @web.middleware
+        async def seen(request: web.Request, handler: Any) -> Any:
+            self._new.pop(request.protocol, None)
+            return await handler(request)
+
+        return seen
+
+    async def open(self, app: web.Application) -> None:
+        """Listen; `Unavailable` if the address is in use."""
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, keepalive_timeout=_IDLE, shutdown_timeout=1.0
+        )
+        await self._runner.setup()
+        host, port = self.address
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, backlog=512)
+        except OSError as error:
+            await self._runner.cleanup()
+            reason = str(error) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            raise Unavailable(
+                f"Cannot listen on {host}:{port}: {reason}; say another one: {self._option} ADDRESS:PORT"
+            ) from None
+        self._socket.setblocking(False)
+        self.address = self._socket.getsockname()[:2]
+        await self._listen(self._current())
+
+    async def look(self) -> None:
+        """Meet new certificates; called now and then."""
+        tls = self._current()
+        if tls is not self._tls:
+            await self._listen(tls)
+
+    async def _listen(self, tls: ssl.SSLContext | None) -> None:
+        """Accept with this TLS from now on; connections that stand stay, and none is refused meanwhile."""
+        assert self._socket is not None
+        loop, older = asyncio.get_running_loop(), self._server
+        patience = None if tls is None else _FIRST
+        self._server = await loop.create_server(
+            self._connection, sock=self._socket.dup(), ssl=tls, ssl_handshake_timeout=patience
+        )
+        self._tls = tls
+        if older is not None:
+            older.close()
+
+    def _connection(self) -> asyncio.Protocol:
+        assert self._runner is not None
+        server = self._runner.server
+        assert server is not None
+        loop = asyncio.get_running_loop()
+        # Those on their way: accepted, or in the middle of a handshake.
+        since = loop.time() - (_SOON if self._tls is None else _FIRST)
+        coming = sum(made.transport is None and at > since for made, at in self._new.items())
+        if len(server.connections) + coming >= self._most:
+            self.turned_away += 1
+            return _TurnedAway()
+        made = server()
+        self._new[made] = loop.time()
+        loop.call_later(_FIRST, self._late, made)
+        return made
+
+    def _late(self, made: RequestHandler) -> None:
+        """A connection that has not asked for anything in time goes."""
+        if self._new.pop(made, None) is not None and made.transport is not None:
+            made.transport.abort()
+
+    def shut(self) -> None:
+        """Accept nobody more."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """End every connection."""
+        self.shut()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._socket is not None:
+            self._socket.close()
+
+
+class _TurnedAway(asyncio.Protocol):
+    """There are too many connections."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say so, and close it."""
+        assert isinstance(transport, asyncio.Transport)
+        body = b'{"error":{"kind":"Unavailable","message":"too many connections"}}\n'
+        head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        transport.close()

@@ -1,0 +1,113 @@
+"""A monitor: metrics and health of any process, at an address of its own.
+
+For parts that serve no page: routers, configurators, matchers, caches. Each gives a function that makes its metrics
+(`metrics.gauge`, `metrics.counter`, …) and one that says whether it can do its work:
+
+    async with Monitor("127.0.0.1:9400", collect=lambda: [gauge("sievenet_matcher_load", "…", {(): 0.4})]):
+        ...
+
+    GET /metrics   for Prometheus; where members are known, to those who show a token of one
+    GET /healthz   the process works
+    GET /readyz    503 unless it can do its work
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiohttp import web
+from prometheus_client.core import Metric
+
+from sievenet.access.doorkeeper import Doorkeeper, check_exposure
+from sievenet.access.identity import Credentials, Identity, Role
+from sievenet.errors import Rejected
+from sievenet.web.desk import answer
+from sievenet.web.door import Door, address_of
+from sievenet.web.metrics import CONTENT_TYPE, exposition
+
+__all__ = ["Monitor"]
+
+_CONNECTIONS: Final = 64
+_LOOK: Final = 1.0
+
+Collect = Callable[[], Iterable[Metric] | Awaitable[Iterable[Metric]]]
+
+
+class Monitor:
+    """Use as an async context manager."""
+
+    def __init__(
+        self,
+        listen: str,
+        collect: Collect,
+        ready: Callable[[], bool] = lambda: True,
+        keeper: Doorkeeper | None = None,
+        insecure: bool = False,
+    ) -> None:
+        address = address_of(listen, "--metrics")
+        known = keeper is not None and keeper.known
+        check_exposure(address[0], known, insecure, "--metrics")
+        self._collect, self._ready, self._keeper = collect, ready, keeper if known else None
+        self.door = Door(address, lambda: None if keeper is None else keeper.tls, _CONNECTIONS, "--metrics")
+        #: The last one who showed a token, so that the audit log has one greeting and not one for each scrape.
+        self._last: tuple[str, Identity] | None = None
+        self._beat: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.door.url
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(middlewares=[self.door.middleware()], client_max_size=1 << 16)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._health)
+        app.router.add_get("/readyz", self._readiness)
+        await self.door.open(app)
+        self._beat = asyncio.create_task(self._look())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+            await asyncio.gather(self._beat, return_exceptions=True)
+        await self.door.close()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            await self.door.look()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        try:
+            self._admit(request)
+        except Rejected as error:
+            return answer({"error": {"kind": "Rejected", "message": str(error)}}, 401, {"WWW-Authenticate": "Bearer"})
+        found: Any = self._collect()
+        if inspect.isawaitable(found):
+            found = await found
+        return web.Response(body=exposition(found), headers={"Content-Type": CONTENT_TYPE})
+
+    def _admit(self, request: web.Request) -> None:
+        """`Rejected` unless a member's token is shown, where members are known."""
+        keeper = self._keeper
+        if keeper is None:
+            return
+        token = request.headers.get("Authorization", "").partition(" ")[2].strip()
+        if self._last is not None and self._last[0] == token and keeper.stands(self._last[1]):
+            return
+        shown = Credentials(Role.OBSERVER, None, token, None, request.remote or "", request.secure)
+        self._last = token, keeper.admit(shown)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return answer({"healthy": True})
+
+    async def _readiness(self, request: web.Request) -> web.Response:
+        ready = self._ready()
+        return answer({"ready": ready}, 200 if ready else 503)
