@@ -115,7 +115,7 @@ class Trial:
         """The oracle: how many were recovered and how many told as gaps; if not `reached`, of publishers heard of."""
         recovered = told = 0
         for me, every in WANTS.items():
-            heard = {*self.world.receivers[me]._sessions, *self.world.receivers[me]._resume}
+            heard = {*self.world.receivers[me].sessions, *self.world.receivers[me]._resume}
             keys = [(m.publisher, m.item[0], m.sequence) for m in self.got[me]]
             twice = [key for key, n in Counter(keys).items() if n > 1]
             assert not twice, f"receiver {me} got {twice[:5]} twice"

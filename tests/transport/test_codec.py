@@ -78,6 +78,7 @@ messages = st.one_of(
     ),
     st.builds(c.Repair, U64, U64, st.binary(max_size=50).map(lambda b: HEADER + b)),
     st.tuples(U64, U32, U63, U63).map(lambda t: c.Gone(t[0], t[1], min(t[2:]), max(t[2:]))),
+    st.tuples(U64, U32, U63, st.binary(max_size=50)).map(lambda t: c.Gone(t[0], t[1], t[2], t[2], t[3])),
     st.tuples(U64, U32, U63, U63, U64).map(lambda t: c.Inquiry(t[0], t[1], min(t[2:4]), max(t[2:4]), t[4])),
     st.builds(c.Feedback, U64, U64, TIMES, st.lists(flows, max_size=5).map(tuple)),
     st.builds(c.Echo, U64, U64, TIMES, st.booleans()),

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sievenet.content import Attribute, Filter, Schema, ValueSet
-from sievenet.errors import InvalidInput
+from sievenet.errors import CodecError, InvalidInput
 from sievenet.simulation import Pipe, VirtualClock
 from sievenet.transport.actions import OPEN, Channel, Deliver, Gap, Publish, Send
 from sievenet.transport.bloom import Tagger
@@ -334,15 +334,15 @@ def test_receiver_drops_and_counts_what_is_wrong():
     receiver = Receiver(1, WANT, recover=Recover(), rate=RateControl())
     assert receiver.receive(b"", 0.0) == []
     assert receiver.receive(b"\x99\x00junk", 0.0) == []
-    assert receiver.control(b"junk", 0.0) == []
+    assert receiver.receive(b"junk", 0.0) == []
     good = sent(Sender(PUBLISHER, epoch=1), b"a")[0]
     receiver.receive(good[:20], 0.0)
     assert receiver.dropped["malformed"] == 4
-    receiver.control(encode(request(bits=OTHER)), 0.0)
-    receiver.control(encode(Echo(1, 55, 0.0, reply=True)), 0.0)
-    receiver.control(encode(Echo(9, 55, 0.0, reply=True)), 0.0)
-    receiver.control(encode(Repair(3, 9, good)), 0.0)
-    receiver.control(encode(Repair(3, 0, good)), 0.0)
+    receiver.receive(encode(request(bits=OTHER)), 0.0)
+    receiver.receive(encode(Echo(1, 55, 0.0, reply=True)), 0.0)
+    receiver.receive(encode(Echo(9, 55, 0.0, reply=True)), 0.0)
+    receiver.receive(encode(Repair(3, 9, good)), 0.0)
+    receiver.receive(encode(Repair(3, 0, good)), 0.0)
     assert receiver.dropped["not for me"] == 3
     assert receiver.dropped["unknown publisher"] == receiver.dropped["not due"] == 1
     assert receiver.statistics().delivered == 0
@@ -364,7 +364,7 @@ def test_unwanted_repair_is_not_delivered():
     receiver.receive(first, 0.0)
     receiver.receive(third, 0.03)
     receiver.expire(1.0)
-    out = receiver.control(encode(Repair(5, 0, second)), 1.1)
+    out = receiver.receive(encode(Repair(5, 0, second)), 1.1)
     assert [a.item for a in out if isinstance(a, Deliver)] == [b"c"]
     assert receiver.receive(second, 2.0) == []
     assert receiver.dropped["unwanted"] == 1
@@ -408,6 +408,51 @@ def test_sender_repairs_from_its_log_and_says_what_is_gone():
     assert decode(gone.data) == Gone(PUBLISHER, 1, 0, 2)
     assert gone.channel is Channel.PEERS
     assert sender.statistics().repairs == 1
+
+
+def test_what_is_gone_may_not_have_been_wanted():
+    """Bits look wanted; without a log the publisher says what the message was, and only a wanted one is a gap."""
+    sender = Sender(PUBLISHER, Publishing(record=2), epoch=1, describe=lambda context: lambda: b"%d" % context)
+    known = set(range(10, 20))
+    receiver = Receiver(
+        5, WANT, order=Order(), recover=Recover(distance=0.01),
+        decode_item=lambda _, body: int(body) if int(body) in known else None,
+    )  # fmt: skip
+    said = [sender.publish(MINE, b"%d" % number, 0.01 * i, number)[0].data for i, number in enumerate((10, 99, 11, 12))]
+    actions = receiver.receive(said[0], 0.0) + receiver.receive(said[3], 0.03)  # 99 and 11 did not come
+    now = 0.03
+    for _ in range(1000):
+        for each in [a for a in actions if isinstance(a, Send)]:
+            for answer in sender.receive(each.data, now):
+                actions += receiver.receive(answer.data, now)
+        if (due := receiver.timer()) is None or due > 60.0:
+            break
+        now = due
+        actions += receiver.expire(now)
+        actions = [a for a in actions if not isinstance(a, Send)] + [a for a in actions if isinstance(a, Send)][-20:]
+    assert [a.item for a in actions if isinstance(a, Deliver)] == [10, 12]
+    assert [(a.first, a.last) for a in actions if isinstance(a, Gap)] == [(2, 2)]
+    assert (receiver.statistics().gaps, receiver.statistics().lost) == (1, 1)
+
+
+def test_a_malformed_answer_settles_nothing():
+    sender = Sender(PUBLISHER, Publishing(record=2, log=5), epoch=1)
+
+    def never(header, body):
+        raise CodecError("not an event")
+
+    receiver = Receiver(5, WANT, recover=Recover(distance=0.01), decode_item=never)
+    said = [sender.publish(MINE, b"", 0.01 * i)[0].data for i in range(3)]
+    for now, data in ((0.0, said[0]), (0.02, said[2])):
+        header, _ = decode_header(data)
+        receiver.message(header, "item", now, data)
+    while (PUBLISHER, 1, 1) not in receiver.requests:
+        receiver.expire(receiver.timer())
+    for answer in (encode(Repair(9, 0, said[1])), encode(Gone(PUBLISHER, 1, 1, 1, b"junk"))):
+        assert receiver.receive(answer, 1.0) == []
+        assert (PUBLISHER, 1, 1) in receiver.requests
+    assert receiver.dropped["malformed"] == 2
+    assert [(a.first, a.last) for a in receiver.close(2.0) if isinstance(a, Gap)] == [(1, 1)]
 
 
 def test_digests_go_on_rarely_and_the_last_says_that_it_ended():

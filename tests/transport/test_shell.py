@@ -16,6 +16,7 @@ from sievenet.transport import Order, Publishing, RateControl, Recover
 from sievenet.transport.actions import Channel, Send
 from sievenet.transport.codec import Header, encode_header
 from sievenet.transport.control import Echo, Feedback, FlowRequest, Gone, Repair, Request, encode
+from sievenet.workload.samples import load_schema
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.fabric.harness import take as take_in_time
 
@@ -194,6 +195,38 @@ def test_gaps_are_told():
             missed = {x for gap in gaps for x in range(gap.first, gap.last + 1)}
             got = {event["x"] for event in await take(feed, feed.statistics().waiting)}
             assert not missed & got
+
+    run(main())
+
+
+def test_events_that_only_look_wanted_are_no_gaps():
+    """A range finer than the Bloom filters' cells, and no log: the publisher still knows what its events said."""
+
+    async def main():
+        stock = load_schema("stock")
+        async with fabric() as daemon, sievenet.connect(daemon.url, host="h3") as node:
+            await node.schema(stock)
+            async with sievenet.connect(daemon.url, host="h1") as source:
+                await source.advertise(stock, transport=Publishing(record=8))
+                gaps = []
+                wanted = "stock: price >= 5.0001 and price <= 5.0002"
+                feed = await node.subscribe(wanted, order=True, recover=QUICK, on_gap=gaps.append)
+                port = source._session.port
+                send = port.send
+                for i in range(60):
+                    price = 5.00015 if i % 5 == 0 else 5.0003 + i * 1e-6
+                    port.send = (lambda packets: True) if i == 30 else send  # one that is wanted gets lost
+                    await source.publish(stock.event(symbol="GE", price=price, volume=i))
+                got = [event["volume"] for event in await take(feed, 11)]
+                assert got == [i for i in range(0, 60, 5) if i != 30]
+
+                def settled():
+                    seen = feed.statistics().transport
+                    return seen.gaps == 1 and not len(node._transport._sinks[feed.registration.id].receiver.requests)
+
+                await eventually(settled, timeout=20.0)
+                assert [(gap.first, gap.last) for gap in gaps] == [(30, 30)]
+                assert feed.statistics().transport.lost == 1
 
     run(main())
 

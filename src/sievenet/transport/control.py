@@ -5,6 +5,7 @@ wait f32, width u8, bits                        "who has this message? its bits 
 REPAIR       ver|kind, 0, responder u64, requester u64 (0: for all), the message as it was sent
 INQUIRY      ver|kind, 0, publisher u64, epoch u32, first u64, last u64, requester u64      "what were these?"
 GONE         ver|kind, 0, publisher u64, epoch u32, first u64, last u64       "nobody can have these any more"
+[ the event without its payload ]                  of one message: "it said this"
 FEEDBACK     ver|kind, 0, subscriber u64, publisher u64, sent f64, count u8, (quota f32, width u8, bits) × count
 ECHO         ver|kind, 0, subscriber u64, publisher u64, sent f64
 ECHO_REPLY   the same with the other kind; `sent` is what the echo carried
@@ -100,6 +101,8 @@ class Gone(msgspec.Struct, frozen=True):
     epoch: int
     first: int
     last: int
+    #: What the message said, if it is one and the publisher remembers: whoever does not want that misses nothing.
+    content: bytes = b""
 
 
 class Inquiry(msgspec.Struct, frozen=True):
@@ -160,7 +163,7 @@ def _encoded(message: Message) -> bytes:
                 return _REPAIR.pack(_first(Kind.REPAIR), 0, message.responder, message.requester) + message.message
             case Gone():
                 m2 = message
-                return _GONE.pack(_first(Kind.GONE), 0, m2.publisher, m2.epoch, m2.first, m2.last)
+                return _GONE.pack(_first(Kind.GONE), 0, m2.publisher, m2.epoch, m2.first, m2.last) + m2.content
             case Inquiry():
                 i = message
                 return _INQUIRY.pack(_first(Kind.INQUIRY), 0, i.publisher, i.epoch, i.first, i.last, i.requester)
@@ -197,8 +200,10 @@ def decode(data: bytes) -> Message:
                 raise CodecError(expected="a repaired message", got="`a digest`", where="repair")
             return Repair(responder, requester, message)
         case Kind.GONE:
-            _, _, publisher, epoch, first, last = _unpack(_GONE, data, exact=True)
-            return Gone(publisher, epoch, *_range(first, last, "gone"))
+            _, _, publisher, epoch, first, last = _unpack(_GONE, data)
+            if first != last:
+                _ended(data, _GONE.size)
+            return Gone(publisher, epoch, *_range(first, last, "gone"), bytes(data[_GONE.size :]))
         case Kind.INQUIRY:
             _, _, publisher, epoch, first, last, requester = _unpack(_INQUIRY, data, exact=True)
             return Inquiry(publisher, epoch, *_range(first, last, "inquiry"), requester)

@@ -27,13 +27,13 @@ from sievenet.errors import CodecError
 from sievenet.transport.actions import OPEN, Action, Channel, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, covers_any
 from sievenet.transport.codec import Header, Kind, decode_header
-from sievenet.transport.control import Echo, Gone, Inquiry, Repair, Request, decode, encode
+from sievenet.transport.control import Echo, Gone, Inquiry, Message, Repair, Request, decode, encode
 from sievenet.transport.deadline import Deadlines
 from sievenet.transport.inquiries import Inquiries, StreamKey
 from sievenet.transport.options import Order, RateControl, Recover
 from sievenet.transport.profile import Encoding, Profile
 from sievenet.transport.rates import RateSession
-from sievenet.transport.requests import Requests
+from sievenet.transport.requests import Key, Requests
 from sievenet.transport.statistics import ReceiverStatistics
 from sievenet.transport.stream import Loss, Released, SessionCounts, Stream
 from sievenet.transport.volunteer import Volunteer
@@ -49,7 +49,7 @@ _OVERDUE: Final = 15.0
 #: Seconds until there may be room again for another request.
 _LATER: Final = 0.1
 
-#: Body → what the application gets, or None if it is not wanted after all.
+#: Body → what the application gets, or None if it is not wanted after all; `CodecError` if it is none.
 Decoder = Callable[[Header, bytes], Any]
 
 
@@ -76,8 +76,8 @@ class Receiver:
         self._decode: Decoder = decode_item or (lambda _header, body: body)
         self._rng = rng or Random(me)
         self._limit, self._idle = sessions, idle
-        self._sessions: OrderedDict[StreamKey, Stream] = OrderedDict()
-        self._rates: dict[StreamKey, RateSession] = {}
+        self.sessions: OrderedDict[StreamKey, Stream] = OrderedDict()
+        self.rates: dict[StreamKey, RateSession] = {}
         #: Of streams that were forgotten, the first number that has not been accounted for.
         self._resume: OrderedDict[StreamKey, int] = OrderedDict()
         self.requests = Requests(me, recover, self._rng) if recover else None
@@ -100,16 +100,16 @@ class Receiver:
 
     def receive(self, data: bytes, now: float) -> list[Action]:
         """Any transport message, as bytes."""
-        if not data or data[0] & 15 > Kind.DIGEST:
-            return self.control(data, now)
         try:
+            if not data or data[0] & 15 > Kind.DIGEST:
+                return self._control(decode(data), now)
             header, at = decode_header(data)
+            if header.digest:
+                return self.digest(header, now)
+            return self.message(header, self._decode(header, data[at:]), now, data)
         except CodecError:
             self.dropped["malformed"] += 1
             return []
-        if header.digest:
-            return self.digest(header, now)
-        return self.message(header, self._decode(header, data[at:]), now, data)
 
     def message(
         self, header: Header, item: Any, now: float, data: bytes = b"", matched: Sequence[int] = (0,)
@@ -126,8 +126,8 @@ class Receiver:
         if self.counts.received != before:
             if self.cache is not None:
                 self.cache.keep(*key, header.sequence, data, now)
-            if self._rates:
-                self._rates[key].received(header, len(data), session.uncovered, now, tuple(matched))
+            if self.rates:
+                self.rates[key].received(header, len(data), session.uncovered, now, tuple(matched))
         self._watch(key, session, now)
         if not session.expired_by(now) and not self._spilt:
             return self._deliver(released)
@@ -140,21 +140,15 @@ class Receiver:
         self._watch(key, session, now)
         return [*self._spill(), *self._deliver(released)]
 
-    def control(self, data: bytes, now: float) -> list[Action]:
+    def _control(self, message: Message, now: float) -> list[Action]:
         """What peers and publishers say."""
-        try:
-            message = decode(data)
-        except CodecError:
-            self.dropped["malformed"] += 1
-            return []
         match message:
             case Request():
                 return self._asked(message, now)
             case Repair():
                 return self._repaired(message, now)
-            case Gone(publisher, epoch, first, last) if self.requests is not None:
-                gone = self._given_up(self.requests.gone(message), now)
-                return gone + self._untold((publisher, epoch), first, last, now)
+            case Gone() if self.requests is not None:
+                return self._gone(message, self.requests, now)
             case Echo(reply=True) if message.subscriber == self.me:
                 return self._echoed(message, now)
             case _:
@@ -166,7 +160,7 @@ class Receiver:
     def timer(self) -> float | None:
         """When to call `expire`; None while nothing is under way."""
         due = self._deadlines.next()
-        if self._sessions and (due is None or self._sweep < due):
+        if self.sessions and (due is None or self._sweep < due):
             due = self._sweep
         repairs = self.volunteer.repairs if self.volunteer else None
         for part in (self.requests, self.inquiries, repairs):
@@ -190,20 +184,20 @@ class Receiver:
             actions += self.volunteer.expire(now)
         if now >= self._sweep:
             self._sweep = now + self._idle / 4
-            for key in [each for each, session in self._sessions.items() if session.touched + self._idle < now]:
+            for key in [each for each, session in self.sessions.items() if session.touched + self._idle < now]:
                 actions += self._drop(key, now)
         return actions
 
     def renewed(self, now: float) -> list[Action]:
         """The connection was lost: ask again for what is missing, and publishers how far they are."""
         self._renew(now)
-        tops = {key: session.top + 1 for key, session in self._sessions.items() if not session.ended}
+        tops = {key: session.top + 1 for key, session in self.sessions.items() if not session.ended}
         asked = [Inquiry(*key, top, top, self.me) for key, top in tops.items()] if self.inquiries else []
         return [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
 
     def close(self, now: float) -> list[Action]:
         """The subscription ends: what is held is delivered, what is still missing is told."""
-        return [each for key in list(self._sessions) for each in self._drop(key, now, _OVERDUE)]
+        return [each for key in list(self.sessions) for each in self._drop(key, now, _OVERDUE)]
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -219,7 +213,7 @@ class Receiver:
 
     def _silent(self, now: float) -> Callable[[StreamKey], bool]:
         """Tells the streams that cannot be heard: nothing of them is given up, since the way may be broken."""
-        return lambda key: self.away or ((found := self._sessions.get(key)) is not None and found.silent(now))
+        return lambda key: self.away or ((found := self.sessions.get(key)) is not None and found.silent(now))
 
     def _renew(self, now: float, stream: StreamKey | None = None) -> None:
         """The way is there again: what was asked for meanwhile was asked in vain."""
@@ -234,7 +228,7 @@ class Receiver:
 
     def _echoed(self, echo: Echo, now: float) -> list[Action]:
         known = self.requests is not None and self.requests.echoed(echo, now)
-        for rates in (rates for key, rates in self._rates.items() if key[0] == echo.publisher):
+        for rates in (rates for key, rates in self.rates.items() if key[0] == echo.publisher):
             known = True
             rates.echoed(echo, now)
         if not known:
@@ -246,22 +240,22 @@ class Receiver:
         return spilt
 
     def _session(self, key: StreamKey, width: int, now: float) -> Stream:
-        if (session := self._sessions.get(key)) is not None:
+        if (session := self.sessions.get(key)) is not None:
             self.profile.fit(session, width)
             return session
         self._sweep = min(self._sweep, now + self._idle / 4)
-        session = self._sessions[key] = self.profile.session(key[0], width, self._resume.pop(key, -1), self.counts)
+        session = self.sessions[key] = self.profile.session(key[0], width, self._resume.pop(key, -1), self.counts)
         if (rates := self.profile.rates(self.me, session, width, self._rng)) is not None:
-            self._rates[key] = rates
-        if len(self._sessions) > self._limit:
-            oldest = min(self._sessions, key=lambda each: self._sessions[each].touched if each != key else now)
+            self.rates[key] = rates
+        if len(self.sessions) > self._limit:
+            oldest = min(self.sessions, key=lambda each: self.sessions[each].touched if each != key else now)
             self.dropped["sessions"] += 1
             self._spilt += self._drop(oldest, now)
         return session
 
     def _drop(self, key: StreamKey, now: float, silence: float | None = None) -> list[Action]:
         """A stream is forgotten but for its last number: what is open is told, its end too after such a silence."""
-        session = self._sessions[key]
+        session = self.sessions[key]
         released, losses = session.close(now)
         if self.requests is not None:
             losses += self.requests.forget(key)
@@ -270,8 +264,8 @@ class Receiver:
         if self.requests is not None and session.reports and not session.ended and overdue:
             self.gaps += 1
             actions.append(Gap(*key, session.top + 1, OPEN))
-        del self._sessions[key]
-        self._rates.pop(key, None)
+        del self.sessions[key]
+        self.rates.pop(key, None)
         self._deadlines.set(key, None)
         if self.inquiries is not None:
             self.inquiries.update(key, None, 0.0, now)
@@ -282,17 +276,17 @@ class Receiver:
 
     def _watch(self, key: StreamKey, session: Stream, now: float) -> None:
         due = session.timer()
-        if self._rates and (when := self._rates[key].timer()) is not None:
+        if self.rates and (when := self.rates[key].timer()) is not None:
             due = when if due is None or when < due else due
         if self.inquiries is not None and self.requests is not None:
             self.inquiries.update(key, session.asking(), self.requests.distance(key[0]), now)
         self._deadlines.set(key, due)
 
     def _expire_session(self, key: StreamKey, now: float) -> list[Action]:
-        session = self._sessions[key]
+        session = self.sessions[key]
         released, losses = session.expire(now)
         actions = self._deliver(released)
-        rates = self._rates.get(key)
+        rates = self.rates.get(key)
         for loss in losses:
             if rates is not None and loss.believed and loss.last < 0:
                 rates.lost(loss)
@@ -307,14 +301,14 @@ class Receiver:
 
     def _inquire(self, inquiries: Inquiries, now: float) -> list[Action]:
         assert self.requests is not None
-        distances = {key: self.requests.distance(key[0]) for key in self._sessions}
+        distances = {key: self.requests.distance(key[0]) for key in self.sessions}
         asked, given_up = inquiries.expire(distances, now, self._silent(now))
         actions: list[Action] = [Send(Channel.PUBLISHER, each.publisher, 0, encode(each)) for each in asked]
         return actions + [each for key in given_up for each in self._untold(key, 0, OPEN, now)]
 
     def _untold(self, key: StreamKey, first: int, last: int, now: float) -> list[Action]:
         """Nobody can say what these of the numbers that were asked for have been: gaps."""
-        session = self._sessions.get(key)
+        session = self.sessions.get(key)
         if session is None or (span := session.asking()) is None:
             return []
         actions = self._given_up(session.untold(max(first, span[0]), min(last, span[1])), now)
@@ -334,7 +328,7 @@ class Receiver:
         if self.requests is None or request.requester == self.me or not covers_any(request.bits, wanted):
             self.dropped["not for me"] += 1
             return []
-        session = self._sessions.get((request.publisher, request.epoch))
+        session = self.sessions.get((request.publisher, request.epoch))
         if session is not None and not self.requests.full:
             # Somebody else noticed what this receiver could not: it is missing here too.
             loss = session.shown(request.epoch, request.sequence, request.bits, request.width, now)
@@ -354,16 +348,14 @@ class Receiver:
             return []
         if self.volunteer is not None:
             self.volunteer.heard(key, now)
-        wanted = self.requests is not None and self.requests.found(key, now)
-        session = self._sessions.get(key[:2])
-        if session is None or self.requests is None or not (wanted or session.due(header.epoch, header.sequence)):
+        session, requests = self.sessions.get(key[:2]), self.requests
+        if session is None or requests is None or not (key in requests or session.due(header.epoch, header.sequence)):
             self.dropped["not due"] += 1
             return []
         item = self._decode(header, repair.message[at:])
-        if item is None:  # its bits were wanted, it is not
-            released = session.abandon(header.epoch, header.sequence, now) if wanted else []
-            self._watch(key[:2], session, now)
-            return self._deliver(released)
+        wanted = requests.found(key, now)
+        if item is None:
+            return self._unwanted(key, now) if wanted else []
         before = self.counts.received
         released = session.repaired(header, item, now)
         if self.counts.received != before:
@@ -373,27 +365,33 @@ class Receiver:
         self._watch(key[:2], session, now)
         return self._deliver(released, header.sequence)
 
+    def _gone(self, gone: Gone, requests: Requests, now: float) -> list[Action]:
+        """The publisher has these no more; of one it may still know what it said."""
+        key = (gone.publisher, gone.epoch, gone.first)
+        if gone.content and key in requests and self._decode(Header(*key, 0.0, 0), gone.content) is None:
+            requests.found(key, now)
+            return self._unwanted(key, now)
+        return self._given_up(requests.gone(gone), now) + self._untold(key[:2], gone.first, gone.last, now)
+
+    def _unwanted(self, key: Key, now: float) -> list[Action]:
+        """The bits of a missing message were wanted, it is not: nothing was lost."""
+        self.counts.losses -= 1
+        session = self.sessions[key[:2]]
+        released = session.abandon(*key[1:], now)
+        self._watch(key[:2], session, now)
+        return self._deliver(released)
+
     def _given_up(self, losses: list[Loss], now: float) -> list[Action]:
         actions: list[Action] = []
         for loss in losses:
             last = max(loss.sequence, loss.last)
             self.gaps += last - loss.sequence + 1
             actions.append(Gap(loss.publisher, loss.epoch, loss.sequence, last))
-            session = self._sessions.get((loss.publisher, loss.epoch))
+            session = self.sessions.get((loss.publisher, loss.epoch))
             if session is not None and loss.last < 0:
                 actions += self._deliver(session.abandon(loss.epoch, loss.sequence, now))
         return actions
 
     def statistics(self) -> ReceiverStatistics:
         """What was done since the subscription began."""
-        rates = self._rates.values()
-        return ReceiverStatistics(
-            delivered=self.delivered,
-            waiting=sum(session.waiting for session in self._sessions.values()),
-            recovered=self.recovered,
-            gaps=self.gaps,
-            rate=sum(each.rate for each in rates) if rates else None,
-            allowed=min((each.allowed for each in rates), default=None),
-            sessions=len(self._sessions),
-            **self.counts.told(self.dropped),
-        )
+        return ReceiverStatistics.of(self)

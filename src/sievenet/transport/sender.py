@@ -14,6 +14,7 @@ When its queue is full `publish` raises `Rejected`; `blocked` tells before, and 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ from sievenet.transport.codec import (
 )
 from sievenet.transport.control import MAX_MESSAGE, Echo, Feedback, Gone, Inquiry, Repair, Request, decode, encode
 from sievenet.transport.flows import Flow, FlowTable, SendQueue
-from sievenet.transport.history import History
+from sievenet.transport.history import Content, History
 from sievenet.transport.options import Publishing
 from sievenet.transport.repairs import Repairs
 from sievenet.transport.statistics import SenderStatistics
@@ -63,6 +64,7 @@ class Sender:
         epoch: int = 0,
         rng: Random | None = None,
         largest: int = MAX_MESSAGE,
+        describe: Callable[[Any], Content] | None = None,
     ) -> None:
         self.publisher = publisher
         self.options = options = options or Publishing()
@@ -77,6 +79,8 @@ class Sender:
         #: Entries of the record, newest first.
         self._entries: deque[bytes] = deque(maxlen=max(options.record, 1))
         self._history = History(max(options.log, MAX_DIGEST), self._width)
+        #: From a message's context, what it says: kept where there is no log, for those who ask in vain.
+        self._describe = None if options.log else describe
         #: What receivers want to know, by range: who asked; and when it is answered.
         self._inquiries: dict[tuple[int, int], set[int]] = {}
         self._inquiries_due: float | None = None
@@ -208,7 +212,8 @@ class Sender:
         record, reports = self._record(options.record), options.digest is not None
         header = Header(self.publisher, self.epoch, sequence, now, previous, record, control, reports=reports)
         data = encode_header(header) + body
-        self._entries.appendleft(self._history.add(now, previous, bits))
+        content = None if self._describe is None else self._describe(context)
+        self._entries.appendleft(self._history.add(now, previous, bits, content))
         if options.log:
             self._log.keep(sequence, data)
         if options.digest:
@@ -319,7 +324,9 @@ class Sender:
             first = self._log.first
             last = request.sequence if first is None else first - 1
             self.gone += 1
-            gone = Gone(self.publisher, self.epoch, min(request.sequence, last), last)
+            first = min(request.sequence, last)
+            content = self._history.content(first) if first == last else b""
+            gone = Gone(self.publisher, self.epoch, first, last, content)
             return [Send(Channel.PEERS, self.publisher, request.bits, encode(gone), request.width)]
         return []
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from sievenet.transport.receiver import Receiver
 
 __all__ = ["ReceiverStatistics", "SenderStatistics"]
 
@@ -23,6 +28,21 @@ class ReceiverStatistics(msgspec.Struct, frozen=True):
     allowed: float | None
     sessions: int
     dropped: dict[str, int]
+
+    @staticmethod
+    def of(receiver: Receiver) -> ReceiverStatistics:
+        """The figures of a receiver now."""
+        sessions, rates = receiver.sessions.values(), receiver.rates.values()
+        return ReceiverStatistics(
+            delivered=receiver.delivered,
+            waiting=sum(session.waiting for session in sessions),
+            recovered=receiver.recovered,
+            gaps=receiver.gaps,
+            rate=sum(each.rate for each in rates) if rates else None,
+            allowed=min((each.allowed for each in rates), default=None),
+            sessions=len(sessions),
+            **receiver.counts.told(receiver.dropped),
+        )
 
 
 class SenderStatistics(msgspec.Struct, frozen=True):

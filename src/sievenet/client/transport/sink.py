@@ -26,7 +26,7 @@ from sievenet.client.transport.exchange import peers, spoken_for, to_node
 from sievenet.client.transport.voice import PATIENCE, Verdict, Voices
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.filter import Filter
-from sievenet.errors import CodecError, InvalidInput
+from sievenet.errors import InvalidInput
 from sievenet.transport.actions import Action, Deliver, Gap, Send
 from sievenet.transport.bloom import Bits, Tagger
 from sievenet.transport.codec import Header
@@ -254,11 +254,7 @@ class TransportSink:
 
     def _decode(self, header: Header, body: bytes) -> Delivery | None:
         """A repaired message, if this subscription wants it."""
-        try:
-            event = decode_event(self._schema, body)
-        except CodecError:
-            self.receiver.dropped["malformed"] += 1
-            return None
+        event = decode_event(self._schema, body)
         if not self._wanted.matches(event):
             return None
         sent = int(header.departure * 1e9)

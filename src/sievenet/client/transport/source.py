@@ -68,7 +68,7 @@ class Source:
 
     def _begun(self, epoch: int) -> Sender:
         largest = min(self._host.largest or MAX_PAYLOAD, MAX_PAYLOAD) - _AROUND
-        return Sender(self._host.identity, self.options, epoch=epoch, largest=largest)
+        return Sender(self._host.identity, self.options, epoch=epoch, largest=largest, describe=_content)
 
     # -- life -----------------------------------------------------------------------------
 
@@ -258,6 +258,12 @@ class Source:
     def statistics(self) -> SenderStatistics:
         """What the transport did for this publisher."""
         return self.sender.statistics()
+
+
+def _content(context: tuple[Event, int]) -> Callable[[], bytes]:
+    """What an event says, without its payload: encoded only if somebody asks."""
+    bare = Event.trusted(context[0].schema, context[0].values)
+    return lambda: encode_event(bare)
 
 
 def _whole(publish: Publish) -> Event:
