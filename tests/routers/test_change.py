@@ -324,15 +324,15 @@ def test_who_cannot_be_reached_any_more_is_known_for_a_while():
     network.run(1.0)
 
     def missing(name="a"):
-        return network.routers[name].reach(network.now)["missing"]
+        return network.routers[name].states.missing(network.now)
 
     assert missing() == []
-    before = network.routers["a"].reach(network.now)["graph"]
+    before = network.routers["a"].states.version
     network.kill("c")
     network.run(0.1)
     assert missing() == missing("b") == ["c", "d"]  # a never had a link to them
     assert missing("d") == ["a", "b", "c"]
-    assert network.routers["a"].reach(network.now)["graph"] != before
+    assert network.routers["a"].states.version != before
     network.run(2 * LEASE)  # forgotten as parts of the graph, not as routers
     assert missing() == network.routers["a"].statistics()["missing"] == ["c", "d"]
     for other in "bd":

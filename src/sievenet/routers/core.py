@@ -304,10 +304,6 @@ class Router:
     def _wave_done(self, number: int, done: bool) -> None:
         self._outputs.append(WaveDone(number, done))
 
-    def reach(self, now: float) -> dict[str, Any]:
-        """Whom events of this router do not reach though they did lately, and a number that changes with the graph."""
-        return {"missing": self.states.missing(now), "graph": self.states.version}
-
     # -- time -----------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Output]:

@@ -189,8 +189,9 @@ class Service:
         self._waiting.done(number, done)
 
     def _reach(self, done: bool) -> dict[str, Any]:
-        """Whether all that came before the question is everywhere; see `Router.reach`."""
-        return {"settled": done, **self._router.reach(time.monotonic())}
+        """Whether all that came before the question is everywhere, whom it cannot reach though it could lately."""
+        states = self._router.states
+        return {"settled": done, "missing": states.missing(time.monotonic()), "graph": states.version}
 
     def _begin_wave(self) -> int:
         number, self._beginning = self._router.settle(time.monotonic())
