@@ -10,6 +10,7 @@ from sievenet.access.identity import Role
 from sievenet.access.login import load_login
 from sievenet.content.codec import encode_schema, encode_subscription
 from sievenet.content.filter import Filter, Subscription
+from sievenet.control import caching
 from sievenet.control import protocol as control
 from sievenet.control.protocol import CONTROL
 from sievenet.errors import CodecError
@@ -131,6 +132,13 @@ def requests(number):
         control.Match: control.Match(7),
         control.Matched: control.Matched(),
         control.Did: control.Did(1),
+        caching.Cache: caching.Cache(7, 2, number, ALL),
+        caching.Uncache: caching.Uncache(2),
+        caching.ToCache: caching.ToCache(2, b"word"),
+        caching.ServeCache: caching.ServeCache(7),
+        caching.Assumed: caching.Assumed(1),
+        caching.ToSubscriber: caching.ToSubscriber(1, b"word"),
+        caching.CacheLoad: caching.CacheLoad(),
         Alive: Alive(),
         Goodbye: Goodbye("done"),
         control.Hello: control.Hello(control.PROTOCOL),
@@ -139,6 +147,7 @@ def requests(number):
 
 #: What is not answered, if it is allowed.
 SILENT = {control.PlanAdopted, control.Sample, control.Matched, control.Did, Alive}
+SILENT |= {*caching.CARRIED} - {caching.ServeCache}
 
 
 @pytest.mark.parametrize("role", [*Role, None])
@@ -161,8 +170,7 @@ def test_the_daemon(access, role):
                     expected = {"silent" if component else "refused"}
                 else:
                     expected = {"silent"} if kind in SILENT else {"ended"} if kind is Goodbye else {"answered"}
-                    unanswered = (control.PlanAdopted, control.Sample, control.Did)
-                    if role in (Role.OBSERVER, Role.OPERATOR) and kind in unanswered:
+                    if role in (Role.OBSERVER, Role.OPERATOR) and kind in SILENT - {Alive}:
                         expected = {"answered"}  # it may, but has not joined
                 assert got in expected, (kind.__name__, role)
 

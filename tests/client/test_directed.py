@@ -92,7 +92,7 @@ def test_markers_say_what_they_were_told(length, patience, marks):
 
 
 @pytest.mark.parametrize(
-    "bad", [Packet(1, 0, 1, 1, 0, 3), Packet(1, 0, 1, 1, 0, Mark.BEGIN, b"x"), Packet(1, 0, 1, 1, 0, Mark.END, b"x")]
+    "bad", [Packet(1, 0, 1, 1, 0, 9), Packet(1, 0, 1, 1, 0, Mark.BEGIN, b"x"), Packet(1, 0, 1, 1, 0, Mark.END, b"x")]
 )
 def test_markers_that_nobody_knows_are_refused(bad):
     with pytest.raises(CodecError):

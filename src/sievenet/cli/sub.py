@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["sub"]
 
 
+def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> float | str | None:
+    if value is None or value == "measured":
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"Expected events per second, or `measured`, got {value!r}", ctx, param) from None
+
+
 @click.command()
 @click.argument("filters", metavar="FILTER...", nargs=-1, required=True)
 @click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many events.")
@@ -37,6 +46,22 @@ __all__ = ["sub"]
     show_default=True,
     help="What happens to events when that many wait.",
 )
+@click.option(
+    "--max-rate",
+    metavar="N|measured",
+    callback=_rate,
+    help="Events per second that are enough; while more come, a cache feeds this subscriber.",
+)
+@click.option(
+    "--on-full",
+    type=click.Choice(["end", "oldest", "newest"]),
+    default="end",
+    show_default=True,
+    help="With --max-rate: what happens when the cache is full. The subscription ends, or events are dropped.",
+)
+@click.option(
+    "--since", callback=duration, metavar="TIME", help="Begin with what came in this time before now, from a cache."
+)
 @click.option("--payload", "payloads", is_flag=True, help="Print payloads too: in JSON as base64.")
 @subscriber_options
 @url_option
@@ -50,6 +75,9 @@ def sub(
     schema_name: str | None,
     queue: int,
     when_full: Any,
+    max_rate: Any,
+    on_full: Any,
+    since: float | None,
     payloads: bool,
     url: str | None,
     as_json: bool,
@@ -69,8 +97,12 @@ def sub(
       $ sievenet sub 'stock: symbol = "IBM"' stock -n 5 --json  # needs a running fabric
       $ sievenet sub stock --order --recover --rate-control --for 10s  # needs a running fabric
       $ sievenet sub stock --recover --repair auto --for 10s  # needs a running fabric
+      $ sievenet sub stock --max-rate 100 --on-full oldest  # needs a running fabric with a cache
+      $ sievenet sub stock --since 30s -n 100  # needs a running fabric with a cache
     """
     asked = subscribing(transport)
+    if max_rate is not None or since is not None:
+        asked |= {"max_rate": max_rate, "on_full": on_full, "since": since}
     run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, payloads, url, as_json, asked))
 
 
@@ -174,6 +206,11 @@ def _sum_up(node: Node, feeds: list[Feed], open_: list[ReceiverStatistics | None
             f"latency p50 {seconds_text(seen.latency_p50)}, p99 {seconds_text(seen.latency_p99)}",
             err=True,
         )
+        if (cached := seen.caches) is not None:
+            served = f"{cached.cached} events from a cache, which took over {cached.activations} times"
+            click.echo(f"  {served}", err=True)
+            if as_json:
+                click.echo(msgspec.json.encode({"subscription": str(feed), "caches": cached}).decode())
         if seen.transport is not None and before is not None:
             # A closed subscription has no rate any more: that of its end is shown.
             last = {"rate": before.rate, "allowed": before.allowed, "sessions": before.sessions}

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "host": Entry("sievenet.cli.host:host", "Run a command in the network of a host."),
     "pub": Entry("sievenet.cli.pub:pub", "Publish events."),
     "sub": Entry("sievenet.cli.sub:sub", "Subscribe and print events as they come."),
+    "cache": Entry("sievenet.cli.cache:cache", "Run an event cache, for subscribers who get too much."),
     "status": Entry("sievenet.cli.status:status", "Show what a running fabric does."),
     "topo": Entry("sievenet.cli.topo:topo", "Draw the network."),
     "flows": Entry("sievenet.cli.flows:flows", "Show the flow table of a switch."),

@@ -77,6 +77,13 @@ _PATIENCE: Final = 3.0
     "else off.",
 )
 @tap_options
+@click.option(
+    "--caches",
+    type=click.IntRange(0, 64),
+    default=0,
+    show_default=True,
+    help="Event caches in this process, for subscribers with --max-rate or --since.",
+)
 @click.option("--state", type=click.Path(file_okay=False), help="Directory for the journal. Default: nothing is kept.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port for clients, 0 for a free one. Default: 7400.")
 @click.option(
@@ -118,6 +125,7 @@ def up(
     tune: str | None,
     tap: str | None,
     tap_factor: int,
+    caches: int,
     state: str | None,
     port: int | None,
     data_port: int | None,
@@ -147,6 +155,7 @@ def up(
       $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
       $ sievenet up --log json --log-level info --log-file up.log --for 500ms --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
+      $ sievenet up --sample stock --caches 1 --for 2s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
@@ -187,8 +196,10 @@ def up(
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if sample_name is not None and config.access.folder is not None:
         raise click.UsageError("The sample's clients are no members: leave --sample or --access")
+    if caches and config.access.folder is not None:
+        raise click.UsageError("Caches in this process are no members: start `sievenet cache --login FILE` instead")
     taps = None if tap is None or sample_name is None else tapping(tap, tap_factor)
-    run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps))
+    run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps, caches))
     if taps is not None:
         click.echo(f"{taps.kept} events kept in {tap}" + (f", {taps.lost} of them lost" if taps.lost else ""), err=True)
 
@@ -202,6 +213,7 @@ async def _up(
     every: float,
     as_json: bool,
     taps: Taps | None,
+    caches: int,
 ) -> None:
     from sievenet.control import warmup
     from sievenet.daemon.collector import collecting_seldom
@@ -225,6 +237,12 @@ async def _up(
         welcome = [*await _serve(stack, daemon), *_welcome(daemon, sample_name)]
         if as_json or not sys.stdout.isatty():
             click.echo("\n".join(welcome), err=as_json)
+        if caches:
+            from sievenet.cli import cache
+
+            hosts = daemon.plane.topology.hosts
+            chosen = [hosts[number % len(hosts)] for number in range(caches)]
+            await stack.enter_async_context(cache.caches(daemon.url, chosen))
         if sample_name is not None:
             from sievenet.cli.sample import sample
 

@@ -6,8 +6,8 @@ one at a content router; `membership` keeps either connected (over `sievenet.ses
 `transport` stands between them and the application for those who want order, recovery or rate control. Names are loaded
 when asked for, and this package loads no compiler.
 
-Imports only `access`, `content`, `control`, `dataplane`, `errors`, `index`, `matcher`, `routers`, `session`, `tap`
-and `transport`.
+Imports only `access`, `cache`, `content`, `control`, `dataplane`, `errors`, `index`, `matcher`, `routers`, `session`,
+`tap` and `transport`.
 """
 
 from importlib import import_module

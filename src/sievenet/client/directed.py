@@ -31,7 +31,19 @@ from sievenet.dataplane.packet import Packet, encode_packet, packet_alone
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.duplicates import Source
 
-__all__ = ["Begin", "End", "Mark", "Marker", "begin", "end", "marker_of", "unwrapped", "unwrapped_many", "wrapped"]
+__all__ = [
+    "Begin",
+    "Cached",
+    "End",
+    "Mark",
+    "Marker",
+    "begin",
+    "end",
+    "marker_of",
+    "unwrapped",
+    "unwrapped_many",
+    "wrapped",
+]
 
 _SCHEMA: Final = twin_schema("any")
 #: What every event of a twin begins with; recipient and length follow.
@@ -52,6 +64,9 @@ class Mark(IntEnum):
     EVENT = 0
     BEGIN = 1
     END = 2
+    #: An event in a cache's stream, and the end of that stream for one subscription (`client.caching`).
+    CACHED = 3
+    LEAVE = 4
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -73,7 +88,13 @@ class End(msgspec.Struct, frozen=True):
     marks: Mapping[Source, int]
 
 
-Marker = Begin | End
+class Cached(msgspec.Struct, frozen=True):
+    """A packet of a cache's stream: its code is the stream and the number in it."""
+
+    packet: Packet
+
+
+Marker = Begin | End | Cached
 
 
 # -- one packet ------------------------------------------------------------------------------
@@ -161,6 +182,8 @@ def end(marker: End, category: int) -> bytes:
 
 def marker_of(packet: Packet) -> Marker:
     """What a packet inside says that is no event; `CodecError` if nothing that we know."""
+    if packet.flags in (Mark.CACHED, Mark.LEAVE):
+        return Cached(packet)
     way = (packet.publisher, packet.sequence)
     if packet.flags == Mark.BEGIN and len(packet.body) == _BEGIN.size:
         length, patience = _BEGIN.unpack(packet.body)

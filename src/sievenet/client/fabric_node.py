@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 from sievenet.access.identity import Role
 from sievenet.access.login import Login
+from sievenet.client.caching import Caching
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
 from sievenet.client.feed import Feed
@@ -72,12 +73,12 @@ class FabricNode(Node):
         self._sinks: dict[int, Sink] = {}
         #: Twins of subscriptions that have ended, to be taken back with them.
         self._orphans: dict[int, list[Registration]] = {}
-        #: The version of each schema that this node speaks.
-        self._spoken: dict[str, Schema] = {}
+        self._spoken: dict[str, Schema] = {}  # the version of each schema that this node speaks
         self._recipient = Recipient(self._catalog, self._ledger, self._receiver, lambda: self._session)
         self._publisher = Publisher(lambda: self._session)
-        self._reporter = Reporter(self._receiver, self.statistics)
-        self._turn = 0
+        self._subscribers = Caching(lambda: self._session, self._ledger, self._catalog, self._receiver, self._refused)
+        self._caching = self._subscribers
+        self._reporter, self._turn = Reporter(self._receiver, self.statistics), 0
         self._session = Membership(
             parse_url(url),
             self._catalog,
@@ -320,7 +321,8 @@ class FabricNode(Node):
             self._session.port.pause()
 
     def _instructed(self, message: Any) -> None:
-        """The daemon says something that only components understand."""
+        """The daemon says something about caches, or that only components understand."""
+        self._subscribers.told(message)
 
     # -- another daemon, another plan -----------------------------------------------------
 
@@ -332,6 +334,7 @@ class FabricNode(Node):
         self._receiver.forget()
         self._recipient.renewed()
         self._publisher.retention.clear()
+        self._subscribers.renewed()
         self._orphans.clear()
         for twin in self._twins.stale():
             self._disconnect(twin)
@@ -354,8 +357,7 @@ class FabricNode(Node):
             await self._session.port.flushed(0)
 
     def _removed(self, number: int) -> None:
-        category = self._catalog.remove(number)
-        if category is None:
+        if (category := self._catalog.remove(number)) is None:
             return
         self._session.schemas.discard(category.schema)
         if self._spoken.get(category.schema.name) == category.schema:
@@ -379,8 +381,7 @@ class FabricNode(Node):
 
     async def plan(self, category: str) -> bytes:
         """The category's index plan of now, as JSON."""
-        reply = await self._session.call(lambda number: p.LookUp(number, category))
-        return bytes(reply.category.plan)
+        return bytes((await self._session.call(lambda number: p.LookUp(number, category))).category.plan)
 
     def statistics(self) -> NodeStatistics:
         """Counts since the node began."""

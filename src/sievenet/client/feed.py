@@ -26,6 +26,7 @@ from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 
 if TYPE_CHECKING:
+    from sievenet.client.caching import CacheStatistics
     from sievenet.transport.statistics import ReceiverStatistics
 
 __all__ = ["Callback", "Feed", "FeedStatistics", "Tally", "Whole"]
@@ -61,6 +62,8 @@ class FeedStatistics:
     latency_p99: float | None
     #: What the transport did; None if the subscription does not use it.
     transport: ReceiverStatistics | None = None
+    #: What caches did; None if the subscription has no `max_rate` or `since`.
+    caches: CacheStatistics | None = None
 
     @property
     def false_positive_rate(self) -> float:
@@ -123,6 +126,8 @@ class Feed:
         self.latency = Latency()
         #: Set by the transport of this subscription, if it has one.
         self.transport: Callable[[], ReceiverStatistics] | None = None
+        #: Set if caches may serve it.
+        self.caches: Callable[[], CacheStatistics] | None = None
         #: A plain function is called as events come; what has to be awaited has a task of its own, behind the queue.
         function = _of_deliveries(callback)
         self._direct = None if callback is None or _awaited(callback) else function
@@ -199,6 +204,21 @@ class Feed:
         """What is subscribed to."""
         return self.registration.wanted
 
+    @property
+    def queue(self) -> int:
+        """Events that may wait."""
+        return self._inbox.limit
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait."""
+        return len(self._inbox)
+
+    @property
+    def taken(self) -> int:
+        """Events that the application has taken."""
+        return self._delivered - len(self._inbox) - self._inbox.dropped
+
     async def next(self) -> Delivery:
         """The next delivery; `StopAsyncIteration` once the feed is closed and empty."""
         inbox = self._inbox
@@ -272,6 +292,7 @@ class Feed:
             p50,
             p99,
             None if self.transport is None else self.transport(),
+            None if self.caches is None else self.caches(),
         )
 
     # -- ending ---------------------------------------------------------------------------

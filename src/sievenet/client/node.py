@@ -24,10 +24,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from sievenet.cache.messages import OnFull
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.allowance import Allowance
+from sievenet.client.caching import CacheOptions, Caching
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
@@ -71,6 +73,8 @@ class Node(ABC):
         #: Order, recovery and congestion control; made when first asked for.
         self._transport: Transport | None = None
         self._publishing = transport
+        #: What caches do for subscriptions; None where there are none.
+        self._caching: Caching | None = None
         self.tally = Tally()
         self._closed = False
         self._chores: set[asyncio.Task[None]] = set()
@@ -266,6 +270,9 @@ class Node(ABC):
         rate_control: RateControl | bool = False,
         on_gap: Callable[[Gap], None] | None = None,
         own: bool = True,
+        max_rate: float | Literal["measured"] | None = None,
+        on_full: OnFull = "end",
+        since: float | Delivery | None = None,
     ) -> Feed:
         """Subscribe; when this returns, delivery is guaranteed from then on.
 
@@ -277,22 +284,32 @@ class Node(ABC):
         told to `on_gap`, or else logged.
 
         Events that this node publishes itself are delivered too, unless `own` is False.
+
+        With `max_rate` (events per second, or "measured" by how fast they are taken) a cache takes over while more
+        comes: nothing is lost, and events come at most at that rate. If even the cache is full, `on_full` says what
+        happens: the subscription ends with a reason, or its oldest or newest events are dropped. With `since` a cache
+        sends first what came in so many seconds before now, or behind a delivery of before.
         """
         asked = Asked.of(order, recover, rate_control, on_gap)
+        cached = CacheOptions.of(max_rate, on_full, since, on_gap)
+        if cached is not None and self._caching is None:
+            raise InvalidInput(expected="a node in a fabric", got="one at a router, which has no caches")
         _, entry = await self._entered("subscription", what)
         feed = Feed(self, entry, queue=queue, when_full=when_full, callback=callback, on_overflow=on_overflow, own=own)
-        return await self._stand(feed, asked, feed)
+        return await self._stand(feed, asked, feed, cached)
 
     async def listen(self, what: Subscription, accept: Callable[[Delivery], bool]) -> Feed:
         """Subscribe without a queue: deliveries go straight to ``accept``. For the transport's own messages."""
         _, entry = await self._entered("subscription", what)
         return await self._stand(Feed(self, entry, queue=1, own=False), None, Straight(accept))
 
-    async def _stand(self, feed: Feed, asked: Asked | None, sink: Sink) -> Feed:
-        entry, transport = feed.registration, None
+    async def _stand(self, feed: Feed, asked: Asked | None, sink: Sink, cached: CacheOptions | None = None) -> Feed:
+        entry, transport, cache = feed.registration, None, None
         try:
             if asked is not None:
                 sink = transport = await self._with_transport().sink(feed, asked)
+            if cached is not None and self._caching is not None:
+                sink = cache = await self._caching.sink(feed, sink, cached)
             # Before it is said: the first event may come before the answer.
             self._feeds[entry.id] = feed
             self._loopback.opened(feed)
@@ -305,6 +322,8 @@ class Node(ABC):
             raise
         if transport is not None:
             transport.stands()
+        if cache is not None:
+            cache.stands()
         return feed
 
     async def unsubscribe(self, feed: Feed) -> None:
@@ -320,6 +339,8 @@ class Node(ABC):
         self.explain()
         if self._transport is not None:
             self._transport.stop(feed)
+        if self._caching is not None:
+            self._caching.stop(feed)
         if self._feeds.pop(feed.registration.id, None) is not None:
             self._loopback.closed(feed)
         self._shut(feed.registration)

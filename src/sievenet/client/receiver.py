@@ -4,15 +4,14 @@
                 │         │           │                 │
             duplicate  malformed  false positive    full under `wait`: hold, and read no more
 
-Each stage counts what it takes out. When a feed must wait, the receiver holds the rest of what it was given and asks
-for no more (`blocked`); `resume` goes on where it stopped, so that nothing is lost or delivered twice.
+Each stage counts what it takes out. When a feed must wait, the rest is held and no more is read (`blocked`). `resume`
+goes on where it stopped: nothing is lost or delivered twice.
 
 Events that a component sends to this node by directed delivery come as packets inside packets of a twin category. What
 is inside goes the same way as if it had come by content: it has the same publisher and number, so that both ways are
 one stream without duplicates. While events change from one way to the other, some are held (`handover`).
 
-Whose cells drew a false positive in is a question for compiled code that takes a second to load. While ``ready`` says
-that it is not there yet, the question waits: no event does.
+Whose cells drew a false positive in is a question for compiled code, which loads first: it waits until ``ready``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from sievenet.client.delivery import Delivery
-from sievenet.client.directed import Begin, End, marker_of, unwrapped, unwrapped_many
+from sievenet.client.directed import Begin, Cached, End, marker_of, unwrapped, unwrapped_many
 from sievenet.client.edge import Edge
 from sievenet.client.handover import Handovers
 from sievenet.client.latency import Latency
@@ -128,7 +127,7 @@ class Receiver:
         self._decode = decode
         self._window = window or DuplicateWindow()
         self._ready = ready
-        #: False positives that are counted but not explained yet, as edges and codes.
+        #: False positives that are counted but not explained yet.
         self._puzzles: deque[tuple[Edge, int]] = deque()
         self._edges: dict[int, Edge] = {}
         #: The twin categories by their numbers.
@@ -136,9 +135,10 @@ class Receiver:
         self.handovers = Handovers()
         #: The number of this node as a publisher: its own events reach it otherwise, not by way of components.
         self.own = 0
+        self.cached: Callable[[Packet, int], bool] = lambda packet, now: True
         self._sinks: dict[int, Sink] = {}
         self._held: deque[Arrival] = deque()
-        #: Deliveries that were matched together and are handed out one by one, before what is held.
+        #: Matched together, to be handed out one by one before what is held.
         self._ready_ones: deque[tuple[Delivery, list[int]]] = deque()
         #: A delivery that some sinks could not take yet.
         self._stuck: tuple[Delivery, list[int]] | None = None
@@ -196,8 +196,7 @@ class Receiver:
 
     def _inside(self, arrivals: Arrivals) -> Arrivals | None:
         """The packets inside those of a twin; None if they have to be taken one by one."""
-        matrix = unwrapped_many(arrivals.bodies)
-        found = None if matrix is None else uniform(matrix)
+        found = None if (matrix := unwrapped_many(arrivals.bodies)) is None else uniform(matrix)
         if found is None or found.heads["flags"][0] or not self._belongs(found.category, arrivals.category):
             return None
         return None if (found.heads["publisher"] == np.uint64(self.own)).any() else found
@@ -217,8 +216,7 @@ class Receiver:
         self.received += len(arrivals)
         heads, bodies = arrivals.heads, arrivals.bodies
         fresh = self._window.fresh_many(heads["publisher"], heads["incarnation"], heads["sequence"])
-        if not fresh.all():
-            heads, bodies = heads[fresh], bodies[fresh]
+        heads, bodies = (heads, bodies) if fresh.all() else (heads[fresh], bodies[fresh])
         batch, good = layout.decode(bodies)
         if len(batch) < len(good):
             self.malformed += len(good) - len(batch)
@@ -312,6 +310,8 @@ class Receiver:
                 return self._release(self.handovers.begin(marker, now), now)
             case End():
                 return self._release(self.handovers.end(marker), now)
+            case Cached():
+                return self.cached(packet, now)
         self.directed += 1
         if packet.publisher == self.own:
             return True

@@ -65,6 +65,10 @@ class Registrations:
         """A registration by its id."""
         return self._entries.get((kind, id))
 
+    def restore(self, entry: Registration) -> None:
+        """Enter a registration again that was struck out."""
+        self._entries[entry.kind, entry.id] = entry
+
     def __contains__(self, entry: Registration) -> bool:
         return (entry.kind, entry.id) in self._entries
 

@@ -19,8 +19,9 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
+from sievenet.cache.messages import OnFull
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.connector import connect as connect_async
 from sievenet.client.delivery import Delivery
@@ -225,6 +226,9 @@ class SyncNode:
         rate_control: RateControl | bool = False,
         on_gap: Callable[[Gap], None] | None = None,
         own: bool = True,
+        max_rate: float | Literal["measured"] | None = None,
+        on_full: OnFull = "end",
+        since: float | Delivery | None = None,
     ) -> SyncFeed:
         """Subscribe; when this returns, delivery is guaranteed from then on. Arguments as in `Node.subscribe`."""
         work = self._node.subscribe(
@@ -238,6 +242,9 @@ class SyncNode:
             rate_control=rate_control,
             on_gap=on_gap,
             own=own,
+            max_rate=max_rate,
+            on_full=on_full,
+            since=since,
         )
         return SyncFeed(self._background, self._background.run(work))
 

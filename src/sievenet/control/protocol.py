@@ -32,6 +32,7 @@ import msgspec
 
 from sievenet.access.identity import Role
 from sievenet.content.schema import Schema
+from sievenet.control import caching
 from sievenet.control.descriptions import MAX_REQUEST, CategoryInfo, Content, DataEndpoint, Report, Word
 from sievenet.control.directives import (
     MAX_GROUP,
@@ -287,6 +288,13 @@ CONTROL: Final = Protocol(
         Match: Role.COMPONENT,
         Matched: Role.COMPONENT,
         Did: _MEMBER,
+        caching.Cache: Role.CLIENT,
+        caching.Uncache: Role.CLIENT,
+        caching.ToCache: Role.CLIENT,
+        caching.ServeCache: Role.COMPONENT,
+        caching.Assumed: Role.COMPONENT,
+        caching.ToSubscriber: Role.COMPONENT,
+        caching.CacheLoad: Role.COMPONENT,
         ApplyPlan: Role.OPERATOR,
         RemoveSchema: Role.OPERATOR,
         Alive: None,
@@ -295,6 +303,7 @@ CONTROL: Final = Protocol(
     given=(
         *(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Revised, Alive, Goodbye),
         *(Directed, Retain, Serve, Await, Release, Finish),
+        *(caching.Assign, caching.Unassign, caching.FromSubscriber, caching.CacheSays, caching.CacheLost),
     ),
     largest=dict.fromkeys(Role, MAX_REQUEST),
     max_given=MAX_REPLY,

@@ -4,8 +4,8 @@
 per connection, `service` for what they ask). `Daemon` is loaded when asked for.
 It does not know the client library.
 
-Imports only `access`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `session`, `tap` and
-`tuning`.
+Imports only `access`, `cache`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `session`,
+`tap` and `tuning`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -19,6 +19,7 @@ from sievenet.config import ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
+from sievenet.control import caching
 from sievenet.control import protocol as p
 from sievenet.control.directed import OVERHEAD, is_twin
 from sievenet.control.plane import ControlPlane
@@ -26,6 +27,7 @@ from sievenet.control.state import Category
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.announcer import Announcer
 from sievenet.daemon.answers import Answers
+from sievenet.daemon.caches import Caches
 from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.components import Components
 from sievenet.daemon.observers import make_room, welcome
@@ -82,6 +84,7 @@ class Service(RequestService[Peer]):
         self._plane = plane
         self._tickets = tickets
         self.components = Components(control, plane, self._say)
+        self.caches = Caches(self._say)
         self._answers = answers
         self._reports = reports
         self._heartbeat = listen.heartbeat
@@ -172,6 +175,7 @@ class Service(RequestService[Peer]):
             del self._peers[peer.client]
             self.components.lost(peer.client)
             self._places.names.lost(peer.client, asyncio.get_running_loop().time())
+            self.caches.lost(peer.client)
         await super().lost(peer)
 
     def _expired(self, client: str) -> None:
@@ -187,6 +191,7 @@ class Service(RequestService[Peer]):
         self._adoption.gone(client)
         self._reports.forget(client)
         self.components.left(client)
+        self.caches.left(client)
         self._clearance.left(client)
         self._reviser.gone(client)
 
@@ -223,7 +228,8 @@ class Service(RequestService[Peer]):
             case p.LookUp(request, name):
                 return p.CategoryReply(request, self._described(control.category(name)))
             case p.Ask(request, about, of):
-                return p.Done(request, await self._answers.answer(about, of))
+                answer = self.caches.status() if about == "caches" else await self._answers.answer(about, of)
+                return p.Done(request, answer)
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.Register(request, schema):
@@ -232,6 +238,8 @@ class Service(RequestService[Peer]):
                 await self._remove(name, version, force)
                 return p.Done(request)
         client = self._client(peer)
+        if isinstance(message, caching.CARRIED):
+            return self.caches.handle(client, message)
         match message:
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
@@ -256,6 +264,10 @@ class Service(RequestService[Peer]):
             case p.Unsubscribe(request, id):
                 await self.components.unsubscribed(client, id)
                 await control.unsubscribe(client, id)
+            case caching.Cache(request, id, number, content, past):
+                wanted = await self._decoded(number, content, identity)
+                content = self._clearance.decide(identity, client, id, "subscribe", wanted).content(content)
+                return p.Done(request, await self.caches.assign(client, id, wanted, content, past))
             case _ if isinstance(message, Components.MESSAGES):
                 return await self.components.handle(client, message)
             case p.Renew(request, report):

@@ -1,0 +1,377 @@
+"""A cache: keeps what comes lately, and queues for subscribers who get more than they can take.
+
+    records ─▶ ring of the category ─┬─▶ queue (subscriber a)        ─▶ at a's pace ─▶ a
+                                     ├─▶ queue (b and c: same need)  ─▶ at their pace ─▶ b, c
+                                     └─▶ dropped after some seconds
+
+Idle it only keeps its rings. `Take` begins a queue with what the ring has and the subscriber lacks, and everything that
+matches joins it from then on, so the time between the overload and this moment is covered. Subscribers with the same
+filter, limit and policy share a queue and one transmission, if the newcomer needs nothing that was sent already; who
+holds the others up gets a queue of its own. `Stop` ends a stream with a mark, a moment later: what was published before
+the plain path stood may still be on its way here.
+
+Invariant: a queue holds, in the order of arrival, every record of its ring that matches, from the first that one of its
+members lacks. Pure: stimuli come with the time `now`, and what is to be said and sent is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.cache.messages import Drained, Ended, Progress, Stop, Take, Taken, Word
+from sievenet.cache.queue import Queue
+from sievenet.cache.record import Run, key_of
+from sievenet.cache.ring import Ring
+from sievenet.cache.search import search
+from sievenet.transport.duplicates import DuplicateWindow
+
+__all__ = ["Cache", "CacheStatistics", "Filters", "Sending"]
+
+#: Seconds that a stream goes on after `Stop`, for what is on its way to the cache.
+LINGER: Final = 0.2
+#: Seconds without progress after which a member leaves a group that goes on.
+_LAG: Final = 2.0
+#: Seconds between two times that a subscriber is told the same.
+_REPEAT: Final = 0.5
+#: Records that one queue sends at once.
+_BURST: Final = 512
+
+_Numbers = npt.NDArray[np.uint64]
+_Keys = tuple[_Numbers, _Numbers, _Numbers]
+
+
+class Filters(Protocol):
+    """Decides which records match: the shell knows schemas, this core does not."""
+
+    def add(self, stream: int, wanted: Any) -> None:
+        """Records that match are for a stream."""
+
+    def remove(self, stream: int) -> None:
+        """No more."""
+
+    def match(self, records: Sequence[bytes]) -> Iterable[tuple[int, Sequence[int]]]:
+        """For each stream that matches some of these, which."""
+
+    def rows(self, wanted: Any, records: Sequence[bytes]) -> Sequence[int]:
+        """Which of these match one filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What goes to the members of one stream."""
+
+    category: str
+    members: tuple[int, ...]
+    runs: list[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """What a cache holds and did."""
+
+    received: int
+    sent: int
+    dropped: int
+    waiting: int
+    active: int
+    assigned: int
+    memory: int
+
+
+@dataclass
+class _Subscriber:
+    category: str
+    wanted: Any
+    #: Same filter, same text: who may share a queue.
+    need: Hashable
+    #: Since when everything it wants comes here.
+    since: float
+    epoch: int = -1
+    queue: Queue | None = None
+    answer: Taken | None = None
+    #: When its stream is to end.
+    stops: float | None = None
+    told: float = float("-inf")
+    #: Why its subscription is over.
+    over: str | None = None
+
+
+@dataclass
+class _Place:
+    """One category."""
+
+    ring: Ring
+    filters: Filters
+    began: float
+    window: DuplicateWindow = field(default_factory=lambda: DuplicateWindow(span=1 << 14))
+    queues: dict[int, Queue] = field(default_factory=dict)
+    #: What the members of each queue have in common: filter, limit and policy.
+    groups: dict[int, Hashable] = field(default_factory=dict)
+    interruptions: list[int] = field(default_factory=list)
+
+
+class Cache:
+    """All that one cache decides."""
+
+    def __init__(self, *, seed: int | None = None, max_events: int = 1_000_000) -> None:
+        self._rng = Random(seed)
+        self._max_events = max_events
+        self._places: dict[str, _Place] = {}
+        self._subscribers: dict[int, _Subscriber] = {}
+        self.received = self.sent = self.dropped = 0
+
+    # -- responsibilities -----------------------------------------------------------------
+
+    def open(self, category: str, make: Callable[[], Ring], filters: Filters, now: float) -> None:
+        """Keep a category, from now on; what a durable ring still has was before an interruption."""
+        if category not in self._places:
+            ring = make()
+            place = self._places[category] = _Place(ring, filters, now)
+            if ring.next > ring.first:
+                place.began = min(now, ring.oldest or now)
+                place.interruptions.append(ring.next)
+
+    def assign(self, member: int, category: str, wanted: Any, need: Hashable, now: float) -> None:
+        """Be responsible for a subscription: everything that it wants comes here from now on."""
+        if member not in self._subscribers:
+            self._subscribers[member] = _Subscriber(category, wanted, need, now)
+
+    def unassign(self, member: int) -> None:
+        """Be responsible for it no more."""
+        found = self._subscribers.pop(member, None)
+        if found is not None:
+            self._leave(member, found)
+
+    def interrupted(self, now: float) -> None:
+        """Something may have been missed: the cache was cut off from the network."""
+        for place in self._places.values():
+            if place.ring.next not in place.interruptions:
+                place.interruptions.append(place.ring.next)
+
+    def _leave(self, member: int, found: _Subscriber) -> None:
+        queue, found.queue, found.answer, found.stops = found.queue, None, None, None
+        if queue is None:
+            return
+        queue.leave(member)
+        if not queue.members:
+            place = self._places[found.category]
+            self.dropped += queue.dropped
+            del place.queues[queue.stream]
+            place.filters.remove(queue.stream)
+            place.groups.pop(queue.stream, None)
+
+    # -- what comes -----------------------------------------------------------------------
+
+    def arrive(self, category: str, records: Sequence[bytes], now: float, keys: _Keys | None = None) -> None:
+        """Records of a category have come; their publishers, incarnations and numbers may be given as arrays."""
+        place = self._places.get(category)
+        if place is None:
+            return
+        if keys is None:
+            fresh = place.window.fresh
+            new = [record for record in records if fresh(*key_of(record))]
+        else:
+            mask = place.window.fresh_many(*keys)
+            new = list(records) if mask.all() else [each for each, good in zip(records, mask, strict=True) if good]
+        if not new:
+            return
+        self.received += len(new)
+        start = place.ring.append(new, now)
+        if place.queues:
+            for stream, rows in place.filters.match(new):
+                if len(rows) == len(new):
+                    place.queues[stream].push(range(start, start + len(new)))
+                else:
+                    place.queues[stream].push([start + row for row in rows])
+
+    def hear(self, member: int, word: Word, now: float) -> Word | None:
+        """A subscriber says something; the answer, if any."""
+        found = self._subscribers.get(member)
+        if found is None:
+            return Ended(getattr(word, "epoch", 0), "this cache is not responsible for the subscription")
+        match word:
+            case Take():
+                return self._take(member, found, word, now)
+            case Progress(epoch, stream, expected, taken, again):
+                if found.queue is None or found.epoch != epoch:
+                    return Ended(epoch, found.over or "the cache began anew", full=found.over is not None)
+                if found.queue.stream == stream:
+                    found.queue.reported(member, expected, taken, again, now)
+                elif found.answer is not None:
+                    return found.answer
+            case Stop(epoch, stream):
+                if found.queue is None or found.epoch != epoch:
+                    return Ended(epoch, found.over or "the cache began anew", full=found.over is not None)
+                if found.queue.stream == stream and found.stops is None:
+                    found.stops = now + LINGER
+        return None
+
+    def _take(self, member: int, found: _Subscriber, take: Take, now: float) -> Word:
+        if found.over is not None:
+            return Ended(take.epoch, found.over, full=True)
+        if found.epoch == take.epoch and found.answer is not None:
+            return found.answer
+        if take.epoch <= found.epoch:
+            return Ended(take.epoch, "that is over")
+        self._leave(member, found)
+        place = self._places[found.category]
+        state = search(place.ring, take, max(place.began, found.since), place.interruptions, now)
+        rows = place.filters.rows(found.wanted, state.records)
+        offsets = [state.offsets[row] for row in rows]
+        key = (found.need, take.limit, take.on_full)
+        queue = self._joinable(place, key, offsets)
+        if queue is None:
+            queue = self._queue(found, take.limit, take.on_full, now)
+            queue.push(offsets)
+            place.groups[queue.stream] = key
+        first = queue.join(member, take.epoch, now)
+        found.queue, found.epoch, found.stops = queue, take.epoch, None
+        found.answer = Taken(take.epoch, queue.stream, first, state.missing, state.reaches)
+        return found.answer
+
+    @staticmethod
+    def _joinable(place: _Place, key: Hashable, offsets: Sequence[int]) -> Queue | None:
+        """A queue of the same need that has sent nothing yet of what is wanted."""
+        for stream, queue in place.queues.items():
+            if place.groups.get(stream) != key or queue.ended is not None or queue.parked:
+                continue
+            position = queue.position()
+            if not offsets or (position is not None and offsets[0] >= position):
+                return queue
+        return None
+
+    def _merge(self, place: _Place, now: float) -> list[tuple[int, Word]]:
+        """Unite queues of the same need: the one that is ahead waits until its members have everything, then joins."""
+        words: list[tuple[int, Word]] = []
+        leaders: dict[Hashable, Queue] = {}
+        for queue in place.queues.values():
+            queue.parked = False
+        streams = [stream for stream, queue in place.queues.items() if queue.ended is None and not queue.stopping]
+        if len(streams) < 2:
+            return words
+        for stream in sorted(streams, key=lambda each: self._front(place.queues[each])):
+            queue, key = place.queues[stream], place.groups.get(stream)
+            leader = leaders.setdefault(key, queue) if key is not None else queue
+            if leader is queue:
+                continue
+            near = max(64, int(leader.release.limit or 0))
+            queue.parked = leader.ahead(self._front(queue)) <= near
+            if queue.parked and queue.settled:
+                for member in list(queue.members):
+                    found = self._subscribers[member]
+                    if found.stops is None:
+                        self._leave(member, found)
+                        first = leader.join(member, found.epoch, now)
+                        found.queue, found.answer = leader, Taken(found.epoch, leader.stream, first)
+                        words.append((member, found.answer))
+        return words
+
+    @staticmethod
+    def _front(queue: Queue) -> int:
+        """The offset of the next event that a queue sends; far away if nothing waits."""
+        position = queue.position()
+        return 1 << 62 if position is None else position
+
+    def _queue(self, found: _Subscriber, limit: float | None, on_full: Any, now: float) -> Queue:
+        place = self._places[found.category]
+        stream = self._rng.getrandbits(32)
+        while any(stream in each.queues for each in self._places.values()):
+            stream = self._rng.getrandbits(32)
+        queue = place.queues[stream] = Queue(stream, place.ring, limit, on_full, self._max_events, now)
+        place.filters.add(stream, found.wanted)
+        return queue
+
+    # -- what is to be done ---------------------------------------------------------------
+
+    def send(self, now: float) -> list[Sending]:
+        """What may go to subscribers now; asked when something has come and at a steady pace."""
+        found = []
+        for category, place in self._places.items():
+            for queue in place.queues.values():
+                runs = queue.take(now, _BURST)
+                if runs:
+                    self.sent += sum(len(run.records) for run in runs)
+                    found.append(Sending(category, tuple(sorted(queue.members)), runs))
+        return found
+
+    def tick(self, now: float) -> list[tuple[int, Word]]:
+        """What subscribers are to be told; asked every few milliseconds while somebody is served."""
+        words: list[tuple[int, Word]] = []
+        for place in self._places.values():
+            for queue in place.queues.values():
+                queue.look(now)
+            words += self._merge(place, now)
+            needed = [each for queue in place.queues.values() if (each := queue.needed) is not None]
+            place.ring.trim(now, min(needed, default=None))
+            while place.interruptions and place.interruptions[0] <= place.ring.first > 0:
+                place.interruptions.pop(0)
+        served = [
+            (member, found, found.queue) for member, found in self._subscribers.items() if found.queue is not None
+        ]
+        for member, found, queue in served:
+            if found.queue is not queue:
+                continue
+            if queue.ended is not None:
+                found.over = queue.ended
+                words.append((member, Ended(found.epoch, queue.ended, full=True)))
+                self._leave(member, found)
+            elif found.stops is not None:
+                if now >= found.stops:
+                    queue.stop(member)
+                stopping = queue.members[member].stopping
+                if stopping is not None and queue.members[member].next > stopping:
+                    self._leave(member, found)
+            elif queue.drained and now - found.told >= _REPEAT:
+                found.told = now
+                words.append((member, Drained(found.epoch, queue.stream)))
+            elif self._lags(queue, member, now):
+                words.append((member, self._part(member, found, queue, now)))
+        return words
+
+    @staticmethod
+    def _lags(queue: Queue, member: int, now: float) -> bool:
+        """Whether a member holds the others of its group up."""
+        own = queue.members[member]
+        others = [each for key, each in queue.members.items() if key != member]
+        return bool(others) and now - own.heard > _LAG and all(each.next > own.next for each in others)
+
+    def _part(self, member: int, found: _Subscriber, queue: Queue, now: float) -> Word:
+        """Give a member of a group a queue of its own, with what it lacks."""
+        rest = queue.rest(queue.members[member].next)
+        key = self._places[found.category].groups.get(queue.stream)
+        self._leave(member, found)
+        found.queue = own = self._queue(found, queue.release.limit, queue.on_full, now)
+        own.push(rest)
+        if key is not None:
+            self._places[found.category].groups[own.stream] = key
+        found.answer = Taken(found.epoch, own.stream, own.join(member, found.epoch, now))
+        return found.answer
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody is served."""
+        return any(place.queues for place in self._places.values())
+
+    @property
+    def served(self) -> list[int]:
+        """The subscriptions that are served now."""
+        return [number for number, found in self._subscribers.items() if found.queue is not None]
+
+    def statistics(self) -> CacheStatistics:
+        """What it holds and did."""
+        queues = [queue for place in self._places.values() for queue in place.queues.values()]
+        return CacheStatistics(
+            self.received,
+            self.sent,
+            self.dropped + sum(queue.dropped for queue in queues),
+            sum(queue.waiting for queue in queues),
+            sum(len(queue.members) for queue in queues),
+            len(self._subscribers),
+            sum(place.ring.memory for place in self._places.values()),
+        )

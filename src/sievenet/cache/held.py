@@ -1,0 +1,72 @@
+"""Held events: what came by the plain path while a cache is asked or serves, per source, bounded. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from sievenet.cache.record import Key, Source
+
+__all__ = ["Held"]
+
+#: The event's name, the event, and whether some before it may be missing.
+_Entry = tuple[Key, Any, bool]
+
+
+class Held:
+    """At most so many events, each source's in the order in which they came."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sources: dict[Source, deque[_Entry]] = {}
+        #: Sources whose next event may not follow what is held of them.
+        self._broken: set[Source] = set()
+        #: Sources in the order in which their events came; of events that are gone too.
+        self._order: deque[Source] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, key: Key, item: Any) -> _Entry | None:
+        """Hold an event; the one that has been held longest, if there is no room for both."""
+        source = key[:2]
+        self._sources.setdefault(source, deque()).append((key, item, source in self._broken))
+        self._broken.discard(source)
+        self._order.append(source)
+        self._count += 1
+        if self._count <= self._limit:
+            if len(self._order) > 2 * self._limit + 64:
+                self._order = deque(key[:2] for key, *_ in self._everything())
+            return None
+        while True:
+            oldest = self._order.popleft()
+            if self._sources.get(oldest):
+                self._count -= 1
+                return self._sources[oldest].popleft()
+
+    def interrupted(self) -> None:
+        """What comes from now on may not follow what is held."""
+        self._broken = {source for source, own in self._sources.items() if own}
+
+    def before(self, key: Key) -> Iterator[_Entry]:
+        """Those of a source before a number, and that one itself, which are then held no more."""
+        own = self._sources.get(key[:2])
+        while own and own[0][0][2] <= key[2]:
+            self._count -= 1
+            found = own.popleft()
+            if found[0] != key:
+                yield found
+
+    def all(self) -> list[_Entry]:
+        """All of them, which are then held no more."""
+        found = list(self._everything())
+        self._sources.clear()
+        self._order.clear()
+        self._count = 0
+        return found
+
+    def _everything(self) -> Iterator[_Entry]:
+        for own in self._sources.values():
+            yield from own

@@ -1,0 +1,244 @@
+"""The ring: what came lately, once, for all who may need it.
+
+Every record has an offset, counted from the first that ever came. Queues hold offsets, not events, so a thousand
+subscribers who wait for the same event cost one event and a thousand numbers.
+
+    offset   0 … 4095 │ 4096 … 8191 │ 8192 … 12287 │ 12288 …
+             dropped    on disk       in memory      in memory, growing
+                        └ first       └ memory bound               └ next
+
+Records live in blocks. A block goes as a whole: from memory to disk (`spill`) when memory is full and somebody needs it
+or the ring is to be durable, and away when it is older than the ring remembers and no queue needs it. The bounds in
+bytes are hard: what somebody needed and there is no room for is gone, and `first` says so. A durable ring writes what
+comes at once, and begins with what its folder holds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from sievenet.cache.spill import Segment, Spill
+from sievenet.errors import Unavailable
+
+__all__ = ["Ring"]
+
+#: Records and bytes of a block.
+_RECORDS: Final = 4096
+_BYTES: Final = 1 << 20
+#: Blocks that were read from disk and are kept for the next look.
+_READ: Final = 8
+#: What a record costs in memory beside its bytes, roughly.
+_OVERHEAD: Final = 56
+
+
+class _Block:
+    __slots__ = ("bytes", "count", "last", "on_disk", "records", "start", "times")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.count = 0
+        #: In memory; None if only on disk.
+        self.records: list[bytes] | None = []
+        self.times = array("d")
+        self.last = 0.0
+        self.bytes = 0
+        #: Records that are on disk.
+        self.on_disk = 0
+
+
+class Ring:
+    """Recent records, bounded in seconds and bytes."""
+
+    def __init__(
+        self, *, seconds: float = 30.0, max_bytes: int = 64 << 20, spill: Spill | None = None, durable: bool = False
+    ) -> None:
+        self._seconds, self._max_bytes = seconds, max_bytes
+        self._spill = spill
+        self._durable = durable and spill is not None
+        self._blocks: list[_Block] = []
+        self._starts: list[int] = []
+        self._read: OrderedDict[int, list[bytes]] = OrderedDict()
+        self.memory = 0
+        self.next = 0
+        #: Times that the disk did not take what it should.
+        self.failures = 0
+        if spill is not None:
+            self._recover(spill)
+
+    @property
+    def first(self) -> int:
+        """The oldest offset that is still there."""
+        return self._blocks[0].start if self._blocks else self.next
+
+    @property
+    def disk(self) -> int:
+        """Bytes on disk."""
+        return 0 if self._spill is None else self._spill.size
+
+    def _recover(self, spill: Spill) -> None:
+        """Begin with what a durable ring left on disk; what one left that was not is of no use."""
+        for start in spill.starts:
+            records, times = spill.read(start) if self._durable else ([], array("d"))
+            if not records or (self._blocks and start < self.next):
+                spill.drop(start)
+                continue
+            block = _Block(start)
+            block.count = block.on_disk = len(records)
+            block.bytes = sum(map(len, records)) + _OVERHEAD * len(records)
+            block.times, block.last, block.records = times, times[-1], None
+            if self._blocks and start > self.next:
+                self._forget_all()  # a hole: what is before it cannot be read in one go
+            self._blocks.append(block)
+            self._starts.append(start)
+            self.next = start + block.count
+
+    def _forget_all(self) -> None:
+        while self._blocks:
+            self._drop_first()
+
+    # -- writing --------------------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], now: float) -> int:
+        """Take records that came now; returns the offset of the first."""
+        begin, at = self.next, 0
+        while at < len(records):
+            block = self._last()
+            some = records[at : at + _RECORDS - block.count]
+            assert block.records is not None
+            block.records.extend(some)
+            block.times.extend([now] * len(some))
+            size = sum(map(len, some)) + _OVERHEAD * len(some)
+            block.count += len(some)
+            block.bytes += size
+            block.last = now
+            self.memory += size
+            self.next += len(some)
+            at += len(some)
+            if self._durable:
+                self._save(block)
+        return begin
+
+    def _last(self) -> _Block:
+        last = self._blocks[-1] if self._blocks else None
+        if last is None or last.records is None or last.count >= _RECORDS or last.bytes >= _BYTES:
+            last = _Block(self.next)
+            self._blocks.append(last)
+            self._starts.append(last.start)
+        return last
+
+    def _save(self, block: _Block) -> bool:
+        """Write to disk what of a block is not there yet; False if there is no room."""
+        spill = self._spill
+        if spill is None or block.records is None:
+            return block.records is None
+        rest = block.records[block.on_disk :]
+        if not rest:
+            return True
+        if not spill.fits(sum(map(len, rest)) + 12 * len(rest) + 12):
+            return False
+        try:
+            spill.append(block.start, rest, block.times[block.on_disk :])
+        except Unavailable:
+            self.failures += 1
+            return False
+        block.on_disk = block.count
+        return True
+
+    def trim(self, now: float, needed: int | None = None) -> None:
+        """Drop what is too old, unless somebody needs it from an offset on; keep within the bounds in any case."""
+        oldest = now - self._seconds
+        while len(self._blocks) > 1 and self._blocks[0].last < oldest:
+            if needed is not None and self._blocks[1].start > needed:
+                break
+            self._drop_first()
+        for block in self._blocks:
+            if self.memory <= self._max_bytes:
+                break
+            if block.records is None or block is self._blocks[-1]:
+                continue
+            wanted = needed is not None and block.start + block.count > needed
+            if (wanted or self._durable) and self._make_room(block) and self._save(block):
+                self.memory -= block.bytes
+                block.records = None
+                continue
+            self._drop_through(block)
+            break
+        if self.memory > self._max_bytes and any(each.records is not None for each in self._blocks[:-1]):
+            self.trim(now, needed)
+        if self._durable and self._spill is not None:
+            while len(self._blocks) > 1 and not self._spill.fits(2 * _BYTES):
+                self._drop_first()
+
+    def _make_room(self, block: _Block) -> bool:
+        """A durable ring forgets its oldest for its newest; another one keeps what is needed."""
+        if self._spill is None:
+            return False
+        while self._durable and not self._spill.fits(block.bytes) and self._blocks[0] is not block:
+            self._drop_first()
+        return True
+
+    def _drop_through(self, block: _Block) -> None:
+        while self._blocks[0] is not block:
+            self._drop_first()
+        self._drop_first()
+
+    def _drop_first(self) -> None:
+        block = self._blocks.pop(0)
+        self._starts.pop(0)
+        if block.records is not None:
+            self.memory -= block.bytes
+        if block.on_disk and self._spill is not None:
+            self._spill.drop(block.start)
+        self._read.pop(block.start, None)
+
+    # -- reading --------------------------------------------------------------------------
+
+    def read(self, offsets: Sequence[int]) -> list[bytes]:
+        """The records at ascending offsets, none of them before `first`."""
+        found: list[bytes] = []
+        at = 0
+        while at < len(offsets):
+            block = self._blocks[bisect_right(self._starts, offsets[at]) - 1]
+            end = bisect_left(offsets, block.start + block.count, at)
+            records, start = self._records(block), block.start
+            found += [records[offset - start] for offset in offsets[at:end]]
+            at = end
+        return found
+
+    def between(self, start: int, end: int) -> list[bytes]:
+        """The records from one offset to before another."""
+        return self.read(range(max(start, self.first), min(end, self.next)))
+
+    def _records(self, block: _Block) -> list[bytes]:
+        if block.records is not None:
+            return block.records
+        found = self._read.get(block.start)
+        if found is None:
+            assert self._spill is not None
+            segment: Segment = self._spill.read(block.start)
+            found = segment[0]
+            if len(found) < block.count:
+                raise Unavailable(
+                    f"Expected {block.count} events in a segment on disk, got {len(found)}: it is damaged"
+                )
+            self._read[block.start] = found
+            while len(self._read) > _READ:
+                self._read.popitem(last=False)
+        self._read.move_to_end(block.start)
+        return found
+
+    def at(self, when: float) -> int:
+        """The first offset that came at a time or later."""
+        for block in self._blocks:
+            if block.last >= when:
+                return block.start + bisect_left(block.times, when)
+        return self.next
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest record came."""
+        return self._blocks[0].times[0] if self._blocks else None

@@ -1,0 +1,392 @@
+"""A subscriber's side of caching: decides by which way events come, and lets none through twice or out of order.
+
+    plain path ─▶ idle:  deliver        ┐
+                  else:  hold           ├─▶ each (publisher, incarnation, sequence) once ─▶ application
+    cache ──────▶ in the stream's order ┘
+
+**Nothing is lost** because one way begins before the other ends. The cache is asked with what is delivered already, and
+sends everything behind that from its ring; only then the plain path goes. It comes back before the cache is told to
+stop, and the cache goes on until its stream's end mark.
+
+**Order is kept** because what comes plainly while a cache is asked or serves is not delivered but *held*, per source. A
+held event is delivered when the cache's stream has gone past it without bringing it (so what the cache missed and the
+plain path did not is there too), and at the end mark the rest follows. There are at most ``hold`` of them. While a
+cache is only asked, the oldest goes to the application then; later the cache has it, or is asked once more.
+
+A subscriber that did not run for a while (`STALL`) cannot know what its socket dropped in that time, and asks a cache
+as if it had been overloaded. Pure: stimuli in, instructions out, the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sievenet.cache.held import Held
+from sievenet.cache.messages import Drained, Ended, Missing, OnFull, Position, Progress, Stop, Take, Taken, Word
+from sievenet.cache.overload import Meter
+from sievenet.cache.record import Key, Source
+from sievenet.cache.states import TRANSITIONS, State, Stimulus
+from sievenet.transport.duplicates import DuplicateWindow
+
+__all__ = ["STALL", "Deliver", "Instruction", "Lost", "Over", "Pause", "Resume", "Say", "Subscriber"]
+
+#: Seconds without a tick after which something may have been dropped unseen.
+STALL: Final = 0.5
+#: Seconds between reports, and until something is said again.
+REPORT: Final = 0.1
+_REPEAT: Final = 0.3
+#: Seconds until a cache that does not answer is given up, and until one is asked again: at first, and at most.
+_PATIENCE: Final = 3.0
+_PAUSE: Final = 1.0
+_LONGEST: Final = 30.0
+#: Seconds before an overload in which something may have been dropped unseen.
+_BACK: Final = 2.0
+#: Sources of which the position is said; those heard last.
+_SOURCES: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand an event to the application."""
+
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the cache."""
+
+    word: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Take the plain path away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Get the plain path back; `Subscriber.resumed` when it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """These numbers may be lost."""
+
+    missing: tuple[Missing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The subscription has ended, and why."""
+
+    reason: str
+
+
+Instruction = Deliver | Say | Pause | Resume | Lost | Over
+
+
+class Subscriber:
+    """One subscription that a cache may serve; ``waiting`` says how many events wait for the application."""
+
+    def __init__(
+        self,
+        limit: float | None,
+        on_full: OnFull = "end",
+        *,
+        now: float,
+        hold: int = 10_000,
+        waiting: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.state = State.IDLE
+        self.limit, self.on_full = limit, on_full
+        self._meter = None if limit is None else Meter(limit)
+        self._waiting = waiting
+        self._began = self._ticked = now
+        self._window = DuplicateWindow(span=1 << 13)
+        #: The highest number delivered of each source; the one heard last is the last.
+        self._positions: dict[Source, int] = {}
+        self._held = Held(hold)
+        #: Whether the plain path is wanted.
+        self.wants_plain = True
+        self._epoch = 0
+        self._stream: int | None = None
+        self._next = 0
+        #: When the cache was asked first in this epoch, and when something was last said.
+        self._asked = self._said = self._resumed = now
+        self._back = 0.0
+        self._after: Position | None = None
+        self._pause, self._not_before = _PAUSE, now
+        #: Whether the cache that served is gone: another one, or the same again, is waited for.
+        self._bereft = False
+        self._again = False
+        #: Whether events may be missing between what is delivered and what is held.
+        self._gap = False
+        #: Sources of which events may be lost from their position on, until one comes.
+        self._doubtful: set[Source] = set()
+        #: Times that a cache began to serve, and events that came from it.
+        self.activations = self.cached = 0
+        self.received = 0
+
+    @property
+    def stream(self) -> int | None:
+        """The cache's stream, if one serves or served last."""
+        return self._stream
+
+    def began(self, now: float) -> None:
+        """The subscription stands: nothing older is wanted."""
+        self._began = self._ticked = now
+
+    # -- what comes -----------------------------------------------------------------------
+
+    def plain(self, key: Key, item: Any, now: float) -> list[Instruction]:
+        """An event has come by the plain path."""
+        self.received += 1
+        over = self._meter is not None and self._meter.arrived(1, now)
+        stalled = now - self._ticked
+        if stalled > STALL:
+            self._stood_still()
+        if self.state is State.IDLE:
+            if stalled > STALL and now >= self._not_before:
+                return self.overloaded(now, stalled) + self._hold(key, item)
+            if over and now >= self._not_before:
+                return self.overloaded(now) + self._hold(key, item)
+            return self._deliver(key, item)
+        if self.state is State.OVER:
+            return []
+        done: list[Instruction] = []
+        if over and self.state is State.RESUMING:
+            done += self._move(Stimulus.OVERLOAD, now)
+        self._again |= over and self.state is State.STOPPING
+        return done + self._hold(key, item)
+
+    def _hold(self, key: Key, item: Any) -> list[Instruction]:
+        surplus = self._held.add(key, item)
+        if surplus is None:
+            return []
+        if self.state is State.TAKING and not self._gap:
+            return self._release(*surplus)
+        # The cache has it, or will be asked for it.
+        self._again = self._gap = True
+        return []
+
+    def _stood_still(self) -> None:
+        """The socket may have dropped something."""
+        self._again |= self.state is State.STOPPING
+        self._gap |= self.state is not State.IDLE
+
+    def _deliver(self, key: Key, item: Any) -> list[Instruction]:
+        if not self._window.fresh(*key):
+            return []
+        source, number = key[:2], key[2]
+        done: list[Instruction] = []
+        if self._doubtful and source in self._doubtful:
+            self._doubtful.discard(source)
+            before = self._positions.get(source, number)
+            if number > before + 1:
+                done.append(Lost((Missing(*source, before + 1, number - 1),)))
+        last = self._positions.pop(source, -1)
+        self._positions[source] = max(last, number)
+        if len(self._positions) > 2 * _SOURCES:
+            del self._positions[next(iter(self._positions))]
+        done.append(Deliver(item))
+        return done
+
+    def directed(self, stream: int, number: int, key: Key, item: Any, now: float) -> list[Instruction]:
+        """An event has come from the cache."""
+        if not self._expected(stream, number):
+            return self._complain(stream, number, now)
+        self._next += 1
+        self.cached += 1
+        done: list[Instruction] = []
+        for held in self._held.before(key):
+            done += self._release(*held)
+        return done + self._deliver(key, item)
+
+    def marked(self, stream: int, number: int, mine: bool, now: float) -> list[Instruction]:
+        """An end mark has come, of this subscriber or of another of its group."""
+        if not self._expected(stream, number):
+            return self._complain(stream, number, now)
+        self._next += 1
+        if not mine:
+            return []
+        done: list[Instruction] = [self._progress(now)]
+        if self._again:
+            return done + self._move(Stimulus.AGAIN, now)
+        return done + self._flush() + self._move(Stimulus.END, now)
+
+    def _expected(self, stream: int, number: int) -> bool:
+        return stream == self._stream and number == self._next
+
+    def _complain(self, stream: int, number: int, now: float) -> list[Instruction]:
+        """Something before this was lost, or the cache has not heard of the end: say so, once in a while."""
+        idle = self.state is State.IDLE
+        if stream != self._stream or (number < self._next and not idle) or now - self._said < REPORT / 4:
+            return []
+        return [self._progress(now, again=not idle)]
+
+    def _flush(self) -> list[Instruction]:
+        return [each for held in self._held.all() for each in self._release(*held)]
+
+    def _release(self, key: Key, item: Any, broken: bool) -> list[Instruction]:
+        """Deliver what was held."""
+        if broken:
+            self._doubtful.add(key[:2])
+        return self._deliver(key, item)
+
+    # -- overload -------------------------------------------------------------------------
+
+    def overloaded(self, now: float, back: float = 0.0) -> list[Instruction]:
+        """More comes than can be taken, or something may have been dropped that long before now."""
+        if self.state is not State.IDLE or now < self._not_before:
+            return []
+        self._gap = back > 0
+        return self._ask(now, back + _BACK, Stimulus.OVERLOAD)
+
+    def replay(self, now: float, back: float, after: Position | None = None) -> list[Instruction]:
+        """Begin with the past: what came in so many seconds before now, or behind an event."""
+        self._began, self._after = now - back, after
+        return self._ask(now, back, Stimulus.OVERLOAD)
+
+    def _ask(self, now: float, back: float, why: Stimulus) -> list[Instruction]:
+        self._back, self._asked, self._bereft = back, now, why is Stimulus.LOST
+        self._epoch += 1
+        self._stream, self._again = None, False
+        return [*self._move(why, now), self._take(now)]
+
+    def _take(self, now: float) -> Say:
+        self._said = now
+        recent = list(self._positions.items())[-_SOURCES:]
+        positions = tuple(Position(*source, number) for source, number in recent)
+        passed = now - self._asked
+        return Say(
+            Take(
+                self._epoch,
+                positions,
+                self._back + passed,
+                now - self._began,
+                self.limit,
+                self.on_full,
+                self._after,
+            )
+        )
+
+    def hear(self, word: Word, now: float) -> list[Instruction]:
+        """The cache says something."""
+        if getattr(word, "epoch", None) != self._epoch:
+            return []
+        match word:
+            case Taken(_, stream, first, missing, _):
+                return self._taken(stream, first, missing, now)
+            case Drained(_, stream) if stream == self._stream and self.state is State.ACTIVE:
+                return self._move(Stimulus.DRAINED, now)
+            case Ended(_, reason, full):
+                if full and self.state not in (State.IDLE, State.OVER):
+                    return [*self._flush(), *self._move(Stimulus.FULL, now), Over(reason)]
+                return self.refused(now) if self.state is State.TAKING else self.lost(now)
+        return []
+
+    def _taken(self, stream: int, first: int, missing: tuple[Missing, ...], now: float) -> list[Instruction]:
+        if self.state is State.TAKING:
+            self._stream, self._next, self._after = stream, first, None
+            self._pause = _PAUSE
+            self.activations += 1
+            done: list[Instruction] = self._move(Stimulus.TAKEN, now)
+            open_ends = {(each.publisher, each.incarnation) for each in missing if each.last < 0}
+            self._doubtful |= open_ends
+            told = tuple(each for each in missing if each.last >= 0)
+            return [*done, *([Lost(told)] if told else []), self._progress(now)]
+        if stream != self._stream and self.state in (State.ACTIVE, State.RESUMING, State.STOPPING):
+            # It gets a stream of its own.
+            self._stream, self._next = stream, first
+            return [self._progress(now)]
+        return []
+
+    def refused(self, now: float) -> list[Instruction]:
+        """No cache serves: go on by the plain path, and ask again after a while."""
+        if self.state is not State.TAKING or (self._bereft and now - self._asked < _PATIENCE):
+            return []
+        if self._gap:
+            self._doubtful |= set(self._positions)
+        self._gap = False
+        self._not_before = now + self._pause
+        self._pause = min(_LONGEST, 2 * self._pause)
+        self._after = None
+        return self._move(Stimulus.NO_CACHE, now) + self._flush()
+
+    def lost(self, now: float) -> list[Instruction]:
+        """The cache is gone: another may have what it had."""
+        if self.state in (State.IDLE, State.OVER):
+            return []
+        if self.state is not State.TAKING:
+            # If no other cache can tell what is missing, the next event of a source does.
+            self._doubtful |= set(self._positions)
+            self._held.interrupted()
+        return self._ask(now, now - self._began, Stimulus.LOST)
+
+    def resumed(self, now: float) -> list[Instruction]:
+        """The plain path stands again."""
+        if self.state is not State.RESUMING:
+            return []
+        self._said = self._asked = self._resumed = now
+        assert self._stream is not None
+        return [*self._move(Stimulus.RESUMED, now), Say(Stop(self._epoch, self._stream))]
+
+    # -- moving on ------------------------------------------------------------------------
+
+    def _move(self, why: Stimulus, now: float) -> list[Instruction]:
+        self.state = TRANSITIONS[self.state, why]
+        wanted = self.state is not State.ACTIVE
+        if self.wants_plain == wanted or self.state is State.OVER:
+            return self._entered(why, now)
+        self.wants_plain = wanted
+        return [Resume() if wanted else Pause(), *self._entered(why, now)]
+
+    def _entered(self, why: Stimulus, now: float) -> list[Instruction]:
+        if self.state is State.ACTIVE:
+            self._again = False
+        if self._meter is not None and why in (Stimulus.RESUMED, Stimulus.DRAINED, Stimulus.NO_CACHE):
+            self._meter.forget()
+        if why is Stimulus.TAKEN:
+            self._doubtful.clear()
+        if why is Stimulus.END:
+            self._gap = False
+        if why is Stimulus.AGAIN:
+            self._epoch += 1
+            self._stream, self._again, self._asked = None, False, now
+            # What came since the plain path stood may be in neither.
+            self._back = now - self._resumed + _BACK
+            return [self._take(now)]
+        return []
+
+    def _progress(self, now: float, again: bool = False) -> Say:
+        self._said = now
+        assert self._stream is not None
+        taken = max(0, self._next - self._waiting())
+        return Say(Progress(self._epoch, self._stream, self._next, taken, again))
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Called about ten times a second."""
+        stalled = now - self._ticked
+        self._ticked = now
+        if stalled > STALL:
+            self._stood_still()
+        match self.state:
+            case State.IDLE if stalled > STALL:
+                return self.overloaded(now, stalled)
+            case State.TAKING:
+                if now - self._asked >= _PATIENCE:
+                    return self.refused(now)
+                return [self._take(now)] if now - self._said >= _REPEAT else []
+            case State.ACTIVE | State.RESUMING if now - self._said >= REPORT * 0.9:
+                return [self._progress(now)]
+            case State.STOPPING:
+                words: list[Instruction] = [self._progress(now)] if now - self._said >= REPORT * 0.9 else []
+                if now - self._asked >= _REPEAT:
+                    self._asked = now
+                    assert self._stream is not None
+                    words.append(Say(Stop(self._epoch, self._stream)))
+                return words
+        return []

@@ -1,0 +1,12 @@
+"""A cache as a process of the network: the shell around `cache.cache`.
+
+    host      a component that keeps packets and sends them to subscribers (`CacheHost`)
+    filters   which records match, by schemas
+    envelope  records as packets inside packets of a twin, many at a time
+
+Imports only `access`, `cache`, `client`, `content`, `control`, `dataplane` and `errors`.
+"""
+
+from sievenet.cachehost.host import CacheHost, CacheSettings
+
+__all__ = ["CacheHost", "CacheSettings"]

@@ -1,0 +1,143 @@
+"""What subscribers, daemon and caches say to each other about event caches.
+
+    client ── Cache(id, filter) ──▶ daemon ── Assign(number, filter, client) ──▶ cache     be responsible for it
+    client ◀─ Done ──────────────── daemon ◀─ Assumed(number) ────────────────── cache     what it wants comes here
+
+    client ── ToCache(id, …) ─────▶ daemon ── FromSubscriber(number, …) ───────▶ cache     words of `cache.messages`,
+    client ◀─ CacheSays(id, …) ──── daemon ◀─ ToSubscriber(number, …) ────────── cache     which the daemon only carries
+
+The daemon says for whom and for what a cache is responsible, so that a cache sends nobody what it may not have. When a
+cache is gone its subscribers are told (`CacheLost`), and others become responsible. Events themselves go by directed
+delivery (`control.directed`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from sievenet.session.message import Message, Number, Text
+
+__all__ = [
+    "CARRIED",
+    "Assign",
+    "Assumed",
+    "Cache",
+    "CacheLoad",
+    "CacheLost",
+    "CacheSays",
+    "FromSubscriber",
+    "ServeCache",
+    "ToCache",
+    "ToSubscriber",
+    "Unassign",
+    "Uncache",
+]
+
+#: Bytes of a word between subscriber and cache: the positions of a few thousand publishers.
+_MOST: Final = 1 << 18
+_Word = Annotated[bytes, msgspec.Meta(max_length=_MOST)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
+class Cache(Message, frozen=True):
+    """Have a cache responsible for a subscription; answered with its name, and a number, when it is."""
+
+    request: Number
+    id: Number
+    category: Number
+    #: The codec's bytes of the subscription.
+    content: Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+    #: A cache that keeps the past is wanted, if there is one.
+    past: bool = False
+
+
+class Uncache(Message, frozen=True):
+    """No cache is needed for a subscription any more. Not answered."""
+
+    id: Number
+
+
+class ToCache(Message, frozen=True):
+    """A word for the cache of a subscription. Not answered."""
+
+    id: Number
+    word: _Word
+
+
+class ServeCache(Message, frozen=True):
+    """A component is a cache; what it was responsible for before, it is no more."""
+
+    request: Number
+    #: Whether it keeps events on disk.
+    durable: bool = False
+
+
+class Assumed(Message, frozen=True):
+    """A cache is responsible for a subscription, or says why it cannot be. Not answered."""
+
+    number: Number
+    error: Text = ""
+
+
+class ToSubscriber(Message, frozen=True):
+    """A cache has a word for a subscriber. Not answered."""
+
+    number: Number
+    word: _Word
+
+
+class CacheLoad(Message, frozen=True):
+    """What a cache did and holds, about once a second. Not answered."""
+
+    received: _Count = 0
+    sent: _Count = 0
+    dropped: _Count = 0
+    waiting: _Count = 0
+    memory: _Count = 0
+    disk: _Count = 0
+    #: Subscriptions that it serves now.
+    active: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 16)] = ()
+
+
+# -- from the daemon -----------------------------------------------------------------------
+
+
+class Assign(Message, frozen=True):
+    """A cache is to be responsible for a subscription of a client."""
+
+    number: Number
+    client: Text
+    category: Text
+    content: bytes
+
+
+class Unassign(Message, frozen=True):
+    """A cache is not responsible for a subscription any more."""
+
+    number: Number
+
+
+class FromSubscriber(Message, frozen=True):
+    """A word of a subscriber for its cache."""
+
+    number: Number
+    word: bytes
+
+
+class CacheSays(Message, frozen=True):
+    """A word of a cache for its subscriber."""
+
+    id: Number
+    word: bytes
+
+
+class CacheLost(Message, frozen=True):
+    """The cache of a subscription is gone, or there was none; another takes over if there is one."""
+
+    id: Number
+
+
+#: What the daemon's `Caches` handles at once.
+CARRIED: Final = (Uncache, ToCache, ServeCache, Assumed, ToSubscriber, CacheLoad)

@@ -1,0 +1,259 @@
+"""Caches at the daemon: who serves, for which subscriptions, and the words between the two (`control.caching`).
+
+    Cache(client, id) ─▶ choice of a cache ─▶ Assign ─▶ Assumed ─▶ answered
+    cache gone        ─▶ CacheLost to its subscribers; the standby takes over, or the same again with another cache
+
+Where there are several caches, each subscription has a *standby* besides: it keeps the same events in its ring, and is
+asked when the first one is gone.
+
+Nothing of this is kept on disk: after a restart caches say `ServeCache` again, and clients ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from sievenet.cache.responsibility import Load, choice, move
+from sievenet.content.filter import Subscription
+from sievenet.control import caching as c
+from sievenet.errors import SievenetError, Unavailable
+from sievenet.session.message import Done, Message
+
+__all__ = ["Caches"]
+
+log = logging.getLogger("sievenet.daemon")
+
+#: Seconds that a cache has to become responsible, and that the old one goes on when a responsibility moves: the ring
+#: of the new one has to reach back as far as a subscriber looks.
+_PATIENCE: Final = 10.0
+_OVERLAP: Final = 5.0
+
+
+@dataclass
+class _Assignment:
+    number: int
+    client: str
+    id: int
+    category: str
+    content: bytes
+    past: bool
+    cache: str | None = None
+    #: Keeps the same events, to take over.
+    standby: str | None = None
+
+
+class Caches:
+    """All caches of one daemon; ``tell`` says something to a client or component and whether it is there."""
+
+    def __init__(self, tell: Callable[[str, Message], bool]) -> None:
+        self._tell = tell
+        self._loads: dict[str, Load] = {}
+        #: What each cache last said of itself.
+        self._said: dict[str, c.CacheLoad] = {}
+        self._numbers = count(1)
+        self._assignments: dict[int, _Assignment] = {}
+        self._of: dict[tuple[str, int], int] = {}
+        self._waiting: dict[tuple[int, str], asyncio.Future[str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._moving: set[int] = set()
+
+    # -- subscribers ----------------------------------------------------------------------
+
+    async def assign(self, client: str, id: int, wanted: Subscription, content: bytes, past: bool) -> dict[str, Any]:
+        """Have a cache responsible for a subscription, given in bytes as well; `Unavailable` if there is none."""
+        assert wanted.schema is not None
+        category = wanted.schema.name
+        number = self._of.get((client, id))
+        found = None if number is None else self._assignments[number]
+        if found is None or found.content != content:
+            self.end(client, id)
+            number = next(self._numbers)
+            found = self._assignments[number] = _Assignment(number, client, id, category, content, past)
+            self._of[client, id] = number
+        if found.cache is None:
+            await self._entrust(found)
+            self._begin(self._stand_by(found))
+        return {"cache": found.cache, "number": found.number}
+
+    async def _entrust(self, found: _Assignment) -> None:
+        """Find a cache for a subscription."""
+        failed: list[str] = []
+        reason = "no cache serves this fabric (`sievenet cache` or `sievenet up --caches 1` starts one)"
+        while (name := choice(self._loads, self._need(found), past=found.past, without=failed)) is not None:
+            error = await self._ask(found, name)
+            if not error:
+                found.cache = name
+                return
+            failed.append(name)
+            reason = f"{name}: {error}"
+            self._loads.get(name, Load()).needs.pop(found.number, None)
+        raise Unavailable(f"No cache for the subscription: {reason}")
+
+    async def _stand_by(self, found: _Assignment) -> None:
+        """Have a second cache keep what a subscription wants."""
+        if found.cache is None or found.standby is not None:
+            return
+        name = choice(self._loads, self._need(found), past=found.past, without=(found.cache,))
+        if name is not None and not await self._ask(found, name) and found.number in self._assignments:
+            found.standby = name
+
+    async def _ask(self, found: _Assignment, name: str) -> str:
+        """Why a cache cannot be responsible; empty if it is."""
+        self._loads[name].needs[found.number] = self._need(found)
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[found.number, name] = answer
+        try:
+            if not self._tell(name, c.Assign(found.number, found.client, found.category, found.content)):
+                return "not connected"
+            async with asyncio.timeout(_PATIENCE):
+                return str(await answer)
+        except TimeoutError:
+            return f"no answer within {_PATIENCE:g} s"
+        finally:
+            del self._waiting[found.number, name]
+
+    @staticmethod
+    def _need(found: _Assignment) -> tuple[str, bytes]:
+        return found.category, found.content
+
+    def end(self, client: str, id: int) -> None:
+        """A subscription needs no cache any more."""
+        number = self._of.pop((client, id), None)
+        found = None if number is None else self._assignments.pop(number, None)
+        if found is not None:
+            for name, load in self._loads.items():
+                if load.needs.pop(found.number, None) is not None:
+                    self._tell(name, c.Unassign(found.number))
+
+    # -- messages -------------------------------------------------------------------------
+
+    def handle(self, sender: str, message: Message) -> Message | None:
+        """Carry out what a subscriber or a cache says."""
+        match message:
+            case c.Uncache(id):
+                self.end(sender, id)
+            case c.ToCache(id, word):
+                found = self._assignments.get(self._of.get((sender, id), 0))
+                if found is not None and found.cache is not None:
+                    self._tell(found.cache, c.FromSubscriber(found.number, word))
+                elif found is not None:
+                    self._tell(sender, c.CacheLost(id))
+            case c.ServeCache(request, durable):
+                self._serves(sender, durable)
+                return Done(request)
+            case c.Assumed(number, error):
+                answer = self._waiting.get((number, sender))
+                if answer is not None and not answer.done():
+                    answer.set_result(error)
+            case c.ToSubscriber(number, word):
+                found = self._assignments.get(number)
+                if found is not None and found.cache == sender:
+                    self._tell(found.client, c.CacheSays(found.id, word))
+            case c.CacheLoad() if sender in self._loads:
+                self._said[sender] = message
+                self._loads[sender].active = frozenset(message.active) & self._loads[sender].needs.keys()
+                self._balance()
+        return None
+
+    # -- caches ---------------------------------------------------------------------------
+
+    def _serves(self, name: str, durable: bool) -> None:
+        self.lost(name)
+        self._loads[name] = Load(durable=durable)
+        log.info("%s serves as a cache", name)
+        for found in list(self._assignments.values()):
+            if found.cache is None or found.standby is None:
+                self._begin(self._again(found))
+
+    def lost(self, name: str) -> None:
+        """A cache is gone: its subscribers are told, and others take over."""
+        load = self._loads.pop(name, None)
+        self._said.pop(name, None)
+        if load is None:
+            return
+        for (_, cache), answer in self._waiting.items():
+            if cache == name and not answer.done():
+                answer.set_result("it is gone")
+        for found in list(self._assignments.values()):
+            if found.standby == name:
+                found.standby = None
+                self._begin(self._again(found))
+            elif found.cache == name:
+                found.cache, found.standby = found.standby, None
+                self._tell(found.client, c.CacheLost(found.id))
+                self._begin(self._again(found))
+
+    def left(self, client: str) -> None:
+        """A client or component is gone for good."""
+        self.lost(client)
+        for owner, id in [each for each in self._of if each[0] == client]:
+            self.end(owner, id)
+
+    async def _again(self, found: _Assignment) -> None:
+        with suppress(SievenetError):  # until a cache comes
+            if found.cache is None:
+                await self._entrust(found)
+            await self._stand_by(found)
+
+    def _balance(self) -> None:
+        """Move a responsibility from a cache with much to one with little."""
+        found = move(self._loads)
+        if found is not None and found[0] not in self._moving and not self._moving:
+            self._begin(self._move(self._assignments[found[0]], found[1]))
+
+    async def _move(self, found: _Assignment, to: str) -> None:
+        before = found.cache
+        if before is None:
+            return
+        if found.standby == to:
+            found.cache, found.standby = to, before
+            return
+        self._moving.add(found.number)
+        try:
+            if await self._ask(found, to):
+                return
+            await asyncio.sleep(_OVERLAP)
+            there = found.number in self._assignments and found.cache == before and to in self._loads
+            load = self._loads.get(before)
+            if there and load is not None and found.number not in load.active:
+                found.cache, gone = to, before
+                load.needs.pop(found.number, None)
+            else:
+                gone = to
+                if to in self._loads:
+                    self._loads[to].needs.pop(found.number, None)
+            self._tell(gone, c.Unassign(found.number))
+        finally:
+            self._moving.discard(found.number)
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def status(self) -> list[dict[str, Any]]:
+        """What each cache has and does."""
+        rows = []
+        for name, load in sorted(self._loads.items()):
+            said = self._said.get(name, c.CacheLoad())
+            rows.append(
+                {
+                    "cache": name,
+                    "durable": load.durable,
+                    "assigned": len(load.needs),
+                    "active": len(load.active),
+                    "received": said.received,
+                    "sent": said.sent,
+                    "dropped": said.dropped,
+                    "waiting": said.waiting,
+                    "memory": said.memory,
+                    "disk": said.disk,
+                }
+            )
+        return rows

@@ -1,0 +1,299 @@
+"""The parts of a cache, each by itself: overload, release, ring and spill, queue, search, responsibilities."""
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.cache import messages
+from sievenet.cache.held import Held
+from sievenet.cache.messages import Missing, Position, Take
+from sievenet.cache.overload import Meter, Pace
+from sievenet.cache.queue import Queue
+from sievenet.cache.record import key_of, packed
+from sievenet.cache.release import Release
+from sievenet.cache.responsibility import Load, choice, move
+from sievenet.cache.ring import Ring
+from sievenet.cache.search import search
+from sievenet.cache.spill import Spill
+from sievenet.cache.states import TRANSITIONS, State, diagram
+from sievenet.errors import CodecError, InvalidInput, Unavailable
+
+
+def record(number, publisher=1, life=7, size=20):
+    return packed(publisher, life, number, 0, b"x" * size)
+
+
+# -- overload ------------------------------------------------------------------------------
+
+
+def test_the_event_that_is_one_too_many_is_noticed_at_once():
+    meter = Meter(1000)
+    assert not any(meter.arrived(1, 5.0 + i / 2000) for i in range(101))
+    assert meter.arrived(1, 5.06)
+    # A new window begins anew.
+    assert not meter.arrived(1, 5.101)
+
+
+@given(st.floats(1, 1e5), st.integers(2, 400))
+def test_a_steady_rate_below_the_limit_is_no_overload(limit, count):
+    meter = Meter(limit)
+    assert not any(meter.arrived(1, i / (0.99 * limit)) for i in range(count) if limit >= 100)
+
+
+def test_low_limits_have_longer_windows():
+    meter = Meter(5)
+    assert not any(meter.arrived(1, 0.01 * i) for i in range(11))
+    assert meter.arrived(1, 0.2)
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("inf"), float("nan")])
+def test_a_limit_is_a_rate(limit):
+    with pytest.raises(InvalidInput):
+        Meter(limit)
+
+
+def test_the_pace_is_measured_while_events_wait():
+    pace = Pace(10_000)
+    taken = 0
+    for i in range(50):
+        taken += 20  # 200 per second
+        assert not pace.looked(taken, 50, i / 10)
+    assert 190 < pace.rate < 210
+    assert pace.looked(taken, 150, 5.1)
+    assert not Pace(100).looked(0, 40, 0.0)
+    assert Pace(100).looked(0, 60, 0.0)
+
+
+# -- release -------------------------------------------------------------------------------
+
+
+def drive(release, limit, seconds, take):
+    """Send as fast as allowed to a subscriber that takes at a rate; what was sent in each window of 100 ms."""
+    now, sent, taken, windows = 0.0, 0, 0.0, [0]
+    while now < seconds:
+        now += 0.005
+        taken = min(sent, taken + take(now) * 0.005)
+        if round(now / 0.005) % 20 == 0:
+            release.reported(int(taken), sent, now)
+            windows.append(0)
+        allowed = release.allowed(sent - int(taken), now)
+        release.sent(allowed)
+        sent += allowed
+        windows[-1] += allowed
+    return sent, taken, windows
+
+
+def test_release_is_near_the_limit_and_never_above():
+    sent, _, windows = drive(Release(1000, 0.0), 1000, 10, lambda now: 1e9)
+    assert 0.95 * 1000 * 10 <= sent <= 1000 * 10
+    assert max(windows) <= 101
+
+
+def test_release_follows_a_subscriber_that_slows_down_within_a_second():
+    _, _, windows = drive(Release(1000, 0.0), 1000, 10, lambda now: 1e9 if now < 5 else 200)
+    assert sum(windows[65:100]) <= 1.1 * 200 * 3.5
+    _, _, windows = drive(Release(None, 0.0), None, 10, lambda now: 2000 if now < 5 else 300)
+    assert 0.9 * 2000 <= sum(windows[30:50]) / 2 <= 1.2 * 2000
+    assert 0.8 * 300 <= sum(windows[70:100]) / 3 <= 1.2 * 300
+
+
+# -- ring and spill ------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=12), st.integers(0, 5))
+def test_a_ring_reads_what_it_has(sizes, drop):
+    ring, sent = Ring(seconds=drop, max_bytes=300_000), []
+    for now, size in enumerate(sizes):
+        some = [record(len(sent) + i) for i in range(size)]
+        assert ring.append(some, float(now)) == len(sent)
+        sent += some
+        ring.trim(float(now))
+        assert ring.next == len(sent)
+        assert ring.memory <= 300_000 + (4096 + size) * 200
+        some = range(ring.first, ring.next, 7)
+        assert ring.read(some) == [sent[i] for i in some]
+    assert ring.between(0, len(sent)) == sent[ring.first :]
+
+
+def test_what_is_needed_goes_to_disk_and_what_is_not_goes_away(tmp_path):
+    ring = Ring(seconds=1, max_bytes=200_000, spill=Spill(tmp_path, 10_000_000))
+    sent = [record(i) for i in range(20_000)]
+    for at in range(0, 20_000, 500):
+        ring.append(sent[at : at + 500], at / 1000)
+        ring.trim(at / 1000, needed=100)
+    assert ring.first <= 100
+    assert ring.memory <= 600_000
+    assert ring.disk > 0
+    assert ring.between(100, 20_000) == sent[100:]
+    ring.trim(1000.0)
+    assert ring.next - ring.first <= 4096
+    assert ring.disk < 1_000_000
+
+
+def test_the_disk_is_bounded_too(tmp_path):
+    ring = Ring(seconds=1e9, max_bytes=200_000, spill=Spill(tmp_path, 500_000))
+    for at in range(40):
+        ring.append([record(at * 500 + i) for i in range(500)], float(at))
+        ring.trim(float(at), needed=0)
+    assert ring.disk <= 500_000
+    assert ring.first > 0
+    assert ring.between(0, 20_000) == [record(i) for i in range(ring.first, 20_000)]
+
+
+def test_a_durable_ring_survives_and_a_torn_frame_is_dropped(tmp_path):
+    def make(durable=True):
+        return Ring(seconds=1e9, max_bytes=1 << 20, spill=Spill(tmp_path, 1 << 24), durable=durable)
+
+    ring, sent = make(), [record(i) for i in range(10_000)]
+    for at in range(0, 10_000, 100):
+        ring.append(sent[at : at + 100], float(at))
+    # As after kill -9: nothing was closed, and a frame is torn.
+    newest = max(tmp_path.iterdir())
+    data = newest.read_bytes()
+    newest.write_bytes(data[:-5])
+    again = make()
+    assert again.between(0, 10_000) == sent[:9900]
+    again.append(sent[9900:], 1e6)
+    assert again.between(0, 10_000) == sent
+    assert make().between(0, 10_000) == sent
+    # Another ring does not take what it does not trust.
+    assert make(durable=False).next == 0
+
+
+def test_a_segment_that_was_changed_is_not_believed(tmp_path):
+    spill = Spill(tmp_path, 1 << 20)
+    spill.append(0, [b"one", b"two"], [1.0, 2.0])
+    spill.append(0, [b"three"], [3.0])
+    spill.close()
+    path = next(iter(tmp_path.iterdir()))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    assert Spill(tmp_path, 1 << 20).read(0) == ([b"one", b"two"], array("d", [1.0, 2.0]))
+    data[20] ^= 1
+    path.write_bytes(bytes(data))
+    assert Spill(tmp_path, 1 << 20).read(0)[0] == []
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Unavailable, match="Cannot keep events"):
+        Spill(tmp_path / "file" / "below", 1)
+
+
+# -- queue and search ----------------------------------------------------------------------
+
+
+def queue(policy="end", most=10_000):
+    ring = Ring()
+    ring.append([record(i) for i in range(1000)], 0.0)
+    return ring, Queue(1, ring, None, policy, most, 0.0)
+
+
+def test_what_was_lost_is_sent_again_and_what_all_have_is_let_go():
+    _, found = queue()
+    found.push(range(100))
+    found.join(1, 1, 0.0)
+    found.join(2, 1, 0.0)
+    [first] = found.take(0.0, 50)
+    assert (first.first, len(first.records)) == (0, 50)
+    found.reported(1, 50, 50, False, 0.1)
+    found.reported(2, 20, 20, True, 0.2)
+    [again] = found.take(0.2, 10)
+    assert again.first == 20
+    assert again.records == first.records[20:30]
+    found.reported(2, 50, 50, False, 0.3)
+    assert found.needed >= 50
+    # Silence is loss too.
+    found.take(0.3, 20)
+    assert found.take(1.5, 10)[0].first == 50
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("oldest", [*range(50, 150)]), ("newest", [*range(100)])])
+def test_a_full_queue_drops_what_it_is_told_to(policy, kept):
+    _, found = queue(policy, 100)
+    for at in range(0, 150, 10):
+        found.push(range(at, at + 10))
+    found.join(1, 1, 0.0)
+    sent = []
+    for step in range(40):
+        for run in found.take(step / 10, 100):
+            sent += [key_of(each)[2] for each in run.records]
+            found.reported(1, run.first + len(run.records), run.first + len(run.records), False, step / 10 + 0.05)
+    assert sent == kept
+    assert found.dropped == 50
+
+
+def test_end_marks_come_in_their_order():
+    _, found = queue()
+    found.push(range(3))
+    found.join(7, 1, 0.0)
+    found.join(8, 1, 0.0)
+    found.stop(7)
+    found.push(range(3, 5))
+    runs = found.take(0.0, 100)
+    assert [(run.first, len(run.records), run.leaver) for run in runs] == [(0, 3, None), (3, 0, 7), (4, 2, None)]
+
+
+def test_a_search_finds_what_is_lacking_and_names_what_nobody_has():
+    ring = Ring(seconds=1e9)
+    ring.append([record(i) for i in (7, 8, 9)], 1.0)
+    ring.append([record(5, publisher=2)], 1.5)
+    ring.append([record(i) for i in (14, 15)], 2.0)
+    take = Take(1, (Position(1, 7, 8),), back=10.0, age=100.0)
+    found = search(ring, take, 0.0, (4,), 3.0)
+    assert [key_of(each)[2] for each in found.records] == [9, 5, 14, 15]
+    assert found.missing == (Missing(1, 7, 10, 13), Missing(2, 7, 6, -1))
+    # Nothing is missing without an interruption.
+    assert search(ring, take, -100.0, (), 3.0).missing == ()
+    # Who has less than the ring reaches back to is told.
+    early = Take(1, (Position(1, 7, 3), Position(9, 9, 1)), back=10.0, age=100.0)
+    assert search(ring, early, 0.5, (), 3.0).missing == (Missing(1, 7, 4, 6), Missing(9, 9, 2, -1))
+    # Sources that are new count from where the subscription began, others from their position.
+    late = Take(1, (Position(1, 7, 14),), back=10.0, age=1.2)
+    assert [key_of(each)[2] for each in search(ring, late, -100.0, (), 3.0).records] == [15]
+    behind = Take(1, back=1e9, age=1e9, after=Position(1, 7, 9))
+    assert [key_of(each)[2] for each in search(ring, behind, 0.0, (), 3.0).records] == [5, 14, 15]
+
+
+# -- the rest ------------------------------------------------------------------------------
+
+
+def test_held_events_are_bounded_and_come_per_source_in_order():
+    held = Held(3)
+    assert held.add((1, 1, 5), "a") is None
+    assert held.add((2, 1, 1), "b") is None
+    assert held.add((1, 1, 6), "c") is None
+    assert held.add((1, 1, 9), "d") == ((1, 1, 5), "a", False)
+    held.interrupted()
+    assert held.add((1, 1, 12), "e") == ((2, 1, 1), "b", False)
+    assert [each[1] for each in held.before((1, 1, 9))] == ["c"]
+    assert held.all() == [((1, 1, 12), "e", True)]
+    assert len(held) == 0
+
+
+def test_responsibilities_go_where_the_same_need_is_and_where_least_is():
+    loads = {"a": Load({1: "x", 2: "y"}), "b": Load({3: "z"})}
+    assert choice(loads, "x") == "a"
+    assert choice(loads, "new") == "b"
+    assert choice(loads, "new", without=("a", "b")) is None
+    assert choice({"a": Load(durable=True), "b": Load()}, "new", past=True) == "a"
+    loads["a"].needs |= {4: "u", 5: "v", 6: "x"}
+    assert move(loads) == (2, "b")
+    loads["a"].active = frozenset((2, 4, 5))
+    assert move(loads) == (1, "b")
+    assert move({"a": Load({1: "x"}), "b": Load()}) is None
+    assert move({"a": Load({1: "x"})}) is None
+
+
+def test_words_survive_the_wire_and_garbage_does_not():
+    take = Take(3, (Position(2**64 - 1, 0, 5),), 1.0, 2.0, 100.0, "oldest", Position(1, 2, 3))
+    assert messages.decoded(messages.encoded(take)) == take
+    for bad in (b"", b"\xff", b"\x80", messages.encoded(take)[:-1], b"\x82\xa3say\xa4Stop\xa5epoch\xff"):
+        with pytest.raises(CodecError):
+            messages.decoded(bad)
+
+
+def test_the_picture_of_states_is_that_of_the_table():
+    with open("docs/topics/caches.md", encoding="utf-8") as page:
+        assert diagram() in page.read()
+    assert {state for state, _ in TRANSITIONS} == {*State} - {State.OVER}

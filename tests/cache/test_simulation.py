@@ -1,0 +1,139 @@
+"""Subscribers and caches in virtual time: whatever is accepted is delivered exactly once, in order per publisher."""
+
+import pytest
+
+from sievenet.cache.ring import Ring
+from sievenet.cache.spill import Spill
+from sievenet.cache.states import State
+from tests.cache.world import Application, World
+from tests.seeds import seeds
+
+
+def traffic(world, seconds, sources=3, low=20, high=400, values=4):
+    """Quiet times and bursts, of several publishers."""
+    rng, end = world.rng, world.now + seconds
+
+    def one(source, rate_until, rate):
+        if world.now >= end:
+            return
+        if world.now >= rate_until:
+            rate = rng.choice([low, low, low, low, high])
+            rate_until = world.now + rng.uniform(0.2, 2.0)
+        world.publish(source, rng.randrange(values))
+        world.clock.call_later(rng.expovariate(rate), one, source, rate_until, rate)
+
+    for number in range(sources):
+        one((100 + number, 7), 0.0, low)
+    return end
+
+
+@pytest.mark.parametrize("seed", seeds(24, watched=4))
+def test_bursts_lose_nothing(seed):
+    world = World(seed)
+    limited = Application(world, 1, {0, 1, 2, 3}, limit=300, rate=330)
+    narrow = Application(world, 2, {1}, limit=100, rate=120)
+    fast = Application(world, 3, {0, 2}, limit=100_000, rate=1e6)
+    world.clock.run(traffic(world, 20) + 60)
+    for application in (limited, narrow, fast):
+        world.check(application)
+        assert application.core.state is State.IDLE
+        assert not application.inbox
+    assert limited.core.activations
+    assert not fast.core.activations
+
+
+@pytest.mark.parametrize("seed", seeds(16, watched=3))
+def test_subscribers_that_stand_still_miss_nothing(seed):
+    world = World(seed)
+    application = Application(world, 1, {0, 1}, limit=400, rate=500)
+    end = traffic(world, 15)
+    for _ in range(4):
+        world.clock.call_at(world.now + world.rng.uniform(0, 15), application.stop, world.rng.uniform(0.1, 4))
+    world.clock.run(end + 60)
+    world.check(application)
+    assert application.core.state is State.IDLE
+
+
+@pytest.mark.parametrize("seed", seeds(16, watched=3))
+def test_a_cache_that_dies_is_replaced_and_losses_are_told(seed):
+    world = World(seed, caches=2, seconds=world_seconds(seed))
+    applications = [Application(world, n, {0, 1, 2}, limit=200, rate=220) for n in range(1, 4)]
+    end = traffic(world, 15)
+    world.clock.call_at(world.now + world.rng.uniform(2, 12), world.kill, 0)
+    if seed % 3 == 0:
+        world.clock.call_at(world.now + world.rng.uniform(5, 14), world.kill, 1)
+    if seed % 3 == 1:
+        world.clock.call_at(world.now + 13, world.start, 0)
+    # A last event of each source shows what is missing before it.
+    for source in range(3):
+        world.clock.call_at(end + 70, world.publish, (100 + source, 7), 0)
+    world.clock.run(end + 140)
+    for application in applications:
+        world.check(application, losses=True)
+        assert application.core.state is State.IDLE
+
+
+def world_seconds(seed):
+    """Rings that reach back far enough, or not."""
+    return 30.0 if seed % 2 else 0.5
+
+
+@pytest.mark.parametrize("seed", seeds(8, watched=2))
+def test_groups_share_a_stream(seed):
+    world = World(seed, loss=0.0)
+    group = [Application(world, n, {0, 1, 2, 3}, limit=300, rate=330) for n in range(1, 6)]
+    alone = Application(world, 9, {0, 1, 2, 3}, limit=300, rate=330)
+    end = traffic(world, 15)
+    world.clock.call_at(world.now + 4, alone.stop, 6.0)
+    world.clock.run(end + 90)
+    for application in (*group, alone):
+        world.check(application)
+    cached = sum(each.core.cached for each in (*group, alone))
+    assert world.caches[0].sent < 0.7 * cached, "one transmission should serve several"
+
+
+@pytest.mark.parametrize("seed", seeds(6, watched=2))
+def test_a_durable_cache_that_comes_back_goes_on_where_it_was(seed, tmp_path):
+    def make(index):
+        return Ring(seconds=300, max_bytes=100_000, spill=Spill(tmp_path / str(index), 1 << 24), durable=True)
+
+    world = World(seed, make=make)
+    application = Application(world, 1, {0, 1, 2, 3}, limit=200, rate=220)
+    end = traffic(world, 10)
+    world.clock.run(end + 0.05)
+    waiting = len(world.wanted(application)) - len(application.taken)
+    # Everything is published; much of it waits in the cache, which dies.
+    world.kill(0)
+    world.clock.run(end + 0.2)
+    world.start(0)
+    world.clock.run(end + 120)
+    assert waiting > 100
+    world.check(application)
+
+
+@pytest.mark.parametrize("seed", seeds(4, watched=2))
+@pytest.mark.parametrize("policy", ["end", "oldest", "newest"])
+def test_a_full_queue_ends_or_drops_as_was_chosen(seed, policy):
+    world = World(seed)
+    cache = world.caches[0]
+    cache._max_events = 500
+    application = Application(world, 1, {0, 1, 2, 3}, limit=100, rate=110, on_full=policy)
+    world.clock.run(traffic(world, 15, high=1000) + 60)
+    got = application.taken
+    assert len(set(got)) == len(got)
+    if policy == "end":
+        assert "500 events wait" in application.over
+        assert application.core.state is State.OVER
+        return
+    assert application.over is None
+    missing = len(world.wanted(application)) - len(got)
+    # What the cache dropped may have come by the plain path before that was taken away.
+    assert 0 < missing <= cache.statistics().dropped
+
+
+def test_without_a_cache_everything_still_comes():
+    world = World(5, caches=0)
+    application = Application(world, 1, {0, 1, 2, 3}, limit=100, rate=1000, hold=50)
+    world.clock.run(traffic(world, 10) + 60)
+    world.check(application)
+    assert not application.core.activations

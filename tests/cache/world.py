@@ -1,0 +1,259 @@
+"""A small world in virtual time: publishers, a network, subscribers with slow applications, and caches that may die.
+
+The network delivers whatever is published to whoever has a path at that moment. Between subscriber and cache words get
+lost. Events on the plain path and to caches do not, but a subscriber that stands still has a socket that overflows.
+"""
+
+from random import Random
+
+from sievenet.cache.cache import Cache
+from sievenet.cache.record import key_of, packed
+from sievenet.cache.ring import Ring
+from sievenet.cache.subscriber import Deliver, Lost, Over, Pause, Resume, Say, Subscriber
+from sievenet.simulation import Pipe, VirtualClock
+
+TICK = 0.01
+
+
+class Remainders:
+    """Filters of this world: a wanted thing is a set of values, an event's body is its value."""
+
+    def __init__(self):
+        self.wanted = {}
+
+    def add(self, stream, wanted):
+        self.wanted[stream] = wanted
+
+    def remove(self, stream):
+        del self.wanted[stream]
+
+    def match(self, records):
+        for stream, wanted in self.wanted.items():
+            rows = self.rows(wanted, records)
+            if rows:
+                yield stream, rows
+
+    def rows(self, wanted, records):
+        return [row for row, record in enumerate(records) if record[-1] in wanted]
+
+
+class Application:
+    """A subscriber with an application that takes events at a rate."""
+
+    def __init__(self, world, number, wanted, limit, rate, on_full="end", hold=200):
+        self.world, self.number, self.wanted = world, number, wanted
+        self.rate, self.limit = rate, limit
+        self.inbox, self.taken, self.lost, self.over = [], [], [], None
+        self.path = True
+        self.stopped_until = 0.0
+        self.socket = []
+        self.dropped = 0
+        self.core = Subscriber(limit, on_full, now=world.now, hold=hold, waiting=lambda: len(self.inbox))
+        self.cache = world.pick()
+        rng = world.rng
+        loss = world.loss
+        self.up = Pipe(world.clock, rng, delay=0.003, jitter=0.01, loss=loss, ordered=False)
+        self.down = Pipe(world.clock, rng, delay=0.003, jitter=0.01, loss=loss, ordered=False)
+        self.plain_pipe = Pipe(world.clock, rng, delay=0.002, jitter=0.003)
+        self.directed_pipe = Pipe(world.clock, rng, delay=0.004, jitter=0.003, loss=world.loss / 2)
+        self.busy = False
+        #: The most that came in any window of 100 ms, from the second after the first overload.
+        world.applications[number] = self
+        world.assign(self)
+        self.every()
+
+    def every(self):
+        if self.world.now >= self.stopped_until:
+            self.do(self.core.tick(self.world.now))
+            self.world.clock.call_later(0.1, self.every)
+        else:
+            self.world.clock.call_at(self.stopped_until, self.wake)
+
+    def wake(self):
+        # As an event loop does: what is readable first, then timers.
+        waiting, self.socket = self.socket, []
+        for action, args in waiting:
+            action(*args)
+        self.every()
+        self.serve()
+
+    def stop(self, seconds):
+        """Stand still, as after SIGSTOP."""
+        if self.world.now >= self.stopped_until:
+            self.stopped_until = self.world.now + seconds
+
+    def reach(self, action, *args):
+        """Something comes to the socket."""
+        if self.world.now >= self.stopped_until:
+            action(*args)
+        elif len(self.socket) < 50:
+            self.socket.append((action, args))
+        else:
+            self.dropped += 1
+
+    def plain(self, record):
+        self.do(self.core.plain(key_of(record), record, self.world.now))
+
+    def directed(self, stream, number, record, leaver):
+        now = self.world.now
+        if leaver is None:
+            self.do(self.core.directed(stream, number, key_of(record), record, now))
+        else:
+            self.do(self.core.marked(stream, number, leaver == self.number, now))
+
+    def hear(self, word):
+        self.do(self.core.hear(word, self.world.now))
+
+    def do(self, instructions):
+        world = self.world
+        for each in instructions:
+            match each:
+                case Deliver(item):
+                    self.inbox.append(key_of(item))
+                    self.serve()
+                case Say(word):
+                    if self.cache is None:
+                        self.cache = world.pick()
+                        if self.cache is None:
+                            world.clock.call_later(0.005, lambda: self.do(self.core.refused(world.now)))
+                            continue
+                        world.assign(self)
+                    self.up.send(100, world.said, self.cache, self, word)
+                case Pause():
+                    world.clock.call_later(world.rng.uniform(0.005, 0.05), self.set_path, False)
+                case Resume():
+                    world.clock.call_later(world.rng.uniform(0.005, 0.05), self.set_path, True)
+                case Lost(missing):
+                    self.lost += missing
+                case Over(reason):
+                    self.over = reason
+
+    def set_path(self, there):
+        # Requests are carried out in order, so the last one counts.
+        self.path = self.core.wants_plain
+        if there and self.path:
+            self.do(self.core.resumed(self.world.now))
+
+    def serve(self):
+        if not self.busy and self.inbox and self.world.now >= self.stopped_until:
+            self.busy = True
+            self.world.clock.call_later(1 / self.rate, self.served)
+
+    def served(self):
+        self.busy = False
+        if self.world.now >= self.stopped_until:
+            self.taken.append(self.inbox.pop(0))
+        self.serve()
+
+
+class World:
+    def __init__(self, seed, caches=1, loss=0.05, make=None, seconds=20.0):
+        self.rng = Random(seed)
+        self.clock = VirtualClock(1000.0)
+        self.loss = loss
+        self.make = make or (lambda index: Ring(seconds=seconds))
+        self.applications = {}
+        self.published = []
+        self.numbers = {}
+        self.caches = {}
+        self.to_cache = {}
+        self.turn = 0
+        for index in range(caches):
+            self.start(index)
+
+    @property
+    def now(self):
+        return self.clock.now
+
+    def start(self, index):
+        cache = self.caches[index] = Cache(seed=self.rng.getrandbits(32), max_events=50_000)
+        cache.open("x", lambda: self.make(index), Remainders(), self.now)
+        self.to_cache[index] = Pipe(self.clock, self.rng, delay=0.002, jitter=0.004)
+        self.clock.call_later(TICK, self.every, index, cache)
+
+    def kill(self, index):
+        """The cache dies; the daemon notices a moment later."""
+        self.caches[index] = None
+        for application in self.applications.values():
+            if application.cache == index:
+                self.clock.call_later(0.05, self.tell_lost, application, index)
+
+    def tell_lost(self, application, index):
+        if application.cache == index:
+            application.cache = None
+            application.do(application.core.lost(self.now))
+
+    def pick(self):
+        there = [index for index, cache in self.caches.items() if cache is not None]
+        self.turn += 1
+        return there[self.turn % len(there)] if there else None
+
+    def assign(self, application):
+        if application.cache is not None:
+            cache, wanted = self.caches[application.cache], application.wanted
+            cache.assign(application.number, "x", wanted, frozenset(wanted), self.now)
+
+    def said(self, index, application, word):
+        cache = self.caches[index]
+        if cache is not None:
+            answer = cache.hear(application.number, word, self.now)
+            if answer is not None:
+                application.down.send(100, application.reach, application.hear, answer)
+            self.release(cache)
+
+    def every(self, index, cache):
+        if self.caches[index] is not cache:
+            return
+        for number, word in cache.tick(self.now):
+            application = self.applications[number]
+            application.down.send(100, application.reach, application.hear, word)
+        self.release(cache)
+        self.clock.call_later(TICK, self.every, index, cache)
+
+    def release(self, cache):
+        for sending in cache.send(self.now):
+            for number in sending.members:
+                application = self.applications[number]
+                for stream, first, records, leaver in sending.runs:
+                    for i, record in enumerate(records if leaver is None else [None]):
+                        args = application.directed, stream, first + i, record, leaver
+                        application.directed_pipe.send(100, application.reach, *args)
+
+    def arrive(self, index, record):
+        cache = self.caches[index]
+        if cache is not None:
+            cache.arrive("x", [record], self.now)
+            self.release(cache)
+
+    def publish(self, source, value):
+        number = self.numbers[source] = self.numbers.get(source, -1) + 1
+        record = packed(*source, number, int(self.now * 1e9), bytes([value]))
+        self.published.append(((*source, number), value, self.now))
+        for application in self.applications.values():
+            if application.path and value in application.wanted:
+                application.plain_pipe.send(100, application.reach, application.plain, record)
+        for index, cache in self.caches.items():
+            if cache is not None:
+                self.to_cache[index].send(100, self.arrive, index, record)
+
+    def wanted(self, application, since=1000.0):
+        return [key for key, value, when in self.published if value in application.wanted and when >= since]
+
+    def check(self, application, *, losses=False):
+        """Exactly once, and in order per source; what is missing was told."""
+        got = application.taken + application.inbox
+        assert len(set(got)) == len(got), "something came twice"
+        last = {}
+        for publisher, life, number in got:
+            assert number > last.get((publisher, life), -1), f"{publisher} {number} out of order"
+            last[publisher, life] = number
+        missing = set(self.wanted(application)) - set(got)
+        assert not set(got) - set(self.wanted(application))
+        if not losses:
+            assert not missing, f"{len(missing)} lost, first {min(missing)}"
+            return
+        for publisher, life, number in missing:
+            assert any(
+                (each.publisher, each.incarnation) == (publisher, life) and each.first <= number <= each.last
+                for each in application.lost
+            ), f"{(publisher, life, number)} is missing and nobody was told"

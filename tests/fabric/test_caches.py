@@ -1,0 +1,190 @@
+"""Caches in a real fabric: subscribers that are overrun lose nothing, see nothing twice, and keep their pace."""
+
+import asyncio
+import itertools
+import time
+
+import pytest
+
+import sievenet
+from sievenet.cachehost import CacheHost, CacheSettings
+from sievenet.errors import InvalidInput, Unavailable
+from tests.fabric.harness import eventually, fabric, publisher, reading, run
+
+
+async def flood(node, count, rate, start=0):
+    """Publish at a rate; the payload is the number."""
+    begin = time.monotonic()
+    for i in range(start, start + count):
+        await node.publish(reading(i % 1000, payload=b"%d" % i))
+        ahead = (i - start + 1) / rate - (time.monotonic() - begin)
+        if ahead > 0.002:
+            await asyncio.sleep(ahead)
+
+
+class Slow:
+    """An application that takes its events at a rate."""
+
+    def __init__(self, feed, rate):
+        self.feed, self.rate = feed, rate
+        self.got, self.times = [], []
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self):
+        begin = time.monotonic()
+        for taken in itertools.count(1):
+            event = await anext(self.feed, None)
+            if event is None:
+                return
+            self.got.append(int(event.payload))
+            self.times.append(time.monotonic())
+            ahead = taken / self.rate - (time.monotonic() - begin)
+            if ahead > 0.002:
+                await asyncio.sleep(ahead)
+            elif ahead < -0.1:
+                begin = time.monotonic() - taken / self.rate
+
+    def caches(self):
+        return self.feed.statistics().caches
+
+
+def test_a_subscriber_that_is_overrun_gets_everything_once_and_in_order():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            feed = await sub.subscribe("reading", max_rate=500, queue=1000)
+            assert feed.statistics().caches.cache == "cache"
+            slow = Slow(feed, 600)
+            await flood(pub, 200, 200)
+            await flood(pub, 3000, 2000, 200)
+            assert slow.caches().state == "active"
+            await eventually(lambda: len(slow.got) == 3200, 20)
+            assert slow.got == list(range(3200))
+            await eventually(lambda: slow.caches().state == "idle")
+            await flood(pub, 100, 200, 3200)
+            await eventually(lambda: len(slow.got) == 3300)
+            assert slow.got == list(range(3300))
+            assert slow.caches().activations == 1
+            assert slow.caches().cached > 2000
+            assert feed.statistics().dropped == 0
+
+    run(main())
+
+
+def test_subscribers_with_the_same_need_share_one_transmission():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2") as cache,
+            sievenet.connect(daemon.url, name="a", host="h3") as a,
+            sievenet.connect(daemon.url, name="b", host="h3") as b,
+            sievenet.connect(daemon.url, name="c", host="h2") as c,
+        ):
+            slows = [Slow(await each.subscribe("reading: x < 900", max_rate=500), 700) for each in (a, b, c)]
+            await flood(pub, 3000, 2000)
+            wanted = [i for i in range(3000) if i % 1000 < 900]
+            await eventually(lambda: all(len(each.got) == len(wanted) for each in slows), 25)
+            assert all(each.got == wanted for each in slows)
+            assert cache.statistics().sent < 0.6 * sum(each.caches().cached for each in slows)
+            await eventually(lambda: not cache.core.active)
+
+    run(main())
+
+
+def test_a_cache_that_is_full_ends_the_subscription_with_a_reason_or_drops():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, CacheSettings(queue=300), name="cache", host="h2") as cache,
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            ends = await sub.subscribe("reading", max_rate=100, on_full="end")
+            drops = Slow(await sub.subscribe("reading: x >= 0", max_rate=200, on_full="oldest"), 300)
+            await flood(pub, 1500, 2000)
+            with pytest.raises(Unavailable, match="ended by its cache: 300 events wait"):
+                async for _ in ends:
+                    pass
+            await eventually(lambda: drops.caches().state == "idle", 20)
+            assert drops.got == sorted(set(drops.got))
+            assert drops.got[-1] == 1499
+            assert 0 < 1500 - len(drops.got) <= cache.statistics().dropped
+            # Others go on, and the one that ended can begin anew.
+            again = Slow(await sub.subscribe("reading", max_rate=100), 200)
+            await flood(pub, 5, 50, 2000)
+            await eventually(lambda: again.got == [2000, 2001, 2002, 2003, 2004])
+
+    run(main())
+
+
+def test_without_a_limit_the_pace_is_measured():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            slow = Slow(await sub.subscribe("reading", max_rate="measured", queue=2000), 400)
+            await flood(pub, 3000, 1500)
+            assert slow.caches().state == "active"
+            assert slow.feed.statistics().waiting < 1000
+            await eventually(lambda: len(slow.got) == 3000, 20)
+            assert slow.got == list(range(3000))
+            assert slow.feed.statistics().dropped == 0
+
+    run(main())
+
+
+def test_what_came_before_is_replayed_then_events_are_live():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2", keep=["reading"]),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            await flood(pub, 500, 2000)
+            publishing = asyncio.create_task(flood(pub, 1500, 1000, 500))
+            past = Slow(await sub.subscribe("reading: x < 500", since=60), 1e6)
+            await publishing
+            wanted = [i for i in range(2000) if i % 1000 < 500]
+            await eventually(lambda: len(past.got) == len(wanted), 15)
+            assert past.got == wanted
+            await eventually(lambda: past.caches().state == "idle")
+            await flood(pub, 10, 1000, 2000)
+            await eventually(lambda: past.got[-10:] == list(range(2000, 2010)))
+            # From an event on.
+            found = []
+            first = await sub.subscribe("reading", since=60)
+            async for delivery in first.deliveries():
+                found.append(delivery)
+                if int(delivery.event.payload) == 1990:
+                    break
+            await first.close()
+            rest = Slow(await sub.subscribe("reading", since=found[-1]), 1e6)
+            await eventually(lambda: rest.got == list(range(1991, 2010)))
+
+    run(main())
+
+
+def test_what_is_asked_for_wrongly_is_refused():
+    async def main():
+        async with fabric() as daemon, publisher(daemon) as pub:
+            for wrong in ({"max_rate": 0}, {"max_rate": "fast"}, {"max_rate": 5, "on_full": "wait"}, {"since": -1}):
+                with pytest.raises(InvalidInput):
+                    await pub.subscribe("reading", **wrong)
+            with pytest.raises(Unavailable, match="no cache serves this fabric"):
+                await pub.subscribe("reading", since=5)
+            # Without a cache a limit is no reason to fail: events come, and the next cache takes over.
+            slow = Slow(await pub.subscribe("reading", max_rate=300), 400)
+            assert slow.caches().cache is None
+            async with CacheHost(daemon.url, name="late"):
+                await eventually(lambda: slow.caches().cache == "late")
+
+    run(main())
