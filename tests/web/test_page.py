@@ -39,7 +39,7 @@ def lit(page, kind):
 
 
 def test_the_page_shows_the_network_follows_an_event_and_applies_a_plan(request):
-    process, url = start("--sample", "stock")
+    process, url = start("--sample", "stock", "--tune", "suggest")
     try:
         with browser() as page:
             page.driver.get(f"{url}/")
@@ -85,8 +85,10 @@ def test_the_page_shows_the_network_follows_an_event_and_applies_a_plan(request)
             page.find("#clear").click()
             assert not page.all("#canvas .lit")
 
+            # What the network finds itself is told, and offered.
+            assert page.text("#tuning").startswith("tuning: ")
             # An operator applies a plan: false positives fall, and the page says so.
-            assert page.find("#plans select").get_attribute("value") == "builtin"
+            page.find("#plans option[value=builtin]").click()
             page.find("#plans button").click()
             page.until(lambda: "epoch 2 in use" in page.text("#plans .result"))
             page.until(lambda: "epoch 2" in page.text("#plans .chips"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sievenet.errors import Rejected
 from sievenet.web import frame, publication
 from sievenet.web.origin import check_host, check_origin
-from sievenet.web.snapshot import delta, merged
+from sievenet.web.snapshot import delta, merged, snapshot
 from sievenet.web.window import Window
 from tests.web.harness import READING
 
@@ -66,6 +66,27 @@ def test_a_delta_makes_one_snapshot_of_the_other(before, after):
     patch = json.loads(json.dumps(delta(before, after)))
     assert merged(before, patch) == after
     assert delta(after, after) == {}
+
+
+def test_what_only_some_networks_have_is_a_table_wherever_it_is_told():
+    status = {
+        "version": "1",
+        "topology": "t",
+        "uptime": 1.0,
+        "traffic": {"published": 0, "latency_p50": None},
+        "switches": [],
+        "clients": [],
+        "categories": [],
+        "hybrid": {"matchers": [{"name": "m1", "load": 3, "wrong": None}], "failures": 0},
+        "caches": [{"name": "c1"}],
+        "tuning": {"mode": "auto", "line": "tuning: …", "suggested": []},
+    }
+    found = snapshot(status, {"hosts": [], "links": [], "ports": []}, {"waiting": 0})
+    assert found["matchers"] == {"m1": {"name": "m1", "load": 3}}
+    assert found["caches"] == {"c1": {"name": "c1"}}
+    assert "partitions" not in found
+    assert found["tuning"]["line"] == "tuning: …"
+    assert "tuning" not in snapshot(status | {"tuning": {"mode": "off"}}, {"hosts": [], "links": [], "ports": []}, {})
 
 
 def test_frames_of_a_websocket_say_their_length():

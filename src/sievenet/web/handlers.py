@@ -189,6 +189,9 @@ class Handlers:
 
     async def _plan(self, request: web.Request, name: str) -> bytes:
         builtin, regular = request.query.get("builtin"), request.query.get("regular")
+        if "suggested" in request.query:
+            done = await self._daemon.lobby.carry_out(visitor_of(request), p.Ask(0, "suggestion", name))
+            return msgspec.json.encode(done.answer)
         if builtin is not None:
             if builtin not in plan_names():
                 raise InvalidInput(

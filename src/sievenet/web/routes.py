@@ -44,7 +44,13 @@ ROUTES: Final = (
     ),
     Route("GET", "/clients/{name}", "client", Role.OBSERVER, "what a client advertises and subscribes to"),
     Route("GET", "/plans/{category}", "plan", Role.OBSERVER, "the index plan of a category"),
-    Route("POST", "/plans/{category}", "apply", Role.OPERATOR, "change it: a plan as JSON, or `builtin=NAME`"),
+    Route(
+        "POST",
+        "/plans/{category}",
+        "apply",
+        Role.OPERATOR,
+        "change it: JSON, `builtin=NAME`, `regular=BITS`, `suggested`",
+    ),
     Route("POST", "/publish/{category}", "publish", Role.CLIENT, "publish events: JSON or JSON lines"),
     Route("GET", "/subscribe", "subscribe", Role.CLIENT, "events as they come (`filter`), or a WebSocket"),
 )

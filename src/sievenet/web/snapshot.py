@@ -14,7 +14,7 @@ __all__ = ["delta", "merged", "snapshot"]
 #: Clients that a page is told of; more are only counted.
 _CLIENTS: Final = 2000
 #: Parts of a status that a page shows as tables of their own, where there are any.
-_SECTIONS: Final = ("partitions", "configurators", "matchers", "caches", "tuning")
+_SECTIONS: Final = ("partitions", "configurators", "matchers", "caches")
 
 
 def snapshot(status: Mapping[str, Any], topology: Mapping[str, Any], control: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,19 +44,25 @@ def snapshot(status: Mapping[str, Any], topology: Mapping[str, Any], control: Ma
         "control": dict(control),
         "more_clients": len(status["clients"]) - len(clients),
     }
+    tuning = status.get("tuning")
+    if isinstance(tuning, Mapping) and tuning.get("mode", "off") != "off":
+        found["tuning"] = {key: tuning.get(key) for key in ("mode", "line", "suggested")}
     for section in _SECTIONS:
-        rows = status.get(section)
-        if isinstance(rows, dict):
-            rows = [rows]
+        rows = _rows(status, section)
         if rows:
-            found[section] = {str(row.get("name", number)): row for number, row in enumerate(rows) if _plain(row)}
+            found[section] = {str(row.get("name", number)): row for number, row in enumerate(rows)}
     cleaned = _known(found)
     assert isinstance(cleaned, dict)
     return cleaned
 
 
-def _plain(row: Any) -> bool:
-    return isinstance(row, Mapping)
+def _rows(status: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
+    """The rows of a part of a status, wherever it is told."""
+    for place in (status, *status.values()):
+        rows = place.get(section) if isinstance(place, Mapping) else None
+        if isinstance(rows, list | tuple):
+            return [row for row in rows if isinstance(row, Mapping)]
+    return []
 
 
 def _named(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -9,6 +9,9 @@ export class Plans {
   }
 
   show(state) {
+    const tuning = byId("tuning");
+    tuning.hidden = !state.tuning?.line;
+    tuning.textContent = state.tuning?.line ?? "";
     const names = Object.keys(state.categories);
     for (const [key, card] of this.cards) {
       if (!names.includes(key)) {
@@ -17,10 +20,18 @@ export class Plans {
       }
     }
     if (!names.length && !this.cards.size) this.root.replaceChildren(el("p", { class: "hint" }, "No categories yet."));
-    for (const key of names) this.update(key, state.categories[key], state.control.transitions?.[state.categories[key].name]);
+    for (const key of names) this.update(key, state.categories[key], state.control.transitions?.[state.categories[key].name], (state.tuning?.suggested ?? []).includes(state.categories[key].name));
   }
 
-  update(key, category, stage) {
+  /** Offer the plan that the network has found itself, while there is one. */
+  suggest(form, suggested) {
+    const kind = form?.elements.kind;
+    const offered = kind?.querySelector("[value=suggested]");
+    if (kind && suggested && !offered) kind.prepend(el("option", { value: "suggested" }, "found by the network itself"));
+    if (offered && !suggested) offered.remove();
+  }
+
+  update(key, category, stage, suggested) {
     let card = this.cards.get(key);
     if (!card) {
       if (!this.cards.size) this.root.replaceChildren();
@@ -36,6 +47,7 @@ export class Plans {
     card.chips.replaceChildren(...texts.map((text) => el("span", { class: "chip" }, text)));
     if (stage) card.chips.append(el("span", { class: "chip on" }, `changing: ${stage}`));
     if (operator() && !card.form) card.box.append((card.form = this.form(category, card)));
+    this.suggest(card.form, suggested);
     if (!operator() && card.form) {
       card.form.remove();
       card.form = null;
@@ -67,8 +79,8 @@ export class Plans {
           if (!file.files.length) throw new Error("choose a file first");
           done = await ask(path, { method: "POST", body: await file.files[0].text() });
         } else {
-          const query = kind.value === "builtin" ? `builtin=${category.name}` : `regular=${bits.value}`;
-          done = await ask(`${path}?${query}`, { method: "POST" });
+          const queries = { builtin: `builtin=${category.name}`, regular: `regular=${bits.value}`, suggested: "suggested=1" };
+          done = await ask(`${path}?${queries[kind.value]}`, { method: "POST" });
         }
         const took = Object.values(done.stages ?? {}).reduce((sum, each) => sum + each, 0);
         card.result.textContent = `epoch ${done.epoch} in use after ${seconds(took)}`;

@@ -26,7 +26,7 @@ export class Tables {
     // Whoever is at a button in a table keeps it.
     if (!document.activeElement?.closest("#clients")) this.clients(state);
     if (!document.activeElement?.closest("#switches")) this.switches(state, rates);
-    for (const name of ["tuning", "partitions", "configurators", "matchers", "caches"]) this.section(name, state[name]);
+    for (const name of ["partitions", "configurators", "matchers", "caches"]) this.section(name, state[name]);
   }
 
   button(kind, name) {
