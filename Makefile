@@ -4,8 +4,8 @@
 #   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, web)
 #   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls, browser, prometheus)
 
-EXTRAS := dev pipeline web
-SYSTEM := java openvswitch tls browser prometheus
+EXTRAS := dev pipeline web mqtt
+SYSTEM := java openvswitch tls browser prometheus mqtt systemd
 
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -109,7 +109,7 @@ def test_unknown_name_is_an_error(machine):
     result = run(machine, "jaba")
     assert result.returncode == 2
     assert (
-        "expected one of: brokers browser compiler debian java openvswitch optional prometheus tls , got: jaba"
+        "expected one of: brokers browser compiler debian java mqtt openvswitch optional prometheus systemd tls , got: jaba"
         in result.stderr
     )
 

@@ -13,8 +13,8 @@ TERMS = re.findall(r"^\| ([a-z][^|]*?) \| ([^|]+?) \| `([\w.]+)` \|$", PAGE, re.
 
 #: Words in -ing that the field uses as nouns.
 NOUNS = {
-    "caching", "clustering", "covering", "encoding", "forwarding", "framing", "merging", "pacing", "ring", "routing",
-    "stabbing", "testing", "tracing", "tuning",
+    "caching", "clustering", "covering", "encoding", "forwarding", "framing", "mapping", "merging", "pacing", "ring",
+    "routing", "stabbing", "testing", "tracing", "tuning",
 }  # fmt: skip
 
 

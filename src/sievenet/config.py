@@ -207,9 +207,9 @@ class TuningConfig(_Settings, frozen=True):
     #: Seconds between two changes of a category's plan.
     pause: Seconds = 30.0
     #: Part of one processor that searches may take on average.
-    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.08
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.09
     #: Seconds of processor of one search, and seconds after which one that does not end is given up.
-    seconds: Seconds = 3.0
+    seconds: Seconds = 5.0
     patience: Seconds = 180.0
     #: Seconds between looks at what was measured.
     every: Seconds = 1.0

@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "plan": Entry("sievenet.cli.plan:plan", "Show and change index plans of a running fabric."),
     "router": Entry("sievenet.cli.router:router", "Run a content router, or ask a running one."),
     "worker": Entry("sievenet.cli.worker:worker", "Compute for a content router."),
+    "bridge": Entry("sievenet.cli.bridge:bridge", "Join the network with other systems."),
     "pipeline": Entry("sievenet.cli.pipeline:pipeline", "Learn index plans from traffic, with Spark."),
     "watch": Entry("sievenet.cli.watch:watch", "Watch the tap of a fabric and signal when another plan is better."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),

@@ -44,7 +44,7 @@ class Rules:
     #: Seconds between two changes of a plan.
     pause: float = 30.0
     #: Part of one processor that searches may take on average.
-    share: float = 0.08
+    share: float = 0.09
     #: Rate below which nothing can be gained.
     quiet: float = 0.01
     #: Seconds of the first rest, and of the longest.

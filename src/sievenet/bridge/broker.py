@@ -1,0 +1,239 @@
+"""The connection to an MQTT broker: version 5, by paho's thread, which connects again by itself.
+
+    thread ── message ──▶ loop: `taken` is called; a message of QoS 1 is acknowledged when `done` is called
+    loop ── publish ──▶ thread; of QoS 1 at most `window` are under way
+
+Bounds: the broker has at most `window` unacknowledged messages under way to us, none larger than `_LARGEST`; messages
+of QoS 0, which nothing slows down, are dropped and counted when `limit` bytes of them wait.
+
+Loops: the broker does not return to us what we published (no local), and what any bridge of this network published is
+marked with the network's name and not taken back by another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from sievenet.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+__all__ = ["Address", "Broker", "Message", "parse_broker"]
+
+_LARGEST: Final = 1 << 18
+#: Seconds that the broker keeps what is for us while we are away.
+_KEPT: Final = 3600
+#: The user property with the names of networks that a message has passed.
+VIA: Final = "sievenet-via"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+    tls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What came from the broker; the number acknowledges it."""
+
+    topic: str
+    body: bytes
+    qos: int
+    number: int
+    #: The connection that it came by: on another one the broker sends it again.
+    connection: int
+
+
+def parse_broker(url: str) -> Address:
+    """The address in a URL.
+
+    >>> parse_broker("mqtt://127.0.0.1")
+    Address(host='127.0.0.1', port=1883, tls=False)
+    >>> parse_broker("mqtts://broker.example:9883").tls
+    True
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.username or parts.path.strip("/"):
+        raise InvalidInput(expected="mqtt://HOST:PORT or mqtts://HOST:PORT", got=url, where="--broker")
+    tls = parts.scheme == "mqtts"
+    return Address(parts.hostname, port or (8883 if tls else 1883), tls)
+
+
+class Broker:
+    """One connection; `taken` gets messages, in the event loop."""
+
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        network: str,
+        taken: Callable[[Message], None],
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        authority: str | None = None,
+        window: int = 64,
+        limit: int = 4 << 20,
+    ) -> None:
+        self.address, self._network, self._taken = address, network, taken
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._window = asyncio.Semaphore(window)
+        self._limit = limit
+        #: Numbers of messages of QoS 1 that the broker has not acknowledged.
+        self._under_way: set[int] = set()
+        #: Bytes of messages of QoS 0 that wait.
+        self._waiting = 0
+        self._subscriptions: dict[str, int] = {}
+        #: Messages dropped since too many waited, those of this network that came back, and connections made.
+        self.dropped = self.loops = self.connections = 0
+        self._refused = ""
+        self._stopped = False
+        self._client = self._made(client_id, window, user, password, authority)
+
+    def _made(
+        self, client_id: str, window: int, user: str | None, password: str | None, authority: str | None
+    ) -> Client:
+        try:
+            from paho.mqtt.client import Client, MQTTv5
+            from paho.mqtt.enums import CallbackAPIVersion
+        except ImportError:
+            raise Unavailable("Expected the extra mqtt, got none: pip install 'sievenet[mqtt]'") from None
+        client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5, manual_ack=True)
+        client.max_inflight_messages_set(window)
+        client.reconnect_delay_set(1, 10)
+        if user is not None:
+            client.username_pw_set(user, password)
+        if self.address.tls:
+            client.tls_set_context(ssl.create_default_context(cafile=authority))
+        client.on_connect = self._connected
+        client.on_disconnect = self._lost
+        client.on_message = self._came
+        client.on_publish = self._published
+        self._properties = {"ReceiveMaximum": window, "MaximumPacketSize": _LARGEST, "SessionExpiryInterval": _KEPT}
+        return client
+
+    async def start(self, timeout: float) -> None:
+        """Connect; `Unavailable` if that does not come about in time. Later losses are mended by themselves."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        for name, value in self._properties.items():
+            setattr(properties, name, value)
+        where = f"{self.address.host}:{self.address.port}"
+        self._client.connect_async(
+            self.address.host, self.address.port, keepalive=15, clean_start=False, properties=properties
+        )
+        self._client.loop_start()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            await self.close()
+            raise Unavailable(f"No MQTT broker at {where}: {self._refused or 'nobody answers'}") from None
+
+    async def subscribe(self, patterns: Mapping[str, int]) -> None:
+        """Have messages of these topics from now on, each at its QoS, also after connections to come."""
+        self._subscriptions = dict(patterns)
+        if self._ready.is_set():
+            self._subscribe()
+
+    def _subscribe(self) -> None:
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
+        wanted = [
+            (pattern, SubscribeOptions(qos=qos, noLocal=True, retainHandling=1))
+            for pattern, qos in self._subscriptions.items()
+        ]
+        if wanted:
+            self._client.subscribe(wanted)
+
+    async def publish(self, topic: str, body: bytes, qos: int, retain: bool) -> None:
+        """Give a message to the broker; waits while there is none, and while too many are under way."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        properties.UserProperty = [(VIA, self._network)]
+        while True:
+            await self._ready.wait()
+            if qos:
+                await self._window.acquire()
+            info = self._client.publish(topic, body, qos, retain, properties)
+            if qos:  # kept for the next connection, if this one is lost
+                self._under_way.add(info.mid)
+                return
+            if info.rc == 0:
+                return
+            await asyncio.sleep(0.1)
+
+    def done(self, message: Message) -> None:
+        """A message is done with: the broker may forget it."""
+        if not message.qos:
+            self._waiting -= len(message.body)
+        elif message.connection == self.connections:
+            self._client.ack(message.number, message.qos)
+
+    async def close(self) -> None:
+        """Disconnect; the broker keeps what comes for us for a while."""
+        self._stopped = True
+        self._client.disconnect()
+        await asyncio.to_thread(self._client.loop_stop)
+
+    # -- called in paho's thread ----------------------------------------------------------
+
+    def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _connected(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self._refused = str(reason)
+            return
+        self.connections += 1
+        # A broker that was killed may have forgotten everything.
+        self._subscribe()
+        self._in_loop(self._ready.set)
+
+    def _lost(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        self._in_loop(self._ready.clear)
+
+    def _published(self, client: Any, data: Any, number: int, reason: Any, properties: Any) -> None:
+        self._in_loop(self._settled, number)
+
+    def _settled(self, number: int) -> None:
+        if number in self._under_way:
+            self._under_way.discard(number)
+            self._window.release()
+
+    def _came(self, client: Any, data: Any, message: Any) -> None:
+        via = dict(getattr(message.properties, "UserProperty", ())).get(VIA)
+        found = Message(message.topic, bytes(message.payload), message.qos, message.mid, self.connections)
+        if via == self._network:
+            self.loops += 1
+        elif not found.qos and self._waiting + len(found.body) > self._limit:
+            self.dropped += 1
+            return
+        else:
+            if not found.qos:
+                self._waiting += len(found.body)
+            self._in_loop(self._taken, found)
+            return
+        if found.qos:
+            client.ack(found.number, found.qos)

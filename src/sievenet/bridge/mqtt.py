@@ -1,0 +1,175 @@
+"""A bridge to MQTT: messages become events, and events become messages, as a mapping file says.
+
+    broker ──▶ message ──mapping──▶ event ──▶ publish ──▶ acknowledge (QoS 1)
+    broker ◀── message ◀─mapping── event ◀── subscribe
+
+What QoS means across the bridge: a message of QoS 1 is acknowledged when the network has taken its event, so a bridge
+that is killed finds it again at the broker; it may then come twice. From there on the network's own guarantees count
+(at most once, or recovered with a transport). An event that matches is kept in a bounded queue until the broker has it;
+when the queue is full the oldest are dropped and counted. A message that is no event is counted and done with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sievenet.bridge.broker import Address, Broker, Message
+from sievenet.bridge.mapping import Inbound, Mapping, Outbound
+from sievenet.bridge.topic import Template
+from sievenet.client import Feed, Node
+from sievenet.content import Event, Schema
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+
+__all__ = ["Bridge"]
+
+log = logging.getLogger("sievenet.bridge")
+
+#: Events that wait for the broker, of each [[out]].
+_QUEUE: Final = 10_000
+#: Seconds before a network that is away is tried again.
+_AGAIN: Final = 0.5
+#: Of messages that are no events, so many are told in full.
+_TOLD: Final = 20
+
+
+class Bridge:
+    """Runs between a node and a broker; use as an async context manager."""
+
+    def __init__(
+        self, node: Node, mapping: Mapping, address: Address, *, client_id: str, network: str, **broker: Any
+    ) -> None:
+        self._node, self._mapping = node, mapping
+        self.broker = Broker(address, client_id, network, self._taken, **broker)
+        #: Bounded by what the broker lets be under way.
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._inbound: list[tuple[Inbound, Template, Schema]] = []
+        self._feeds: list[tuple[Outbound, Template, Feed]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.received = self.published = self.bad = self.sent = 0
+
+    async def start(self, timeout: float = 10.0, load: Callable[[str], Schema] | None = None) -> Self:
+        """Check the mapping against the network's schemas, connect, and begin; ``load`` reads files with schemas."""
+        for path in self._mapping.schemas:
+            assert load is not None
+            await self._node.schema(load(path))
+        for each in self._mapping.inbound:
+            schema = await self._node.schema(each.category)
+            each.check(schema)
+            self._inbound.append((each, Template(each.topic), schema))
+        for schema in dict.fromkeys(schema for _, _, schema in self._inbound):
+            await self._node.advertise(schema)
+        await self.broker.start(timeout)
+        try:
+            for out in self._mapping.outbound:
+                feed = await self._node.subscribe(out.filter, queue=_QUEUE, when_full="drop_oldest")
+                schema_ = feed.subscription.schema
+                if schema_ is None:
+                    raise InvalidInput(expected="a filter with a schema", got=out.filter, where="out.filter")
+                out.check(schema_)
+                self._feeds.append((out, Template(out.topic), feed))
+            work = (self._take_in(), *map(self._give, self._feeds))
+            self._tasks = [asyncio.create_task(each) for each in work]
+            patterns: dict[str, int] = {}
+            for each, template, _ in self._inbound:
+                patterns[template.pattern] = max(each.qos, patterns.get(template.pattern, 0))
+            await self.broker.subscribe(patterns)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Stop; what the broker has not been told of, it keeps."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.broker.close()
+
+    def statistics(self) -> dict[str, int]:
+        """Counts since it began."""
+        return {
+            "received": self.received,
+            "published": self.published,
+            "bad": self.bad,
+            "dropped_in": self.broker.dropped,
+            "loops": self.broker.loops,
+            "sent": self.sent,
+            "dropped_out": sum(feed.statistics().dropped for _, _, feed in self._feeds),
+            "connections": self.broker.connections,
+        }
+
+    async def wait(self) -> None:
+        """Returns when one of its tasks has failed, by raising what it raised."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    # -- broker → network -----------------------------------------------------------------
+
+    def _taken(self, message: Message) -> None:
+        self._messages.put_nowait(message)
+
+    async def _take_in(self) -> None:
+        while True:
+            message = await self._messages.get()
+            self.received += 1
+            for event in self._events(message):
+                await self._publish(event)
+            self.broker.done(message)
+
+    def _events(self, message: Message) -> list[Event]:
+        found = []
+        for each, template, schema in self._inbound:
+            if template.values(message.topic) is None:
+                continue
+            try:
+                found.append(each.event(schema, template, message.topic, message.body))
+            except SievenetError as error:
+                self._told(f"a message of {message.topic} is no event of {schema.name}: {error}")
+        return found
+
+    async def _publish(self, event: Event) -> None:
+        while True:
+            try:
+                await self._node.publish(event)
+            except Unavailable as error:
+                log.info("the network is away, trying again: %s", error)
+                await asyncio.sleep(_AGAIN)
+            except (InvalidInput, Rejected) as error:
+                self._told(f"an event of {event.schema.name} was refused: {error}")
+                return
+            else:
+                self.published += 1
+                return
+
+    def _told(self, text: str) -> None:
+        self.bad += 1
+        if self.bad <= _TOLD:
+            log.warning("%s%s", text, "; further ones are only counted" if self.bad == _TOLD else "")
+
+    # -- network → broker -----------------------------------------------------------------
+
+    async def _give(self, entry: tuple[Outbound, Template, Feed]) -> None:
+        out, template, feed = entry
+        with contextlib.suppress(asyncio.CancelledError):
+            async for event in feed:
+                try:
+                    topic, body = out.message(template, event)
+                except SievenetError as error:
+                    self._told(f"an event cannot be a message: {error}")
+                    continue
+                await self.broker.publish(topic, body, out.qos, out.retain)
+                self.sent += 1
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
