@@ -61,6 +61,7 @@ OWNERS = {
     "cryptography": {"access"},
     "aiohttp": {"web"},
     "prometheus_client": {"web"},
+    "opentelemetry": {"web"},
     "selenium": set(),
     "paho": {"bridge"},
     "pickle": set(),
@@ -82,6 +83,7 @@ HEAVY = {
     "pyarrow",
     "aiohttp",
     "prometheus_client",
+    "opentelemetry",
 }
 
 #: Modules of more than 400 lines, each with the reason why it is one noun all the same.

@@ -9,6 +9,7 @@ import click
 
 from sievenet.cli.fabric import asked, url_option
 from sievenet.cli.output import json_option, marked, show_json
+from sievenet.errors import Unavailable
 
 __all__ = ["trace", "trace_lines"]
 
@@ -16,9 +17,14 @@ __all__ = ["trace", "trace_lines"]
 @click.command()
 @click.argument("event")
 @click.option("--from", "origin", metavar="CLIENT|HOST", help="Where it comes in. Default: at whoever advertises it.")
+@click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send its way to a collector of OpenTelemetry too, such as http://localhost:4318/v1/traces (extra `otel`).",
+)
 @url_option
 @json_option
-def trace(event: str, origin: str | None, url: str | None, as_json: bool) -> None:
+def trace(event: str, origin: str | None, otlp: str | None, url: str | None, as_json: bool) -> None:
     """Follow an event through the network.
 
     The event is not sent. Shows which switch it passes, which flow decides there, which ports it leaves by, who gets
@@ -27,13 +33,24 @@ def trace(event: str, origin: str | None, url: str | None, as_json: bool) -> Non
     \b
     Examples:
       $ sievenet trace 'stock: symbol=IBM, price=421.5, volume=1200' --from h1  # needs a running fabric
+      $ sievenet trace 'stock: symbol=GE, price=7, volume=1' --otlp http://localhost:4318/v1/traces  # needs a collector
     """
     found = asked(url, "trace", f"from {origin}: {event}" if origin else event)
+    if otlp is not None:
+        click.echo(f"trace {_exported(found, otlp)} is at {otlp}", err=True)
     if as_json:
         show_json(found)
     else:
         for line in trace_lines(found):
             click.echo(marked(line))
+
+
+def _exported(found: dict[str, Any], otlp: str) -> str:
+    try:
+        from sievenet.web.spans import export
+    except ImportError as error:
+        raise Unavailable(f"--otlp needs {error.name}: pip install 'sievenet[otel]'") from None
+    return export(found, otlp)
 
 
 def trace_lines(found: dict[str, Any]) -> Iterator[str]:
