@@ -151,8 +151,8 @@ class HybridConfig(_Settings, frozen=True):
     """Exact filtering inside the network by matchers (docs/howto/hybrid.md)."""
 
     #: Mean seconds from publisher to subscriber that filtering by matchers may lead to; 0: the network filters alone,
-    #: None: no bound, everything is filtered exactly as early as there are matchers.
-    latency_bound: Annotated[float, msgspec.Meta(ge=0)] | None = 0.0
+    #: inf: no bound, everything is filtered exactly as early as there are matchers.
+    latency_bound: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     #: How subspaces are chosen: "csa" (clusters at switches) or "ssa" (whole switches).
     method: Literal["csa", "ssa"] = "csa"
     #: Clusters that a category is cut into, a flow each.

@@ -138,3 +138,41 @@ def test_a_matcher_that_dies_loses_nothing():
             assert far.statistics().received.duplicates > 0
 
     run(main())
+
+
+def test_the_fabric_chooses_by_itself_what_is_filtered_exactly_and_keeps_its_bound():
+    async def main():
+        async with (
+            fabric(
+                control__bits=4,
+                listen__heartbeat=0.1,
+                hybrid__interval=0.3,
+                hybrid__latency_bound=float("inf"),
+            ) as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon, host="h1") as matcher,
+        ):
+            got, sent, stop = [], [], asyncio.Event()
+            await far.subscribe("reading: x in [10, 30] and y < 0.9", lambda e: got.append(e.payload))
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            await eventually(lambda: matcher.unwanted > 100, timeout=30)
+            found = await far.ask("hybrid")
+            assert found["diverted"][0]["switch"] == switch_of(daemon, "h1")
+            assert found["categories"]["reading"]["false_positives_saved"] > 0
+            assert found["matchers"][0]["state"] == "well"
+            way = await far.ask("trace", "reading: x=20, y=0.5, kind=hot, ok=true")
+            assert way["matchers"] == ["m"]
+            assert [(each["client"], each["by_matcher"]) for each in way["delivered"]] == [("far", True)]
+            # A bound below what the network alone needs: everything goes back.
+            daemon.service.components.selector.config = daemon.config.hybrid.__class__(interval=0.3, latency_bound=1e-9)
+            hybrid = daemon.service.components.hybrid
+            await eventually(lambda: not any(m.load for m in hybrid.matchers.values()), timeout=30)
+            stop.set()
+            await task
+            wanted = [payload for x, payload in sent if 10 <= x <= 30]
+            await eventually(lambda: len(got) >= len(wanted))
+            assert sorted(got) == sorted(wanted)
+            assert hybrid.failures == 0
+
+    run(main())

@@ -31,6 +31,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "topo": Entry("sievenet.cli.topo:topo", "Draw the network."),
     "flows": Entry("sievenet.cli.flows:flows", "Show the flow table of a switch."),
     "trace": Entry("sievenet.cli.trace:trace", "Follow an event through the network."),
+    "matcher": Entry("sievenet.cli.matcher:matcher", "Filter exactly inside the network."),
+    "hybrid": Entry("sievenet.cli.hybrid:hybrid", "Show what goes through matchers."),
     "plan": Entry("sievenet.cli.plan:plan", "Show and change index plans of a running fabric."),
     "router": Entry("sievenet.cli.router:router", "Run a content router, or ask a running one."),
     "worker": Entry("sievenet.cli.worker:worker", "Compute for a content router."),

@@ -67,9 +67,12 @@ def trace_lines(found: dict[str, Any]) -> Iterator[str]:
         for out in hop["out"]:
             stopped = f" ({out['stopped']})" if out["stopped"] else ""
             yield f"{pad}  out by port {out['port']} to {out['to'] or 'nobody'}{stopped}"
+    for name in found.get("matchers", ()):
+        yield f"→ {name} matches it exactly, and sends it to those who want it"
     for each in found["delivered"]:
         mark = "✓" if each["reached"] else "✗ not reached:"
-        yield f"{mark} {each['client']} gets it: {'; '.join(each['subscriptions'])}"
+        way = " from the matcher" if each.get("by_matcher") else ""
+        yield f"{mark} {each['client']} gets it{way}: {'; '.join(each['subscriptions'])}"
     for client in found["false_positives"]:
         yield f"✗ {client} receives the packet and filters it out: a false positive"
     for each in found["not_wanted"]:

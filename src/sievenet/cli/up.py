@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -103,6 +104,20 @@ _PATIENCE: Final = 3.0
     flag_value=_WEB,
     help=f"Serve the live page, HTTP for publishers and subscribers, and metrics (extra `web`). Default: {_WEB}.",
 )
+@click.option(
+    "--matchers",
+    "count",
+    type=click.IntRange(0, 4096),
+    default=0,
+    help="Run so many exact matchers in this process, at different switches.",
+)
+@click.option(
+    "--latency-bound",
+    "bound",
+    metavar="TIME|none",
+    callback=lambda ctx, param, value: inf if value == "none" else duration(ctx, param, value),
+    help="Mean latency that matchers may lead to: 0 uses none, `none` filters all exactly. Default: 0.",
+)
 @click.option("--audit", type=click.Path(dir_okay=False), help="The audit log. Default: audit.jsonl in --state.")
 @click.option("--insecure", is_flag=True, default=None, help="Let others connect though nobody has to be known.")
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
@@ -132,6 +147,8 @@ def up(
     host: str | None,
     access: str | None,
     web: str | None,
+    count: int,
+    bound: float | None,
     audit: str | None,
     insecure: bool | None,
     lease: float | None,
@@ -154,6 +171,7 @@ def up(
       $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
       $ sievenet up --log json --log-level info --log-file up.log --for 500ms --port 0 --data-port 0
+      $ sievenet up --sample stock --matchers 2 --latency-bound 5ms --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --sample stock --caches 1 --for 2s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
@@ -186,6 +204,7 @@ def up(
         access__audit=audit,
         web__listen=web,
         access__insecure=insecure,
+        hybrid__latency_bound=bound,
         control__lease=lease,
         tuning__mode=tune,
         tap=tap,
@@ -198,8 +217,10 @@ def up(
         raise click.UsageError("The sample's clients are no members: leave --sample or --access")
     if caches and config.access.folder is not None:
         raise click.UsageError("Caches in this process are no members: start `sievenet cache --login FILE` instead")
+    if count and config.access.folder is not None:
+        raise click.UsageError("Matchers of this process are no members: start `sievenet matcher --login FILE` instead")
     taps = None if tap is None or sample_name is None else tapping(tap, tap_factor)
-    run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps, caches))
+    run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps, caches, count))
     if taps is not None:
         click.echo(f"{taps.kept} events kept in {tap}" + (f", {taps.lost} of them lost" if taps.lost else ""), err=True)
 
@@ -214,7 +235,9 @@ async def _up(
     as_json: bool,
     taps: Taps | None,
     caches: int,
+    count: int,
 ) -> None:
+    from sievenet.cli.matcher import matchers, spread
     from sievenet.control import warmup
     from sievenet.daemon.collector import collecting_seldom
     from sievenet.daemon.daemon import Daemon
@@ -234,6 +257,7 @@ async def _up(
         names = (*schemas, *((sample_name,) if sample_name else ()))
         for name in names:
             await daemon.control.register_schema(load_schema(name))
+        await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, count)))
         welcome = [*await _serve(stack, daemon), *_welcome(daemon, sample_name)]
         if as_json or not sys.stdout.isatty():
             click.echo("\n".join(welcome), err=as_json)

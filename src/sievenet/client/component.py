@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -26,7 +27,7 @@ from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.catalog import Category
-from sievenet.client.directed import Begin, End, begin, end, wrapped, wrapped_many
+from sievenet.client.directed import Begin, End, begin, end, unwrapped, wrapped, wrapped_many
 from sievenet.client.fabric_node import FabricNode
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.registrations import Registration
@@ -35,7 +36,7 @@ from sievenet.content.filter import Subscription
 from sievenet.control import protocol as p
 from sievenet.control.directed import everybody
 from sievenet.dataplane.packet import Packet, encode_packet
-from sievenet.errors import InvalidInput
+from sievenet.errors import CodecError, InvalidInput
 from sievenet.session.caller import Request
 from sievenet.session.message import Message
 from sievenet.transport.duplicates import Source
@@ -87,7 +88,22 @@ class ComponentNode(FabricNode):
         return self._outbox.publisher
 
     def _deliver(self, packets: list[Packet] | Arrivals) -> None:
-        self._take(packets)
+        self._take(self._opened(packets) if self._receiver.directs else packets)
+
+    def _opened(self, packets: list[Packet] | Arrivals) -> list[Packet] | Arrivals:
+        """What another component sent to this one, a matcher to a cache: the packets inside, as if by content."""
+        if isinstance(packets, Arrivals) and packets.category not in self._receiver.directs:
+            return packets
+        found = []
+        for packet in packets:
+            if packet.category not in self._receiver.directs:
+                found.append(packet)
+                continue
+            with suppress(CodecError):
+                inside = unwrapped(packet.body)
+                if not inside.flags:
+                    found.append(inside)
+        return found
 
     def _instructed(self, message: Any) -> None:
         self._listener(message)

@@ -78,7 +78,7 @@ class FabricNode(Node):
         self._publisher = Publisher(lambda: self._session)
         self._subscribers = Caching(lambda: self._session, self._ledger, self._catalog, self._receiver, self._refused)
         self._caching = self._subscribers
-        self._reporter, self._turn = Reporter(self._receiver, self.statistics), 0
+        self._reporter, self._turn = Reporter(self._receiver, self.statistics, self._allowance.told), 0
         self._session = Membership(
             parse_url(url),
             self._catalog,
@@ -92,7 +92,7 @@ class FabricNode(Node):
                 refused=self._refused,
                 settled=self._settled,
                 answered=self._answered,
-                told=self._allowance.told,
+                told=self._reporter.told,
                 directed=self._recipient.told,
                 retain=self._publisher.told,
                 instructed=self._instructed,

@@ -29,7 +29,9 @@ from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_event, decode_subscription
 from sievenet.content.event import Event
-from sievenet.content.schema import Schema
+from sievenet.content.filter import Filter
+from sievenet.content.schema import Attribute, Schema
+from sievenet.content.valueset import ValueSet
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError, SievenetError
@@ -47,6 +49,8 @@ QUEUE: Final = 1 << 16
 BEAT: Final = 0.2
 #: Subscriptions decoded before others get their turn.
 _TURN: Final = 100
+#: Filters that make a matcher use all of its code.
+_LOAD: Final = 1000
 #: Packets matched together that came singly.
 _TOGETHER: Final = 512
 
@@ -124,6 +128,7 @@ class MatcherNode:
 
     async def start(self) -> MatcherNode:
         """Connect, and begin to serve."""
+        await asyncio.to_thread(_load)
         await self.node.start()
         await self.node.call(p.Match)
         self._tasks = [asyncio.create_task(each) for each in (self._work(), self._obey(), self._beat())]
@@ -311,6 +316,14 @@ class MatcherNode:
                 self.node.tell(p.Matched(received, sent, unwanted, self._waiting, self._seconds))
             except SievenetError as error:
                 log.debug("matcher %s: %s", self.node.name, error)
+
+
+def _load() -> None:
+    """Load compiled code now: in the middle of things it would keep everybody waiting."""
+    schema = Schema("load", (Attribute("x", "int", lo=0, hi=9),))
+    matcher = Matcher(schema)
+    matcher.add_many(range(_LOAD), [Filter(schema, {"x": ValueSet.of(i % 10)}) for i in range(_LOAD)])
+    matcher.match_batch(EventBatch.of(schema, {"x": [i % 10 for i in range(10)]}))
 
 
 def _decoded(schema: Schema, body: bytes) -> Event | None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -28,7 +27,9 @@ from sievenet.client.directed import Begin, Cached, End, marker_of, unwrapped, u
 from sievenet.client.edge import Edge
 from sievenet.client.handover import Handovers
 from sievenet.client.latency import Latency
+from sievenet.client.observation import Observations
 from sievenet.client.ports.burst import Arrivals, uniform
+from sievenet.client.statistics import ReceiverStatistics
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
@@ -94,27 +95,6 @@ class Straight:
         self.false_positives = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverStatistics:
-    """Counts of packets since the node began."""
-
-    received: int
-    matched: int
-    false_positives: int
-    #: False positives that no subscription's cells explain: of flows merged or in transition.
-    unexplained: int
-    duplicates: int
-    late: int
-    malformed: int
-    #: Packets of categories that this node does not subscribe to.
-    strangers: int
-    #: Packets that claim to be of another publisher than the one whose address they come from.
-    forged: int = 0
-    #: Events that came by directed delivery, and handovers between the ways that had to be ended early.
-    directed: int = 0
-    hasty: int = 0
-
-
 class Receiver:
     """Everything between the data port and the feeds of one node."""
 
@@ -131,7 +111,7 @@ class Receiver:
         self._puzzles: deque[tuple[Edge, int]] = deque()
         self._edges: dict[int, Edge] = {}
         #: The twin categories by their numbers.
-        self._twins: dict[int, str] = {}
+        self.directs: dict[int, str] = {}
         self.handovers = Handovers()
         #: The number of this node as a publisher: its own events reach it otherwise, not by way of components.
         self.own = 0
@@ -144,6 +124,8 @@ class Receiver:
         self._stuck: tuple[Delivery, list[int]] | None = None
         #: Of the events that matched, since the last report.
         self.recent = Latency()
+        #: What came where; None unless the daemon wants to know.
+        self.observations: Observations | None = None
         self.received = self.matched = self.false_positives = 0
         self.unexplained = self.malformed = self.strangers = self.directed = 0
 
@@ -156,11 +138,11 @@ class Receiver:
     def forget(self) -> None:
         """Forget the numbers of all categories: a new daemon may count otherwise."""
         self._edges.clear()
-        self._twins.clear()
+        self.directs.clear()
 
     def direct(self, number: int, name: str) -> None:
         """Packets of this category number are those of a twin, with packets inside."""
-        self._twins[number] = name
+        self.directs[number] = name
         self._window.widen(_WIDE)
 
     def connect(self, key: int, sink: Sink) -> None:
@@ -184,8 +166,8 @@ class Receiver:
             self._held.extend(packets)
             return
         if isinstance(packets, Arrivals) and not self.handovers:
-            inside = packets if packets.category not in self._twins else self._inside(packets)
-            if inside is not None and self._take_many(inside, now):
+            inside = packets if packets.category not in self.directs else self._inside(packets)
+            if inside is not None and self._take_many(inside, now, inside is not packets):
                 self.directed += len(inside) if inside is not packets else 0
                 return
         waiting = iter(packets)
@@ -203,9 +185,9 @@ class Receiver:
 
     def _belongs(self, category: int, twin: int) -> bool:
         edge = self._edges.get(category)
-        return edge is not None and edge.twin == self._twins[twin]
+        return edge is not None and edge.twin == self.directs[twin]
 
-    def _take_many(self, arrivals: Arrivals, now: int) -> bool:
+    def _take_many(self, arrivals: Arrivals, now: int, directed: bool) -> bool:
         """The whole chain for many packets at once; False if they have to go one by one."""
         edge = self._edges.get(arrivals.category)
         if edge is None or not len(edge):
@@ -245,6 +227,10 @@ class Receiver:
             break
         self.matched += len(latencies)
         self.recent.add_many(latencies)
+        if self.observations is not None:
+            self.observations.took(directed, len(latencies), sum(latencies))
+            if not directed:
+                self.observations.many(arrivals.category, heads, np.fromiter(map(bool, keys), np.bool_, len(keys)))
         if len(latencies) < len(keys):
             for own, hi, lo in zip(keys, heads["hi"].tolist(), heads["lo"].tolist(), strict=True):
                 if not own:
@@ -289,7 +275,7 @@ class Receiver:
 
     def _deliver(self, packet: Arrival, now: int) -> bool:
         self.received += 1
-        if packet.category in self._twins:
+        if packet.category in self.directs:
             return self._deliver_inside(packet, now)
         if self.handovers and isinstance(packet, Packet) and self.handovers.holds(packet):
             return self._release(self.handovers.excess(), now)
@@ -315,10 +301,10 @@ class Receiver:
         self.directed += 1
         if packet.publisher == self.own:
             return True
-        self._pass(packet, now)
+        self._pass(packet, now, directed=True)
         return self._release(self.handovers.directed(outer.publisher, packet), now)
 
-    def _pass(self, packet: Arrival, now: int) -> bool:
+    def _pass(self, packet: Arrival, now: int, directed: bool = False) -> bool:
         if not self._window.fresh(packet.publisher, packet.incarnation, packet.sequence):
             return True
         edge = self._edges.get(packet.category)
@@ -333,6 +319,11 @@ class Receiver:
             self.malformed += 1
             return True
         keys = edge.match(event)
+        if (seen := self.observations) is not None:
+            if not directed:
+                seen.single(packet.category, packet.code, packet.publisher, bool(len(keys)))
+            if len(keys):
+                seen.took(directed, 1, (now - packet.departure) / 1e9)
         if not len(keys):
             self._blame(edge, packet.code)
             return True

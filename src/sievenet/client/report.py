@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from sievenet.client.latency import Latency
+from sievenet.client.observation import Observations
 from sievenet.client.receiver import Receiver
 from sievenet.client.statistics import NodeStatistics
 from sievenet.control import protocol as p
@@ -15,9 +17,20 @@ __all__ = ["Reporter"]
 class Reporter:
     """Remembers what was said before."""
 
-    def __init__(self, receiver: Receiver, statistics: Callable[[], NodeStatistics]) -> None:
-        self._receiver, self._statistics = receiver, statistics
+    def __init__(
+        self, receiver: Receiver, statistics: Callable[[], NodeStatistics], told: Callable[[Any], None] = lambda _: None
+    ) -> None:
+        self._receiver, self._statistics, self._told = receiver, statistics, told
         self._before = p.Report()
+
+    def told(self, answer: Any) -> None:
+        """What the daemon answers to a heartbeat: among other things whether it wants to know what came where."""
+        self._told(answer)
+        wanted = isinstance(answer, dict) and answer.get("observe") is True
+        if wanted and self._receiver.observations is None:
+            self._receiver.observations = Observations()
+        elif not wanted:
+            self._receiver.observations = None
 
     def report(self) -> p.Report:
         """The counts since the last report."""
@@ -33,6 +46,8 @@ class Reporter:
             published=now.published,
         )
         before, self._before = self._before, total
+        seen = self._receiver.observations
+        cells, (by_content, directed) = ((), (p.Way(), p.Way())) if seen is None else seen.taken()
         return p.Report(
             received=total.received - before.received,
             delivered=total.delivered - before.delivered,
@@ -42,4 +57,7 @@ class Reporter:
             published=total.published - before.published,
             latency_p50=p50,
             latency_p99=p99,
+            cells=cells,
+            by_content=by_content,
+            directed=directed,
         )

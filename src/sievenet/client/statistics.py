@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sievenet.client.receiver import ReceiverStatistics
+__all__ = ["NodeStatistics", "ReceiverStatistics"]
 
-__all__ = ["NodeStatistics"]
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStatistics:
+    """Counts of packets since the node began."""
+
+    received: int
+    matched: int
+    false_positives: int
+    #: False positives that no subscription's cells explain: of flows merged or in transition.
+    unexplained: int
+    duplicates: int
+    late: int
+    malformed: int
+    #: Packets of categories that this node does not subscribe to.
+    strangers: int
+    #: Packets that claim to be of another publisher than the one whose address they come from.
+    forged: int = 0
+    #: Events that came by directed delivery, and handovers between the ways that had to be ended early.
+    directed: int = 0
+    hasty: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,25 @@ import msgspec
 from sievenet.content.schema import Schema
 from sievenet.session.message import Number, Text
 
-__all__ = ["MAX_REQUEST", "CategoryInfo", "Content", "DataEndpoint", "Report", "Value", "Word"]
+__all__ = [
+    "CELL_BITS",
+    "MAX_CELLS",
+    "MAX_REQUEST",
+    "CategoryInfo",
+    "Content",
+    "DataEndpoint",
+    "Report",
+    "Seen",
+    "Value",
+    "Way",
+    "Word",
+]
 
 #: Largest frame that a daemon accepts, in bytes (a schema with a long enumeration is the largest request).
 MAX_REQUEST: Final = 1 << 20
+#: Bits of a cell that clients count false positives by, and cells of one report.
+CELL_BITS: Final = 16
+MAX_CELLS: Final = 256
 
 #: Of a count since the last report: more than any client can do in a heartbeat.
 Word = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
@@ -55,6 +70,25 @@ class CategoryInfo(Value, frozen=True):
     siblings: tuple[CategoryInfo, ...] = ()
 
 
+class Seen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a client got of one publisher in one cell, since its last report."""
+
+    category: Number
+    #: The first bits of the code.
+    cell: Annotated[int, msgspec.Meta(ge=0, lt=1 << CELL_BITS)]
+    #: The publisher's number.
+    publisher: Annotated[int, msgspec.Meta(ge=0)]
+    wanted: Word
+    unwanted: Word
+
+
+class Way(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Wanted events that came one way, and the seconds that they took together."""
+
+    events: Word = 0
+    seconds: float = 0.0
+
+
 class Report(Value, frozen=True):
     """What a client saw since its last report: it travels with the heartbeat."""
 
@@ -67,3 +101,7 @@ class Report(Value, frozen=True):
     #: Seconds from the publisher's stamp to the subscriber, if anything came.
     latency_p50: float | None = None
     latency_p99: float | None = None
+    #: What it got where, if it was asked to say; by content, and from components.
+    cells: Annotated[tuple[Seen, ...], msgspec.Meta(max_length=MAX_CELLS)] = ()
+    by_content: Way = Way()
+    directed: Way = Way()

@@ -33,7 +33,7 @@ import msgspec
 from sievenet.access.identity import Role
 from sievenet.content.schema import Schema
 from sievenet.control import caching
-from sievenet.control.descriptions import MAX_REQUEST, CategoryInfo, Content, DataEndpoint, Report, Word
+from sievenet.control.descriptions import MAX_REQUEST, CategoryInfo, Content, DataEndpoint, Report, Seen, Way, Word
 from sievenet.control.directives import (
     MAX_GROUP,
     Await,
@@ -92,12 +92,14 @@ __all__ = [
     "Retain",
     "Revised",
     "Sample",
+    "Seen",
     "Serve",
     "Subscribe",
     "Twin",
     "Unadvertise",
     "Undirect",
     "Unsubscribe",
+    "Way",
     "Welcome",
 ]
 

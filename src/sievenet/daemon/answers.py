@@ -57,6 +57,9 @@ class Answers:
         tuner: Tuner,
     ) -> None:
         self._tuner = tuner
+        #: What goes through matchers, and their names.
+        self.hybrid: Callable[[], dict[str, Any]] = dict
+        self.matchers: Callable[[], Collection[str]] = tuple
         self._control = control
         self._interests = Interests(control)
         self._plane = plane
@@ -82,11 +85,13 @@ class Answers:
                 return await self.check()
             case "interests":
                 return await self._interests.answer(of)
+            case "hybrid":
+                return self.hybrid()
             case "suggestion":
                 return self._tuner.suggestion(of)
             case "registrations":
                 return await registrations(self._control, self._plane, self._connected(), of)
-        known = "status, topology, flows, trace, check, interests, registrations or suggestion"
+        known = "status, topology, flows, trace, check, interests, registrations, hybrid or suggestion"
         raise InvalidInput(expected=known, got=about, where="question")
 
     # -- status ---------------------------------------------------------------------------
@@ -258,12 +263,15 @@ class Answers:
             )
             hops += [_hop(hop) for hop in found.hops]
             reached.update(found.reached)
+        matchers = reached & set(self.matchers())
+        verdicts = await self._verdicts(event, reached - matchers, bool(matchers))
         return {
             "event": str(event),
             "from": said,
             "codes": [str(dz) for dz in codes],
             "hops": hops,
-            **await self._verdicts(event, reached),
+            "matchers": sorted(matchers, key=natural),
+            **verdicts,
         }
 
     def _event(self, text: str) -> tuple[str, Event]:
@@ -293,8 +301,8 @@ class Answers:
         down, _ = self._plane.down()
         return [switch for switch in self._plane.topology.switches if switch not in down]
 
-    async def _verdicts(self, event: Event, reached: set[str]) -> dict[str, Any]:
-        """Per subscriber: does it get the packet, does it want the event, and why not."""
+    async def _verdicts(self, event: Event, reached: set[str], matched: bool) -> dict[str, Any]:
+        """Per subscriber: does it get the packet, by content or from a matcher, does it want it, and why not."""
         delivered: dict[str, list[str]] = {}
         refused: list[dict[str, Any]] = []
         wanting: set[str] = set()
@@ -313,7 +321,12 @@ class Answers:
                 left_out += 1
         return {
             "delivered": [
-                {"client": name, "subscriptions": delivered[name], "reached": name in reached}
+                {
+                    "client": name,
+                    "subscriptions": delivered[name],
+                    "reached": name in reached or matched,
+                    "by_matcher": matched and name not in reached,
+                }
                 for name in sorted(wanting, key=natural)
             ],
             "false_positives": sorted(reached - wanting, key=natural),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from sievenet.config import HybridConfig
 from sievenet.content.filter import Subscription
 from sievenet.control import protocol as p
 from sievenet.control.directed import is_twin
@@ -12,6 +14,7 @@ from sievenet.daemon.hybrid import Hybrid
 from sievenet.daemon.orders import Orders
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients
+from sievenet.daemon.selector import Selector
 from sievenet.errors import SievenetError
 from sievenet.session.message import Message
 
@@ -24,11 +27,18 @@ class Components:
     #: What only components say, and what answers orders.
     MESSAGES = (p.Twin, p.Direct, p.Undirect, p.Match, p.Matched, p.Did)
 
-    def __init__(self, control: ControlPlane, plane: AnyPlane, say: Callable[[str, Message], bool]) -> None:
+    def __init__(
+        self,
+        control: ControlPlane,
+        plane: AnyPlane,
+        say: Callable[[str, Message], bool],
+        config: HybridConfig | None = None,
+    ) -> None:
         self._control = control
         self.recipients = Recipients(control, say)
         self.orders = Orders(say)
         self.hybrid = Hybrid(control, plane, self.recipients, self.orders)
+        self.selector = Selector(control, plane, self.hybrid, config or HybridConfig())
 
     async def handle(self, client: str, message: Message) -> Message | None:
         """Carry out what a component asks for, or note what it says."""
@@ -43,6 +53,11 @@ class Components:
             case p.Did(serial):
                 self.orders.done(client, serial)
         return None
+
+    def heard(self, client: str, report: p.Report, answer: dict[str, int] | None) -> dict[str, Any] | None:
+        """A client's report has come; what it is answered."""
+        self.selector.report(client, report)
+        return {**(answer or {}), "observe": True} if self.selector.wanted else answer
 
     def is_twin(self, number: int) -> bool:
         """Whether a category is a twin."""

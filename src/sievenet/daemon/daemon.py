@@ -110,7 +110,7 @@ class Daemon:
             self.control, self.plane, reports, rates, self.shape, lambda: self.service.connected, self.tuner
         )
         clearance = Clearance(keeper, self.control, self.plane)
-        given = (self.answers, reports, config.listen, clearance, self.tuner)
+        given = (self.answers, reports, config.listen, clearance, self.tuner, config.hybrid)
         self.service = Service(self.control, self.plane, tickets, *given)
         self.lobby = Lobby(self.service, clearance)
         await self.service.access_changed()
@@ -124,11 +124,16 @@ class Daemon:
         if self.tuner.wanted:
             tuning = asyncio.create_task(self.tuner.run())
             stack.push_async_callback(_ended, tuning)
-        hybrid = self.service.components.hybrid
-        look = asyncio.create_task(hybrid.watch())
-        stack.push_async_callback(hybrid.close)
-        stack.callback(look.cancel)
+        self._filter_exactly()
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+
+    def _filter_exactly(self) -> None:
+        """Look after matchers, and choose what goes through them."""
+        hybrid, selector = self.service.components.hybrid, self.service.components.selector
+        self.answers.hybrid, self.answers.matchers = selector.answer, lambda: hybrid.matchers
+        self._stack.push_async_callback(hybrid.close)
+        for work in (hybrid.watch(), selector.run()):
+            self._stack.callback(asyncio.create_task(work).cancel)
 
     def _listener(self) -> Listener[Peer]:
         listen = self.config.listen

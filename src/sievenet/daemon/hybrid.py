@@ -81,13 +81,13 @@ class Hybrid:
             raise Unavailable(f"{name} has no place in the network")
         if name in self.matchers:
             await self.fail(name, "it connected again")
-        self.matchers[name] = Matcher(name, attached, self._now())
+        self.matchers[name] = Matcher(name, attached, self.now())
         log.info("matcher %s at %s", name, attached.switch)
 
     def beat(self, name: str, report: p.Matched) -> None:
         """A sign of life."""
         if name in self.matchers:
-            self.matchers[name].beat(report, self._now())
+            self.matchers[name].beat(report, self.now())
 
     def lost(self, name: str) -> None:
         """A connection has ended."""
@@ -106,10 +106,15 @@ class Hybrid:
 
     async def watch(self) -> None:
         """Look after matchers, for ever."""
+        last = self.now()
         while True:
             await asyncio.sleep(LOOK)
+            # If this process was held up for long, that time does not count as their silence.
+            held, last = self.now() - last - LOOK, self.now()
+            for matcher in self.matchers.values() if held > LOOK else ():
+                matcher.heard += held
             for name, matcher in list(self.matchers.items()):
-                wrong = matcher.wrong(self._now())
+                wrong = matcher.wrong(self.now())
                 if wrong and matcher.load:
                     await self.fail(name, wrong)
 
@@ -123,7 +128,8 @@ class Hybrid:
                 await self._control.divert(number, switch, {})
 
     @staticmethod
-    def _now() -> float:
+    def now() -> float:
+        """By the loop's clock."""
         return asyncio.get_running_loop().time()
 
     def _lock(self, number: int) -> asyncio.Lock:
@@ -133,7 +139,7 @@ class Hybrid:
 
     def at(self, switch: str) -> list[Matcher]:
         """The matchers at a switch that can be given more, the least busy first."""
-        now = self._now()
+        now = self.now()
         well = [each for each in self.matchers.values() if each.switch == switch and each.well(now)]
         return sorted(well, key=lambda each: (each.load, each.name))
 
@@ -281,7 +287,7 @@ class Hybrid:
         serving = matcher.serving[number]
         serving.regions.clear()
         serving.begun = False
-        matcher.rest(reason, self._now())
+        matcher.rest(reason, self.now())
         await self._deploy(number, matcher.switch)
         await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, again=True), PATIENCE)
         if matcher.load:

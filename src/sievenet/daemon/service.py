@@ -15,7 +15,7 @@ import msgspec
 
 from sievenet.access.identity import Identity, Role
 from sievenet.access.permissions import Decision
-from sievenet.config import ListenConfig
+from sievenet.config import HybridConfig, ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
@@ -76,6 +76,7 @@ class Service(RequestService[Peer]):
         listen: ListenConfig,
         clearance: Clearance,
         tuner: Tuner | None = None,
+        hybrid: HybridConfig | None = None,
     ) -> None:
         super().__init__(listen.max_open, listen.max_held, urgent=(p.Renew, p.PlanAdopted, p.Matched, p.Did))
         self._tuner = tuner
@@ -83,7 +84,7 @@ class Service(RequestService[Peer]):
         self._control = control
         self._plane = plane
         self._tickets = tickets
-        self.components = Components(control, plane, self._say)
+        self.components = Components(control, plane, self._say, hybrid)
         self.caches = Caches(self._say)
         self._answers = answers
         self._reports = reports
@@ -273,7 +274,7 @@ class Service(RequestService[Peer]):
             case p.Renew(request, report):
                 await control.renew(client)
                 self._reports.add(client, report)
-                return p.Done(request, self._clearance.refusals(client))
+                return p.Done(request, self.components.heard(client, report, self._clearance.refusals(client)))
             case p.Leave(request):
                 await control.leave(client)
                 self._left(client)

@@ -1,0 +1,265 @@
+"""The selector: decides, every few seconds, what goes through matchers.
+
+    reports of clients ─▶ what was seen ─▶ model ─▶ choice (CSA or SSA) ─▶ worth changing? ─▶ divert, release
+
+What clients see is averaged over the last few intervals. What is diverted is not seen any more as false positives; so
+of cells in diverted subspaces the last picture counts, as long as the matchers there have something to do. Latencies
+are those that clients report, of both ways. Another choice has to be better than the present one by the hysteresis,
+unless the present one is too slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from sievenet.config import HybridConfig
+from sievenet.control.descriptions import CELL_BITS, Report
+from sievenet.control.hybrid import Choice, Model, Observation, csa, ssa
+from sievenet.control.hybrid.selection import allowed, clusters, numbered
+from sievenet.control.plane import ControlPlane
+from sievenet.daemon.hybrid import Hybrid
+from sievenet.daemon.planes import AnyPlane
+from sievenet.errors import SievenetError
+from sievenet.index import Dz
+
+__all__ = ["Selector"]
+
+log = logging.getLogger("sievenet.daemon")
+
+#: How much of the last picture stays when there is a new one, and counts that are forgotten.
+_STAYS: Final = 0.5
+_TINY: Final = 0.25
+#: Seconds that a matcher is expected to add before that is measured.
+_GUESS: Final = 0.002
+
+#: Category, cell, publisher's number, subscriber.
+_Key = tuple[int, int, int, str]
+#: Switches and subspaces.
+Pairs = frozenset[tuple[str, Dz]]
+
+
+class _Mean:
+    """A mean of the last while."""
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def add(self, events: int, seconds: float) -> None:
+        if events > 0:
+            new = seconds / events
+            self.value = new if self.value is None else self.value * 0.8 + new * 0.2
+
+
+class Selector:
+    """One daemon's."""
+
+    def __init__(self, control: ControlPlane, plane: AnyPlane, hybrid: Hybrid, config: HybridConfig) -> None:
+        self._control, self._plane, self._hybrid, self.config = control, plane, hybrid, config
+        self._fresh: dict[_Key, list[float]] = {}
+        self._seen: dict[_Key, tuple[float, float]] = {}
+        self._network, self._matcher = _Mean(), _Mean()
+        #: By category: what the present choice is worth per interval, and what it could be at most.
+        self._worth: dict[int, tuple[Choice, float, float]] = {}
+        self._received: dict[str, int] = {}
+        self.changes = 0
+        #: Seconds that the last choice took.
+        self.took = 0.0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether clients are to say what they see where."""
+        return self.config.latency_bound != 0 and bool(self._hybrid.matchers)
+
+    def report(self, client: str, report: Report) -> None:
+        """Note what a client saw."""
+        for seen in report.cells if self.wanted else ():
+            count = self._fresh.setdefault((seen.category, seen.cell, seen.publisher, client), [0.0, 0.0])
+            count[0] += seen.wanted
+            count[1] += seen.unwanted
+        self._network.add(report.by_content.events, report.by_content.seconds)
+        self._matcher.add(report.directed.events, report.directed.seconds)
+
+    async def run(self) -> None:
+        """Choose again and again."""
+        while True:
+            await asyncio.sleep(self.config.interval)
+            try:
+                await self.choose()
+            except SievenetError as error:
+                log.warning("hybrid filtering: %s", error)
+            except Exception:
+                log.exception("hybrid filtering could not choose")
+
+    # -- choosing -------------------------------------------------------------------------
+
+    async def choose(self) -> None:
+        """Look at what was seen since the last time, and change what is worth it."""
+        await self._hybrid.refresh()
+        self._remember()
+        numbers = {key[0] for key in self._seen} | {n for m in self._hybrid.matchers.values() for n in m.serving}
+        for number in sorted(numbers):
+            if not self._control.changing(number):
+                await self._choose(number)
+
+    def _remember(self) -> None:
+        busy = {}
+        for name, matcher in self._hybrid.matchers.items():
+            busy[name] = matcher.received > self._received.get(name, 0)
+            self._received[name] = matcher.received
+        kept: dict[int, list[Dz]] = {}
+        for name, matcher in self._hybrid.matchers.items():
+            for number, serving in matcher.serving.items():
+                if busy[name]:
+                    kept.setdefault(number, []).extend(serving.regions)
+        fresh, self._fresh = self._fresh, {}
+        seen: dict[_Key, tuple[float, float]] = {}
+        for key in self._seen.keys() | fresh.keys():
+            old, new = self._seen.get(key), fresh.get(key, [0.0, 0.0])
+            if old is not None and any(_holds(dz, key[1]) for dz in kept.get(key[0], ())):
+                wanted, unwanted = max(old[0], new[0]), max(old[1], new[1])
+            elif old is None:
+                wanted, unwanted = new
+            else:
+                wanted, unwanted = (o * _STAYS + n * (1 - _STAYS) for o, n in zip(old, new, strict=True))
+            if wanted + unwanted > _TINY:
+                seen[key] = wanted, unwanted
+        self._seen = seen
+
+    async def _choose(self, number: int) -> None:
+        routes = self._control.routes(number, Dz(0, 0))
+        if routes is None:
+            return  # its partitions have different trees
+        places = self._plane.clients()
+        publishers = {each.publisher: (name, each.switch) for name, each in places.items()}
+        seen = [
+            Observation(*publishers[publisher], cell, places[client].switch, *counts)
+            for (category, cell, publisher, client), counts in self._seen.items()
+            if category == number and publisher in publishers and client in places
+        ]
+        present = frozenset(
+            (m.switch, dz) for m in self._hybrid.matchers.values() if number in m.serving for dz in m.regions(number)
+        )
+        where = {m.switch for m in self._hybrid.matchers.values() if m.well(self._hybrid.now())}
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        tree = routes.tree
+        found = await asyncio.to_thread(self._chosen, seen, tree.path, where, present)
+        self.took = loop.time() - begin
+        pairs, choice, removable, deliveries = found
+        self._worth[number] = choice, removable, deliveries
+        if pairs == present:
+            return
+        self.changes += 1
+        for switch, dz in sorted(present - pairs, key=str):
+            await self._hybrid.release(number, dz, switch)
+        for switch, dz in sorted(pairs - present, key=str):
+            try:
+                await self._hybrid.divert(number, dz, switch)
+            except SievenetError as error:
+                log.warning("%s at %s is not diverted: %s", dz, switch, error)
+
+    def _chosen(
+        self, seen: list[Observation], path: Any, where: Iterable[str], present: Pairs
+    ) -> tuple[Pairs, Choice, float, float]:
+        """The pairs to have from now on, what they are worth, and what there is in all. Nothing is changed here."""
+        model = Model.of(seen, path)
+        limit = self._limit(model.deliveries)
+        usable = np.array([switch in where for switch in model.switches], np.bool_)
+        if self.config.method == "ssa":
+            regions = [Dz(0, 0)]
+            choice = ssa(model, limit, usable)
+        else:
+            regions = clusters(model.cell, model.link + model.hosts, CELL_BITS, self.config.clusters)
+            choice = csa(model, numbered(model.cell, CELL_BITS, regions), len(regions), limit, usable)
+        now = _evaluated(model, present)
+        better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
+        if better or now.penalty > limit or (present and not now.benefit and not choice.benefit):
+            return (
+                frozenset((switch, regions[i]) for switch, i in choice.pairs),
+                choice,
+                model.removable,
+                model.deliveries,
+            )
+        return present, now, model.removable, model.deliveries
+
+    def _limit(self, deliveries: float) -> float:
+        return allowed(deliveries, self.config.latency_bound, *self.latencies())
+
+    def latencies(self) -> tuple[float, float]:
+        """Mean seconds by content and through matchers; the second a guess until it is measured."""
+        network = self._network.value or 0.0
+        measured = self._matcher.value
+        return network, network + _GUESS if measured is None else max(measured, network)
+
+    # -- for the operator -----------------------------------------------------------------
+
+    def answer(self) -> dict[str, Any]:
+        """What is filtered where, what it saves and what it costs."""
+        network, matcher = self.latencies()
+        now = self._hybrid.now()
+        diverted = []
+        for each in self._hybrid.matchers.values():
+            for number, serving in each.serving.items():
+                name = self._control.numbered(number).name if not self._control.changing(number) else str(number)
+                diverted += [
+                    {"category": name, "dz": str(dz), "switch": each.switch, "matcher": each.name}
+                    for dz in sorted(serving.regions, key=str)
+                ]
+        worth = {
+            self._control.numbered(number).name: {
+                "false_positives_saved": choice.benefit / self.config.interval,
+                "of": removable / self.config.interval,
+                "deliveries_through_matchers": choice.penalty / self.config.interval,
+                "deliveries": deliveries / self.config.interval,
+            }
+            for number, (choice, removable, deliveries) in self._worth.items()
+            if not self._control.changing(number)
+        }
+        return {
+            "latency_bound": None if self.config.latency_bound == inf else self.config.latency_bound,
+            "method": self.config.method,
+            "clusters": self.config.clusters,
+            "interval": self.config.interval,
+            "latency_network": network,
+            "latency_matcher": matcher if self._matcher.value is not None else None,
+            "diverted": diverted,
+            "categories": worth,
+            "changes": self.changes,
+            "selection_seconds": self.took,
+            "failures": self._hybrid.failures,
+            "last_failure": self._hybrid.last_failure,
+            "matchers": [
+                {
+                    "name": each.name,
+                    "host": each.host,
+                    "switch": each.switch,
+                    "subscriptions": sum(len(serving.keys) for serving in each.serving.values()),
+                    "subspaces": each.load,
+                    "received": each.received,
+                    "sent": each.sent,
+                    "unwanted": each.unwanted,
+                    "backlog": each.backlog,
+                    "state": each.wrong(now) or ("well" if each.well(now) else f"resting: {each.trouble}"),
+                }
+                for each in self._hybrid.matchers.values()
+            ],
+        }
+
+
+def _holds(dz: Dz, cell: int) -> bool:
+    return dz.length <= CELL_BITS and cell >> (CELL_BITS - dz.length) == dz.bits
+
+
+def _evaluated(model: Model, pairs: Pairs) -> Choice:
+    number = {name: i for i, name in enumerate(model.switches)}
+    selected = np.zeros(len(model), np.bool_)
+    for switch, dz in pairs:
+        if switch in number and dz.length <= CELL_BITS:
+            selected |= (model.node == number[switch]) & (model.cell >> (CELL_BITS - dz.length) == dz.bits)
+    return Choice((), *model.saved(selected))
