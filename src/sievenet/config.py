@@ -35,6 +35,7 @@ __all__ = [
     "DataConfig",
     "HybridConfig",
     "ListenConfig",
+    "LogConfig",
     "OpenFlowConfig",
     "TuningConfig",
     "WebConfig",
@@ -163,6 +164,17 @@ class HybridConfig(_Settings, frozen=True):
     hysteresis: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.1
 
 
+class LogConfig(_Settings, frozen=True):
+    """What is logged, and where (docs/howto/web.md); nothing said: warnings and errors as text on stderr."""
+
+    #: "text" or "json", one object per line.
+    form: Literal["text", "json"] = "text"
+    #: From which level on.
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    #: A file instead of stderr.
+    file: str | None = None
+
+
 class WebConfig(_Settings, frozen=True):
     """The web page, HTTP and WebSocket, and metrics (docs/howto/web.md); needs the extra `web`."""
 
@@ -172,9 +184,9 @@ class WebConfig(_Settings, frozen=True):
     names: tuple[str, ...] = ()
     #: Connections at the same time.
     max_connections: Positive = 4096
-    #: Streams of events at the same time, in all and of one member.
+    #: Streams of events at the same time, in all and of one member (where members are known).
     max_streams: Positive = 2048
-    max_streams_each: Positive = 2048
+    max_streams_each: Positive = 256
     #: Different filters that streams have, in all.
     max_filters: Positive = 2048
     #: Bytes of the largest request, and of one line of events in it.
@@ -235,6 +247,7 @@ class Config(_Settings, frozen=True):
     data: DataConfig = DataConfig()
     access: AccessConfig = AccessConfig()
     web: WebConfig = WebConfig()
+    log: LogConfig = LogConfig()
     tuning: TuningConfig = TuningConfig()
     hybrid: HybridConfig = HybridConfig()
     #: What every link between switches does to packets; default: a perfect wire.

@@ -86,7 +86,7 @@ def test_roles_and_rules_are_those_of_the_person(tmp_path):
 def test_quotas_are_those_of_the_person(tmp_path):
     async def test():
         access = folder(tmp_path, RULES + "[members.slow]\nrole = 'client'\nquota = {requests = 2}\n")
-        async with guarded(access, tmp_path) as (_, _, http):
+        async with guarded(access, tmp_path, web__max_streams_each=1) as (_, _, http):
             slow, eye = bearer(access, "slow"), bearer(access, "eye")
             found = []
             for _ in range(6):
@@ -96,6 +96,13 @@ def test_quotas_are_those_of_the_person(tmp_path):
             assert 429 in found
             async with http.get("/topology", headers=eye) as response:
                 assert response.status == 200
+            # Streams of one member leave room for others.
+            alice, olga = bearer(access, "alice"), bearer(access, "olga")
+            async with events(http, "reading", headers=alice):
+                async with http.get("/subscribe?filter=reading", headers=alice) as response:
+                    assert response.status == 429
+                async with events(http, "reading", headers=olga):
+                    pass
 
     run(test())
 

@@ -165,7 +165,7 @@ def until(condition, seconds=60):
 def test_a_real_prometheus_scrapes_daemons_and_routers_and_runs_the_dashboard(tmp_path):
     needs_prometheus()
     access = folder(tmp_path)
-    plain, url = start("--sample", "stock")
+    plain, url = start("--sample", "stock", "--caches", "1")
     secure, secure_url = start("--schema", "stock", "--access", str(access.path))
     router = subprocess.Popen(
         [sys.executable, "-m", "sievenet", "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"],
@@ -193,6 +193,7 @@ scrape_configs:
             until(lambda: query("rate(sievenet_events_published_total[10s]) > 100"))
             assert query('sievenet_switch_up{job="secure"}')
             assert query("sievenet_router_clients")
+            assert query("sievenet_cache_assigned")
             empty = []
             for panel in json.loads(DASHBOARD.read_text())["panels"]:
                 for target in panel["targets"]:
@@ -216,7 +217,14 @@ def test_logs_are_lines_of_json_from_a_level_on(tmp_path):
     options = ["--log", "json", "--log-level", "info", "--log-file", str(path)]
     process, _ = start("--schema", "stock", *options)
     stop(process)
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    written = path.read_text()
+    # The same by a file.
+    path.unlink()
+    (tmp_path / "up.toml").write_text(f'[log]\nform = "json"\nlevel = "info"\nfile = "{path}"\n')
+    process, _ = start("--schema", "stock", "--config", str(tmp_path / "up.toml"))
+    stop(process)
+    assert "listening on" in path.read_text()
+    records = [json.loads(line) for line in written.splitlines()]
     assert any(each["logger"] == "sievenet.daemon" and "listening on" in each["message"] for each in records)
     assert {each["level"] for each in records} <= {"info", "warning", "error"}
     assert all(set(each) >= {"time", "level", "logger", "message"} for each in records)

@@ -39,7 +39,7 @@ def lit(page, kind):
 
 
 def test_the_page_shows_the_network_follows_an_event_and_applies_a_plan(request):
-    process, url = start("--sample", "stock", "--tune", "suggest")
+    process, url = start("--sample", "stock", "--tune", "suggest", "--caches", "1")
     try:
         with browser() as page:
             page.driver.get(f"{url}/")
@@ -69,6 +69,10 @@ def test_the_page_shows_the_network_follows_an_event_and_applies_a_plan(request)
             for each in found["not_wanted"][:3]:
                 assert each["subscription"] in page.text("#verdict")
             assert page.find(".node.client.source").get_attribute("data-name") == "market"
+
+            # What only some networks have is there when it is.
+            page.until(lambda: "assigned" in page.text("#section-caches"))
+            assert not page.all("#section-matchers")
 
             # A switch by the keyboard, a client by the mouse.
             page.run("document.querySelector('[data-key=\"switch s5\"]').focus()")

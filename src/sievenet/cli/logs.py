@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["JsonFormatter", "configure", "log_options"]
+__all__ = ["JsonFormatter", "configure", "log_arguments", "log_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,8 +62,19 @@ def configure(form: str = "text", level: str = "warning", file: str | None = Non
     root.setLevel(level.upper())
 
 
+def log_arguments(command: F) -> F:
+    """``--log``, ``--log-level`` and ``--log-file``, as arguments of the command."""
+    for option in (
+        click.option("--log-file", type=click.Path(dir_okay=False), help="Log into this file. Default: stderr."),
+        click.option("--log-level", type=click.Choice(LEVELS), help="Log from this level on. Default: warning."),
+        click.option("--log", type=click.Choice(["text", "json"]), help="How to log: lines, or an object per line."),
+    ):
+        command = option(command)
+    return command
+
+
 def log_options(command: F) -> F:
-    """``--log``, ``--log-level`` and ``--log-file``, which count before the command begins."""
+    """The same options, which count before the command begins; it does not see them."""
 
     @functools.wraps(command)
     def logged(*arguments: Any, log: str | None, log_level: str | None, log_file: str | None, **names: Any) -> Any:
@@ -71,10 +82,4 @@ def log_options(command: F) -> F:
             configure(log or "text", log_level or "warning", log_file)
         return command(*arguments, **names)
 
-    for option in (
-        click.option("--log-file", type=click.Path(dir_okay=False), help="Log into this file. Default: stderr."),
-        click.option("--log-level", type=click.Choice(LEVELS), help="Log from this level on. Default: warning."),
-        click.option("--log", type=click.Choice(["text", "json"]), help="How to log: lines, or an object per line."),
-    ):
-        logged = option(logged)
-    return logged  # type: ignore[return-value]
+    return log_arguments(logged)  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sievenet.cli.fabric import duration, run
-from sievenet.cli.logs import log_options
+from sievenet.cli.logs import configure, log_arguments
 from sievenet.cli.output import json_option
 from sievenet.cli.screen import watch
 from sievenet.cli.shutdown import stop_signal
@@ -123,7 +123,7 @@ _PATIENCE: Final = 3.0
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
-@log_options
+@log_arguments
 @json_option
 def up(
     config_file: str | None,
@@ -154,6 +154,9 @@ def up(
     lease: float | None,
     seconds: float | None,
     every: float,
+    log: str | None,
+    log_level: str | None,
+    log_file: str | None,
     as_json: bool,
 ) -> None:
     """Run a fabric.
@@ -181,7 +184,7 @@ def up(
     """
     from msgspec.structs import replace
 
-    from sievenet.config import load_config
+    from sievenet.config import LogConfig, load_config
 
     if interfaces is not None and topology is None and config_file is None:
         # One switch with a host at each interface, if nothing else is said.
@@ -203,12 +206,17 @@ def up(
         access__folder=access,
         access__audit=audit,
         web__listen=web,
+        log__form=log,
+        log__level=log_level,
+        log__file=log_file,
         access__insecure=insecure,
         hybrid__latency_bound=bound,
         control__lease=lease,
         tuning__mode=tune,
         tap=tap,
     )
+    if config.log != LogConfig():
+        configure(config.log.form, config.log.level, config.log.file)
     if config.tuning.mode is None and sample_name is not None:
         config = replace(config, tuning=replace(config.tuning, mode="auto"))
     if interfaces is not None and config.dataplane != "kernel":

@@ -14,7 +14,17 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-__all__ = ["CONTENT_TYPE", "Requests", "counter", "exposition", "fabric_metrics", "gauge", "router_metrics", "summary"]
+__all__ = [
+    "CONTENT_TYPE",
+    "Requests",
+    "component_metrics",
+    "counter",
+    "exposition",
+    "fabric_metrics",
+    "gauge",
+    "router_metrics",
+    "summary",
+]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _BUCKETS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -191,6 +201,26 @@ def _categories(categories: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
         gauge("sievenet_plan_epoch", "How often a category's index plan has changed.", of("epoch"), label),
         gauge("sievenet_plan_length", "Length of a plan's codes, in binary digits.", of("bits"), label),
     )
+
+
+def component_metrics(kind: str, rows: Iterable[Mapping[str, Any]]) -> list[Metric]:
+    """Metrics of matchers, caches and the like: every number of their rows, with the name of each as a label."""
+    values: dict[str, dict[tuple[str, ...], float]] = {}
+    for row in rows:
+        name = next((value for value in (row.get("name"), *row.values()) if isinstance(value, str)), "")
+        for key, value in row.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                values.setdefault(key, {})[name,] = value
+    found = []
+    for key, by_name in values.items():
+        make = counter if key in _GROWING else gauge
+        about = f"{key.replace('_', ' ').capitalize()} of a {kind}, as its status says."
+        found.append(make(f"sievenet_{kind}_{key}", about, by_name, ["name"]))
+    return found
+
+
+#: What only grows in the rows of components.
+_GROWING: Final = frozenset(("received", "sent", "dropped", "unwanted"))
 
 
 def router_metrics(status: Mapping[str, Any]) -> list[Metric]:

@@ -100,13 +100,21 @@ class WebServer:
         answers = self._daemon.answers
         control = msgspec.to_builtins(self._daemon.control.status())
         keys = ("waiting", "answered", "refused", "transitions", "undefined")
-        return snapshot(await answers.status(), answers.topology(), {key: control[key] for key in keys})
+        status = {**await answers.status(), **self._components()}
+        return snapshot(status, answers.topology(), {key: control[key] for key in keys})
+
+    def _components(self) -> dict[str, Any]:
+        """Matchers and caches, where there are any."""
+        return {"hybrid": self._daemon.answers.hybrid(), "caches": self._daemon.service.caches.status()}
 
     async def metrics(self) -> bytes:
         """Everything for Prometheus."""
         answers = self._daemon.answers
         control = msgspec.to_builtins(self._daemon.control.status())
         found = metrics.fabric_metrics(await answers.status(), answers.topology(), control)
+        components = self._components()
+        for kind, rows in (("matcher", components["hybrid"].get("matchers", ())), ("cache", components["caches"])):
+            found += metrics.component_metrics(kind, rows)
         return metrics.exposition([*found, *self._own(), *self.requests.collect()])
 
     def _own(self) -> list[Any]:

@@ -50,7 +50,7 @@ def snapshot(status: Mapping[str, Any], topology: Mapping[str, Any], control: Ma
     for section in _SECTIONS:
         rows = _rows(status, section)
         if rows:
-            found[section] = {str(row.get("name", number)): row for number, row in enumerate(rows)}
+            found[section] = {_name(row, number): row for number, row in enumerate(rows)}
     cleaned = _known(found)
     assert isinstance(cleaned, dict)
     return cleaned
@@ -63,6 +63,12 @@ def _rows(status: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
         if isinstance(rows, list | tuple):
             return [row for row in rows if isinstance(row, Mapping)]
     return []
+
+
+def _name(row: Mapping[str, Any], number: int) -> str:
+    """What a row is called: its name, or the first text in it."""
+    texts = (value for value in (row.get("name"), *row.values()) if isinstance(value, str))
+    return next(texts, str(number))
 
 
 def _named(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -85,12 +85,11 @@ class Subscriptions:
         return response
 
     def _room(self, visitor: Visitor) -> None:
-        for number, most, whose in (
-            (self._residents.streams, self._config.max_streams, ""),
-            (self._residents.streams_of(visitor), self._config.max_streams_each, f" of {visitor.name or 'one person'}"),
-        ):
-            if number >= most:
-                raise Rejected(f"Expected at most {most} streams{whose} (quota), this is one more")
+        most, each = self._config.max_streams, self._config.max_streams_each
+        if self._residents.streams >= most:
+            raise Rejected(f"Expected at most {most} streams (quota), this is one more")
+        if visitor.name and self._residents.streams_of(visitor) >= each:
+            raise Rejected(f"Expected at most {each} streams of {visitor.name} (quota), this is one more")
 
     def _stream(self, request: web.Request, channel: Channel, kind: Kind, last: str) -> Stream:
         transport = request.transport
