@@ -94,7 +94,7 @@ async def again(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 async def filters(a: Attacker) -> None:
     """Subscriptions of 1,024 filters with 64 attributes each."""
     boxes = [
-        Filter(WIDE, {f"a{i}": ValueSet.interval(j * 7 + i, 1000 + j * 11 + i) for i in range(64)}) for j in range(512)
+        Filter(WIDE, {f"a{i}": ValueSet.interval(j * 7 + i, 1000 + j * 11 + i) for i in range(64)}) for j in range(1024)
     ]
     content = encode_subscription(Subscription(boxes))
 
@@ -260,5 +260,4 @@ async def main(url: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(19)
     asyncio.run(main(*sys.argv[1:]))

@@ -332,7 +332,7 @@ def test_whose_greeting_is_answered_is_known_wherever_it_was_read():
 
     async def main(w):
         attached = [await w.plane.attach("h1", f"c{i}") for i in range(32)]
-        own_socket = w.plane._own_socket
+        own_socket = w.plane._sockets.open
         with contextlib.ExitStack() as stack:
             socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in attached]
             for sock in socks:
@@ -343,13 +343,13 @@ def test_whose_greeting_is_answered_is_known_wherever_it_was_read():
                 for i in some:
                     socks[i].send(encode_datagram(attached[i].token, (), kind=Kind.HELLO))
 
-            def crowded():
-                w.plane._own_socket = own_socket
-                own = own_socket()
+            def crowded(like):
+                w.plane._sockets.open = own_socket
+                own = own_socket(like)
                 greet(*range(1, 32))
                 return own
 
-            w.plane._own_socket = crowded
+            w.plane._sockets.open = crowded
             greet(0)
             answered = set()
             for turn in range(200):

@@ -46,11 +46,11 @@ class Clearance:
             self.keeper.total.disconnect()
             self.keeper.usage(identity).disconnect()
 
-    def request(self, identity: Identity, now: float) -> None:
-        """`Rejected` if requests come too fast."""
+    def request(self, identity: Identity, now: float, size: int = 0) -> None:
+        """`TooFast` if requests, this one of so many bytes, come too fast."""
         if identity.proof is not None:
-            self.keeper.usage(identity).request(now)
-            self.keeper.total.request(now)
+            self.keeper.usage(identity).request(now, size)
+            self.keeper.total.request(now, size)
 
     def question(self, identity: Identity, about: str) -> None:
         """`Rejected` if a question is not for this member."""

@@ -13,7 +13,10 @@ import msgspec
 
 from sievenet.errors import Rejected
 
-__all__ = ["NO_QUOTA", "Bucket", "Quota", "Usage"]
+__all__ = ["LARGE", "NO_QUOTA", "Bucket", "Quota", "TooFast", "Usage"]
+
+#: Bytes of a request beyond which it counts for more than one.
+LARGE: Final = 1 << 14
 
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -24,7 +27,7 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Connections at the same time.
     connections: Count = 0
-    #: Requests per second.
+    #: Requests per second; a large one counts once more for every 16 KiB.
     requests: Amount = 0
     #: Subscriptions and advertisements at the same time.
     subscriptions: Count = 0
@@ -40,6 +43,14 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NO_QUOTA: Final = Quota()
+
+
+class TooFast(Rejected):
+    """Requests come faster than a quota allows, by so many connections together."""
+
+    def __init__(self, message: str, connections: int) -> None:
+        super().__init__(message)
+        self.connections = connections
 
 
 class Bucket:
@@ -71,6 +82,19 @@ class Bucket:
             return False
         self._left -= amount
         return True
+
+    def charge(self, amount: float, now: float) -> None:
+        """Take so many, whether they are there or not: what is missing has to fill up again first.
+
+        >>> bucket = Bucket(1, burst=2)
+        >>> bucket.charge(3, now=5.0)
+        >>> bucket.wait(0, now=5.0), bucket.wait(0, now=6.0)
+        (1.0, 0.0)
+        """
+        if now > self._at:
+            self._left = min(self.burst, self._left + (now - self._at) * self.rate)
+            self._at = now
+        self._left -= amount
 
     def wait(self, amount: float, now: float) -> float:
         """Seconds until so many are there."""
@@ -111,13 +135,15 @@ class Usage:
         """One connection less."""
         self.connections -= 1
 
-    def request(self, now: float) -> None:
-        """A request; `Rejected`, with the time to wait, if they come too fast."""
-        if not self._requests.take(1, now):
+    def request(self, now: float, size: int = 0) -> None:
+        """A request of so many bytes; `TooFast`, with the time to wait, if they come too fast."""
+        amount = 1 + size // LARGE
+        if not self._requests.take(amount, now):
             self.refused += 1
-            wait = self._requests.wait(1, now)
-            raise Rejected(
-                f"Expected at most {self.quota.requests:g} requests per second {self._who} (quota); wait {wait:.1g} s"
+            wait = self._requests.wait(amount, now)
+            raise TooFast(
+                f"Expected at most {self.quota.requests:g} requests per second {self._who} (quota); wait {wait:.1g} s",
+                max(1, self.connections),
             )
 
     def subscription(self, number: int) -> None:

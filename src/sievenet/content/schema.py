@@ -72,12 +72,12 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
                 raise SchemaError(f"Only strings are enumerated, {self.type} is not", where=where)
             if not self.values:
                 raise SchemaError(expected="at least one value", got=self.values, where=where)
-            for value in self.values:
-                check_string(value, where)
-            ordered = tuple(sorted(set(self.values)))
-            if len(ordered) != len(self.values):
+            if not _plain(self.values):
+                for value in self.values:
+                    check_string(value, where)
+            if len(set(self.values)) != len(self.values):
                 raise SchemaError(expected="distinct values", got=self.values, where=where)
-            msgspec.structs.force_setattr(self, "values", ordered)
+            msgspec.structs.force_setattr(self, "values", tuple(sorted(self.values)))
 
     def _check_range(self, where: str) -> None:
         lo, hi = self.lo, self.hi
@@ -250,6 +250,15 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
             return msgspec.convert(data, Schema)
         except msgspec.ValidationError as error:
             raise SchemaError(str(error)) from None
+
+
+def _plain(values: tuple[str, ...]) -> bool:
+    """Whether all of very many values are certainly encodable and not too long: one look instead of one for each."""
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:
+        return False
+    return max(map(len, values)) * 4 <= MAX_STRING
 
 
 def check_string(value: str, where: str, error: type[InvalidInput] = SchemaError) -> str:

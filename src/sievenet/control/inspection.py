@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from itertools import islice
 from random import Random
 
@@ -80,6 +80,11 @@ class Inspection:
         names = self._names()
         for client in list(self._controller.state.clients.values()):
             yield member_of(client, names)
+
+    def ids(self, client: str) -> tuple[Collection[int], Collection[int]]:
+        """The ids of a client's advertisements and subscriptions, as they are while one looks."""
+        known = self._controller.state.clients.get(client)
+        return ((), ()) if known is None else (known.advertisements.keys(), known.subscriptions.keys())
 
     def member(self, client: str) -> Member | None:
         """One client, or None if nobody is known by that name."""

@@ -118,7 +118,7 @@ class Clearance(clearance.Clearance):
         if identity.proof is None or identity.name is None:
             return b""
         self._clients.setdefault(identity.name, set()).add(client)
-        if (member := self._control.member(client)) and not (member.advertisements or member.subscriptions):
+        if not any(self._control.ids(client)):
             self._held_to[client] = (identity.permissions, identity.quota)
         if not isinstance(self._plane, EmbeddedDataPlane):
             return b""
@@ -154,10 +154,10 @@ class Clearance(clearance.Clearance):
 
     # -- requests -------------------------------------------------------------------------
 
-    def check(self, identity: Identity, message: Message, now: float) -> None:
-        """`Rejected` if requests come too fast, or the question is not for this member."""
+    def check(self, identity: Identity, message: Message, size: int, now: float) -> None:
+        """`Rejected` if requests, this one of so many bytes, come too fast, or the question is not for this member."""
         if not isinstance(message, _FREE):
-            self.request(identity, now)
+            self.request(identity, now, size)
         if isinstance(message, p.Ask):
             self.question(identity, message.about)
 
@@ -182,10 +182,10 @@ class Clearance(clearance.Clearance):
         return identity.permissions.decide(action, wanted)
 
     def _registered(self, client: str) -> int:
-        return sum(map(len, self._control.registrations_of(client)))
+        return sum(map(len, self._control.ids(client)))
 
     def _holds(self, client: str, id: int, action: Action) -> bool:
-        advertisements, subscriptions = self._control.registrations_of(client)
+        advertisements, subscriptions = self._control.ids(client)
         return id in (advertisements if action == "publish" else subscriptions)
 
     def new_schema(self, identity: Identity, schema: Schema) -> None:

@@ -1,11 +1,15 @@
-"""The garbage collector of a process that is a daemon.
+"""The garbage collector of a process that is a daemon, and its threads.
 
 What a control plane makes either goes at once (changes, replies: reference counting frees those) or stays for good
 (registrations).  Looking for cycles among it after every 700 new objects, as Python does, costs a fifth of its time
 and finds nothing.  Cycles do arise, in tasks and errors: now and then is soon enough for them.
+
+What takes long is done in threads beside the event loop, and events must not wait for them: a thread gives way after
+half a millisecond, where Python lets it run for five.
 """
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,17 +18,21 @@ __all__ = ["collecting_seldom"]
 
 #: New objects before the youngest are looked at, and how often that happens before the older ones are.
 _THRESHOLDS: Final = 20_000, 50, 50
+#: Seconds that a thread runs while another one waits.
+_SWITCH: Final = 0.0005
 
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Within it, this process looks for cycles seldom, and not among what is there already."""
-    before = gc.get_threshold()
+    """Within it, this process looks for cycles seldom, not among what is there already, and its threads give way."""
+    before, switch = gc.get_threshold(), sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     try:
         yield
     finally:
+        sys.setswitchinterval(switch)
         gc.set_threshold(*before)
         gc.unfreeze()

@@ -45,6 +45,8 @@ from sievenet.session.listener import Listener
 
 __all__ = ["Daemon"]
 
+#: Messages of one client after which others, and events, have their turn.
+_TURN: Final = 16
 #: Seconds between looks at the access folder.
 _LOOK: Final = 1.0
 
@@ -143,6 +145,7 @@ class Daemon:
             connections=listen.max_clients,
             per_address=listen.max_clients,
             largest=listen.max_request,
+            turn=_TURN,
             buffer=_BUFFER,
         )
         return Listener(

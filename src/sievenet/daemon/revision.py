@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from sievenet.access.identity import Identity
 from sievenet.access.permissions import Revision
 from sievenet.content.codec import encode_subscription
 from sievenet.content.filter import Subscription
@@ -24,6 +25,7 @@ from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.clearance import Clearance
 from sievenet.errors import Rejected, SievenetError
+from sievenet.session.connection import Connection
 
 __all__ = ["Reviser"]
 
@@ -42,6 +44,20 @@ class Reviser:
         self._control, self._clearance, self._tell = control, clearance, tell
         #: What clients are to be told when they come back.
         self._untold: dict[str, list[p.Revised]] = {}
+
+    async def look(
+        self, entered: Sequence[tuple[Connection, Identity]], cut_off: Callable[[str, str], Awaitable[None]]
+    ) -> None:
+        """Members, rules or keys may be others now: who is no member goes, and registrations follow the rules."""
+        keeper = self._clearance.keeper
+        for connection, identity in entered:
+            if not keeper.stands(identity):
+                connection.goodbye("the login no longer counts, or has another role now")
+            elif connection.callee.identity is not None:
+                connection.callee.identity = keeper.renewed(connection.callee.identity)
+        for client, reason in self._clearance.strangers():
+            await cut_off(client, reason)
+        await self.review()
 
     async def review(self) -> None:
         """Look through the registrations of everybody whose rules are others than before."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,6 +35,7 @@ from sievenet.daemon.components import Components
 from sievenet.daemon.observers import make_room, welcome
 from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.questions import Questions
 from sievenet.daemon.recipients import info_of
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.revision import Reviser
@@ -56,6 +59,7 @@ _SHORT: Final = 1024
 class Peer(Connection):
     """A client's connection, or that of somebody who only looks."""
 
+    patient = True
     #: The client's name once it is welcome; those who only look have none.
     client: str | None = None
 
@@ -86,7 +90,7 @@ class Service(RequestService[Peer]):
         self._tickets = tickets
         self.components = Components(control, plane, self._say, hybrid)
         self.caches = Caches(self._say)
-        self._answers = answers
+        self._questions = Questions(answers)
         self._reports = reports
         self._heartbeat = listen.heartbeat
         self._max_observers = listen.max_observers
@@ -133,7 +137,7 @@ class Service(RequestService[Peer]):
         self._everyone.add(peer)
         attached = session.attachment
         key = self._clearance.joined(identity, name)
-        advertisements, subscriptions = self._control.registrations_of(name)
+        advertisements, subscriptions = self._control.ids(name)
         endpoint = None
         if attached.endpoint is not None:
             address, port = attached.endpoint
@@ -208,20 +212,28 @@ class Service(RequestService[Peer]):
 
     # -- requests -------------------------------------------------------------------------
 
+    def check(self, peer: Peer, message: Message, size: int) -> None:
+        """Refuse what comes too fast or is not for its sender, before anything is done for it."""
+        with self._noted(peer, message) as identity:
+            self._clearance.check(identity, message, size, asyncio.get_running_loop().time())
+
     async def handle(self, peer: Peer, message: Message) -> Message | None:
-        """Carry out one request; what changes something, or is refused, is in the audit log."""
+        """Carry out one request."""
+        with self._noted(peer, message) as identity:
+            reply = await self._carry_out(peer, identity, message)
+            self._clearance.note(identity, peer.client or "", peer.address, message)
+            return reply
+
+    @contextmanager
+    def _noted(self, peer: Peer, message: Message) -> Iterator[Identity]:
+        """Put in the audit log what is refused, or fails."""
         assert peer.identity is not None
-        error = "failed"
         try:
-            self._clearance.check(peer.identity, message, asyncio.get_running_loop().time())
-            reply = await self._carry_out(peer, peer.identity, message)
-            error = ""
-        except SievenetError as refused:
-            error = str(refused)
+            yield peer.identity
+        except BaseException as error:
+            why = str(error) if isinstance(error, SievenetError) else "failed"
+            self._clearance.note(peer.identity, peer.client or "", peer.address, message, why)
             raise
-        finally:
-            self._clearance.note(peer.identity, peer.client or "", peer.address, message, error)
-        return reply
 
     async def _carry_out(self, peer: Peer, identity: Identity, message: Message) -> Message | None:
         control = self._control
@@ -229,7 +241,7 @@ class Service(RequestService[Peer]):
             case p.LookUp(request, name):
                 return p.CategoryReply(request, self._described(control.category(name)))
             case p.Ask(request, about, of):
-                answer = self.caches.status() if about == "caches" else await self._answers.answer(about, of)
+                answer = self.caches.status() if about == "caches" else await self._questions.answer(about, of)
                 return p.Done(request, answer)
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
@@ -332,8 +344,8 @@ class Service(RequestService[Peer]):
         if known:
             category = known[0]
         else:
-            self._room.check(schema, self._control.categories())
             self._clearance.new_schema(identity, schema)
+            self._room.check(schema, self._control.categories())
             category = await self._control.register_schema(schema)
             self._clearance.registered(identity, category.number)
         await self._announced(category.number)
@@ -366,16 +378,8 @@ class Service(RequestService[Peer]):
             peer.send(p.CategoryRemoved(number))
 
     async def access_changed(self) -> None:
-        """Members, rules or keys may be others now: who is no member goes, and registrations follow the rules."""
-        for peer, identity in list(self._entered.items()):
-            if not self._clearance.keeper.stands(identity):
-                peer.goodbye("the login no longer counts, or has another role now")
-        for client, reason in self._clearance.strangers():
-            await self._cut_off(client, reason)
-        for peer in list(self._everyone):
-            if peer.identity is not None:
-                peer.callee.identity = self._clearance.keeper.renewed(peer.identity)
-        await self._reviser.review()
+        """Members, rules or keys may be others now."""
+        await self._reviser.look(list(self._entered.items()), self._cut_off)
         await self.components.hybrid.refresh()
 
     async def _cut_off(self, client: str, reason: str) -> None:

@@ -31,11 +31,12 @@ from collections import deque
 from typing import Any, Final
 
 from sievenet.access.seal import Channel
-from sievenet.dataplane.endpoint import BUFFER, Checks, Endpoint, udp_socket
+from sievenet.dataplane.endpoint import Checks, Endpoint, udp_socket
 from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, LinkStatistics
 from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, PACKET_HEADER, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
+from sievenet.dataplane.sockets import Sockets
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
@@ -80,6 +81,7 @@ class EmbeddedDataPlane(Fabric):
         self._sock: socket.socket | None = None
         self._at: tuple[str, int] | None = None
         self._by_token: dict[int, Endpoint] = {}
+        self._sockets = Sockets(self._loop, self._readable)
         self._dirty: list[Endpoint] = []
         self._flush_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -107,7 +109,7 @@ class EmbeddedDataPlane(Fabric):
         self._at = self._sock.getsockname()[:2]
         # Only now, so that nobody else gets the port; clients' own sockets share it.
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._loop.add_reader(self._sock.fileno(), self._readable, self._sock)
+        self._sockets.read(self._sock)
         return self._at
 
     @property
@@ -167,33 +169,20 @@ class EmbeddedDataPlane(Fabric):
     def _connect(self, client: Endpoint, address: Any) -> None:
         """Keep what comes from a client's address apart; without a socket to spare it shares the first one."""
         own = client.socket
+        assert self._sock is not None
         try:
             if own is None:
-                own = self._own_socket()
+                own = self._sockets.open(self._sock)
                 client.socket = own
-                self._loop.add_reader(own.fileno(), self._readable, own)
+                self._sockets.read(own)
             own.connect(address)  # what waits there stays
         except OSError:
             self._disconnect(client)  # out of descriptors, say
 
-    def _own_socket(self) -> socket.socket:
-        assert self._sock is not None
-        own = socket.socket(self._sock.family, socket.SOCK_DGRAM)
-        try:
-            own.setblocking(False)
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            own.bind(self._sock.getsockname())
-        except OSError:
-            own.close()
-            raise
-        return own
-
     def _disconnect(self, client: Endpoint) -> None:
         own, client.socket = client.socket, None
         if own is not None:
-            self._loop.remove_reader(own.fileno())
-            own.close()
+            self._sockets.close(own)
 
     def _grant(self) -> None:
         """Share the receive buffer among the clients, and the memory for what waits for them."""
@@ -205,16 +194,18 @@ class EmbeddedDataPlane(Fabric):
 
     # -- receiving -------------------------------------------------------------------------------
 
-    def _readable(self, sock: socket.socket) -> None:
+    def _readable(self, sock: socket.socket) -> int:
         # Whatever is brought for a client is sent in this turn.
         self._flush_due = True
         try:
-            self._read(sock, self._loop.time())
+            refused = self._read(sock, self._loop.time())
         finally:
             self._flush()
+        return refused
 
-    def _read(self, sock: socket.socket, now: float) -> None:
-        view, left = self._view, _BYTES
+    def _read(self, sock: socket.socket, now: float) -> int:
+        """Take what there is, up to a turn's worth; how many datagrams more were refused than taken."""
+        view, left, refused = self._view, _BYTES, 0
         for turn in range(_PER_TURN):
             if left <= 0:
                 break
@@ -230,22 +221,28 @@ class EmbeddedDataPlane(Fabric):
                 count = self._datagram(view[:size], address, now, sock is self._sock)
             except CodecError:
                 self._malformed += 1
+                refused += 1
                 continue
+            refused += 1 if count < 0 else -1
             if not turn and count == 1:
                 self._flush()
                 self._flush_due = True
+        return refused
 
     def _datagram(self, data: memoryview, address: Any, now: float, first: bool) -> int:
-        """Carry the packets of a datagram, so many; it came by the first socket or by a client's own."""
+        """Carry the packets of a datagram, so many, or -1 if nothing of it was welcome.
+
+        It came by the first socket or by a client's own.
+        """
         token, kind, sequence, acknowledged, window, count = header(data)
         client = self._by_token.get(token)
         if client is None:
             self._unknown += 1
-            return 0
+            return -1
         if client.link.channel is not None:
             opened = client.link.channel.open(data, now)
             if opened is None:
-                return 0
+                return -1
             data = opened
         found = split(data, count)
         self._malformed += count - len(found)
@@ -267,7 +264,8 @@ class EmbeddedDataPlane(Fabric):
         if checks is not None and found and not checks.passes(len(found), len(data), now):
             client.over_quota += len(found)
             self._over_quota += len(found)
-            return count
+            return -1
+        before = self._packets
         for start, end, category, code, claimed in found:
             if claimed != publisher:
                 self._forged += 1
@@ -282,7 +280,7 @@ class EmbeddedDataPlane(Fabric):
                 continue
             self._packets += 1
             inject(port, category, code, packet, end - start)
-        return count
+        return -1 if count and self._packets == before else count
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -383,7 +381,6 @@ class EmbeddedDataPlane(Fabric):
         for client in self._by_token.values():
             self._disconnect(client)
         if self._sock is not None:
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
+            self._sockets.close(self._sock)
             self._sock = None
         await super().close()

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from sievenet.access.identity import Identity, Role
 from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
-from sievenet.session.framing import Malformed
+from sievenet.session.framing import LARGE, Malformed
 from sievenet.session.limits import Limits
 from sievenet.session.message import Alive, Failure, Goodbye, Message, failure, raised
 from sievenet.session.protocol import Protocol
@@ -87,13 +87,13 @@ class Callee:
 
     # -- what comes -----------------------------------------------------------------------
 
-    def receive(self, data: bytes, now: float) -> Step:
-        """Take what the connection gave."""
+    def receive(self, data: bytes, now: float, most: int = 0) -> Step:
+        """Take what the connection gave; ``most`` messages at once, if that is said: then `more` may wait."""
         step = Step()
         if self.identity is not None:
             self.heard = now
         try:
-            for message in self._framer.feed(data):
+            for message in self._framer.feed(data, most):
                 step.whole = True
                 self._take(message, self._framer.size, step)
                 if step.greeting is not None or step.left or step.end is not None:
@@ -101,6 +101,16 @@ class Callee:
         except CodecError as error:
             step.end = error
         return step
+
+    def add(self, data: bytes) -> bool:
+        """Keep what the connection gave for `receive`; whether the next message is so large that it may take long."""
+        self._framer.add(data)
+        return self._framer.front > LARGE
+
+    @property
+    def more(self) -> bool:
+        """Whether a whole message waits."""
+        return self._framer.front > 0
 
     def _take(self, message: Any, size: int, step: Step) -> None:
         if self.identity is None:

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from sievenet.access.identity import Credentials, Identity
+from sievenet.session.buffer import WriteBuffer
 from sievenet.session.callee import Callee
 from sievenet.session.framing import frame
 from sievenet.session.limits import Limits
@@ -21,6 +22,9 @@ log = logging.getLogger("sievenet.session")
 class Connection:
     """Parts derive from it what they keep of each connection."""
 
+    #: Whether what is written waits for the end of the turn, to leave with what else is.
+    patient = False
+
     def __init__(
         self,
         reader: asyncio.StreamReader,
@@ -32,6 +36,7 @@ class Connection:
         door: str | None = None,
     ) -> None:
         self.reader, self.writer = reader, writer
+        self._outgoing = WriteBuffer(writer)
         self.callee, self.limits = callee, limits
         #: Whether this side dialled.
         self.dialled = dialled
@@ -68,7 +73,7 @@ class Connection:
     @property
     def waiting(self) -> int:
         """Bytes in the buffer."""
-        return self.writer.transport.get_write_buffer_size()
+        return self._outgoing.waiting
 
     @property
     def taken(self) -> int:
@@ -93,7 +98,9 @@ class Connection:
             self.abort()
             return False
         self.written += len(data)
-        self.writer.write(data)
+        self._outgoing.write(data)
+        if not self.patient:
+            self._outgoing.flush()
         return True
 
     def goodbye(self, reason: str) -> None:
@@ -106,12 +113,14 @@ class Connection:
         """Tell why, if the other side reads, and close."""
         self.ended = True
         self.send(failure(0, error))
+        self._outgoing.flush()
         if self.waiting:
             self.abort()
         self.close()
 
     def close(self) -> None:
         """Close once everything is written."""
+        self._outgoing.flush()
         self.writer.close()
 
     def abort(self) -> None:

@@ -20,10 +20,12 @@ import msgspec
 from sievenet import errors
 from sievenet.session.message import Number
 
-__all__ = ["Framer", "Malformed", "frame"]
+__all__ = ["LARGE", "Framer", "Malformed", "frame"]
 
 _encoder = msgspec.msgpack.Encoder()
 _LENGTH: Final = struct.Struct("!I")
+#: Bytes of a message that may take long to decode.
+LARGE: Final = 1 << 15
 
 
 def frame(message: msgspec.Struct) -> bytes:
@@ -59,25 +61,43 @@ class Framer:
         #: Bytes of the message that came last.
         self.size = 0
 
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """The messages that these bytes complete; `CodecError` for a length out of bounds."""
+    def feed(self, data: bytes, most: int = 0) -> Iterator[Any]:
+        """The messages that these bytes complete; `CodecError` for a length out of bounds.
+
+        With ``most``, so many at once, and one that is `LARGE` alone: `front` says whether there are more.
+        """
         buffer = self._buffer
         buffer += data
-        start = 0
+        start = count = length = 0
         try:
             while len(buffer) - start >= _LENGTH.size:
+                large = length > LARGE
                 (length,) = _LENGTH.unpack_from(buffer, start)
                 if not 0 < length <= self.limit:
                     raise errors.CodecError(expected=f"a frame of 1 to {self.limit} bytes", got=length, where="frame")
                 end = start + _LENGTH.size + length
-                if len(buffer) < end:
+                if len(buffer) < end or (most and count and (count >= most or large or length > LARGE)):
                     break
                 body = bytes(memoryview(buffer)[start + _LENGTH.size : end])
                 start = end
                 self.size = length
+                count += 1
                 yield self._decoded(body)
         finally:
             del buffer[:start]
+
+    def add(self, data: bytes) -> None:
+        """Keep bytes for the next `feed`."""
+        self._buffer += data
+
+    @property
+    def front(self) -> int:
+        """Bytes of the frame that comes next, if it has arrived fully (or is none at all); else 0."""
+        if len(self._buffer) < _LENGTH.size:
+            return 0
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        whole = len(self._buffer) >= _LENGTH.size + length or not 0 < length <= self.limit
+        return max(1, length) if whole else 0
 
     def _decoded(self, body: bytes) -> Any:
         try:

@@ -43,6 +43,10 @@ class Limits:
     buffer: int = 1 << 26
     #: Malformed messages of one connection before it is closed.
     malformed: int = 100
+    #: Messages of one connection that are taken at once, before others have their turn; None: all that came together.
+    turn: int | None = None
+    #: New encrypted connections per second from one address; more wait.
+    arrivals: float = 100.0
 
     def __post_init__(self) -> None:
         for each in fields(self):

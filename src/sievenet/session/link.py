@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sievenet.access.login import told as told_of
 from sievenet.errors import SievenetError, Unavailable
+from sievenet.session.buffer import WriteBuffer
 from sievenet.session.caller import Answered, Caller, Ended, Request, Told, Welcomed
 from sievenet.session.framing import frame
 from sievenet.session.message import Hello, Message
@@ -41,6 +42,7 @@ class Link:
         told: Callable[[Link, Any], Awaitable[None] | None],
     ) -> None:
         self._reader, self.writer = reader, writer
+        self._outgoing = WriteBuffer(writer)
         self._protocol, self._told = protocol, told
         self._caller = Caller(protocol)
         loop = asyncio.get_running_loop()
@@ -102,7 +104,7 @@ class Link:
             raise LinkLost(str(self.ended.result()))
         number, data = self._caller.request(request)
         future = self._open[number] = asyncio.get_running_loop().create_future()
-        self.writer.write(data)
+        self._outgoing.write(data)
         try:
             async with asyncio.timeout(timeout):
                 await self.drained()
@@ -115,7 +117,8 @@ class Link:
     def send(self, message: Message) -> None:
         """Send what is not answered, if the connection stands."""
         if not self.ended.done():
-            self.writer.write(frame(message))
+            self._outgoing.write(frame(message))
+            self._outgoing.flush()
 
     async def drained(self) -> None:
         """Wait until the other side has taken most of what was sent."""
@@ -127,7 +130,7 @@ class Link:
     @property
     def waiting(self) -> int:
         """Bytes that wait to be sent."""
-        return self.writer.transport.get_write_buffer_size()
+        return self._outgoing.waiting
 
     async def flushed(self) -> int:
         """Wait until the other side has taken everything, for a while; the bytes that it has not."""
@@ -199,6 +202,7 @@ class Link:
             if not future.done():
                 future.set_exception(LinkLost(str(reason)))
                 future.exception()
+        self._outgoing.flush()
         self.writer.close()
 
     async def close(self) -> None:

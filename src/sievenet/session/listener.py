@@ -26,6 +26,7 @@ from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
 from sievenet.session.limits import Admission, Limits, Unfinished
 from sievenet.session.message import Welcome, failure
+from sievenet.session.pace import Pace
 from sievenet.session.protocol import Protocol
 
 __all__ = ["Listener", "Service", "told"]
@@ -35,6 +36,10 @@ log = logging.getLogger("sievenet.session")
 _CHUNK: Final = 1 << 18
 #: Seconds that the last words to a connection may take.
 _LINGER: Final = 1.0
+#: Seconds after which a connection has lasted.
+_LASTING: Final = 5.0
+#: Seconds that a connection is not read for each message that was none, or that it may not send.
+_PENALTY: Final = 0.005
 
 C = TypeVar("C", bound=Connection)
 
@@ -103,6 +108,9 @@ class Listener(Generic[C]):
         #: Where it listens.
         self.address = (host, port)
         self._admission = Admission(limits)
+        self._pace = Pace(limits.arrivals)
+        #: One large message is decoded at a time, beside the event loop.
+        self._apart = asyncio.Semaphore(1)
         self._unfinished: Unfinished[C] = Unfinished(limits)
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -225,8 +233,15 @@ class Listener(Generic[C]):
             if self.tls is not None:
                 # Not by the listening socket: the context may be another one for the next connection. Nothing was read
                 # yet, since this is the first step of a task that begins before its connection is read.
+                wait = self._pace.wait(address, time.monotonic())
+                if wait:
+                    writer.transport.pause_reading()  # type: ignore[attr-defined]
+                    await asyncio.sleep(wait)
                 await writer.start_tls(self.tls, ssl_handshake_timeout=self.limits.hello)
+            begin = time.monotonic()
             await self.serve(self.enter(reader, writer, door=door))
+            if time.monotonic() - begin > _LASTING:
+                self._pace.stayed(address)
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", address, error)
             writer.close()
@@ -285,9 +300,15 @@ class Listener(Generic[C]):
 
     async def _read(self, connection: C, data: bytes) -> None:
         callee, whole = connection.callee, False
+        most = self.limits.turn or 0
+        large = callee.add(data)
         while True:
             begin = time.process_time() if connection.timed else 0.0
-            step = callee.receive(data, time.monotonic())
+            if large and most:
+                async with self._apart:
+                    step = await asyncio.to_thread(callee.receive, b"", time.monotonic(), most)
+            else:
+                step = callee.receive(b"", time.monotonic(), most)
             if connection.timed:
                 connection.spent = time.process_time() - begin
             whole |= step.whole
@@ -303,14 +324,19 @@ class Listener(Generic[C]):
                 connection.close()
             if step.end is not None:
                 raise step.end
-            if step.greeting is None or connection.closing:
+            if step.answers and most:
+                await asyncio.sleep(_PENALTY * len(step.answers))
+            if step.greeting is not None and not connection.closing:
+                await self._greet(connection, step.greeting)
+            elif connection.closing or not (most and callee.more):
                 break
-            await self._greet(connection, step.greeting)
-            data = b""
-        most = self._unfinished.note(connection, callee.pending, time.monotonic(), whole)
-        if most is not None:
+            else:
+                await asyncio.sleep(0)  # others have their turn
+            large = callee.add(b"")
+        hoarder = self._unfinished.note(connection, callee.pending, time.monotonic(), whole)
+        if hoarder is not None:
             limit = self.limits.unfinished
-            self._end(most, Unavailable(f"Expected at most {limit} bytes of unfinished frames in all"))
+            self._end(hoarder, Unavailable(f"Expected at most {limit} bytes of unfinished frames in all"))
 
     async def _greet(self, connection: C, hello: Any) -> None:
         if connection.dialled:

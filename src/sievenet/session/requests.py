@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any, Final
 
+from sievenet.access.quota import TooFast
 from sievenet.errors import SievenetError
 from sievenet.session.connection import Connection
 from sievenet.session.listener import C, Service
@@ -24,6 +25,10 @@ log = logging.getLogger("sievenet.session")
 
 #: Requests that wait for their turn; then the connection is not read any further.
 _BACKLOG: Final = 4096
+#: Seconds that the connections of a member are not read, one after the other, because its requests come too fast; and
+#: that one of them is not read at most: heartbeats are behind the requests.
+_PAUSE: Final = 0.02
+_LONGEST: Final = 1.0
 
 
 class RequestService(Service[C]):
@@ -49,13 +54,28 @@ class RequestService(Service[C]):
         desk = self._desks.get(connection)
         if desk is None:
             desk = self._desks[connection] = _Desk(self, connection, self._at_once, self._most_held)
+        wait = 0.0
         for at, (message, size) in enumerate(messages, 1):
+            try:
+                self.check(connection, message, size)
+            except SievenetError as error:
+                connection.send(failure(getattr(message, "request", 0), error))
+                if isinstance(error, TooFast):
+                    wait = min(_PAUSE * error.connections, _LONGEST)
+                continue
             desk.add(message, size, self.urgent(message))
             if desk.full:
-                return self._go_on(connection, desk, messages[at:])
-        return None
+                return self._go_on(connection, desk, messages[at:], wait)
+        return asyncio.sleep(wait) if wait else None
 
-    async def _go_on(self, connection: C, desk: _Desk, rest: list[tuple[Any, int]]) -> None:
+    def check(self, connection: C, message: Any, size: int) -> None:
+        """Whether a request may be worked on at all; raises at once, before anything is done for it, if not.
+
+        After `TooFast` the connection is not read for a while: refusing must not cost more than the requests would.
+        """
+
+    async def _go_on(self, connection: C, desk: _Desk, rest: list[tuple[Any, int]], wait: float) -> None:
+        await asyncio.sleep(wait)
         await desk.room()
         held = self.take(connection, rest)
         if held is not None:

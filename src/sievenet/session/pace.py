@@ -1,0 +1,53 @@
+"""The pace of new connections: handshakes cost much more than anything else that a stranger can ask for.
+
+A handshake takes a millisecond or two of the event loop, and nobody is known before it. So they begin one after the
+other, a little apart, and those of one address at a bounded rate: whoever comes more often waits, and those who are
+connected notice nothing. A connection that lasts gives its place back, so that many who stay can come from one address.
+
+Pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["Pace"]
+
+#: Seconds between two handshakes: an event that comes meanwhile waits for one of them at most.
+_APART: Final = 0.002
+#: Addresses that are remembered.
+_MOST: Final = 4096
+
+
+class Pace:
+    """``rate`` connections per second from one address, and as many at once."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        #: When the next connection of an address is due, if all come evenly: the farther ahead of now, the more came.
+        self._due: dict[str, float] = {}
+        self._next = 0.0
+
+    def wait(self, address: str, now: float) -> float:
+        """Seconds until a connection that has just come may begin.
+
+        >>> pace = Pace(10)
+        >>> [round(pace.wait("a", 0.0), 3) for _ in range(3)]
+        [0.0, 0.002, 0.004]
+        >>> [round(pace.wait("a", 1.0), 3) for _ in range(12)][-1]
+        0.1
+        """
+        if len(self._due) >= _MOST:
+            self._due = {each: due for each, due in self._due.items() if due > now}
+        due = max(now, self._due.get(address, 0.0)) + 1 / self._rate
+        self._due[address] = due
+        begin = max(now, due - 1.0 - 1 / self._rate)
+        if begin <= now:
+            begin = max(now, self._next)
+            self._next = begin + _APART
+        return begin - now
+
+    def stayed(self, address: str) -> None:
+        """A connection has lasted: it does not count any more."""
+        if address in self._due:
+            self._due[address] -= 1 / self._rate

@@ -1,0 +1,174 @@
+"""Turns: whoever says much, or too much, or comes too often, waits; others have their turn meanwhile."""
+
+import asyncio
+import socket
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sievenet
+from sievenet.content import Attribute, Schema
+from sievenet.control import protocol as p
+from sievenet.daemon.questions import Questions
+from sievenet.session.framing import LARGE, frame
+from sievenet.session.pace import Pace
+from tests.access.harness import folder, guarded, join
+from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
+from tests.fabric.test_attacks import Wire
+
+
+@given(st.lists(st.sampled_from((10, 100, LARGE + 10, 3 * LARGE)), max_size=30), st.integers(1, 5), st.integers(1, 9))
+def test_messages_are_the_same_however_many_are_taken_at_once(sizes, most, pieces):
+    data = b"".join(frame(p.Ask(i + 1, "trace", "x" * min(size, 65_000))) for i, size in enumerate(sizes))
+    whole, sliced, found = p.CONTROL.listening(1 << 20), p.CONTROL.listening(1 << 20), []
+    step = max(1, len(data) // pieces)
+    for at in range(0, len(data), step):
+        sliced.add(data[at : at + step])
+        while sliced.front:
+            some = list(sliced.feed(b"", most))
+            assert 1 <= len(some) <= most
+            assert len(some) == 1 or all(len(frame(each)) <= LARGE + 4 for each in some)
+            found += some
+    assert found == list(whole.feed(data))
+    assert sliced.pending == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 0.5)), max_size=80), st.integers(2, 50))
+def test_no_address_comes_more_often_than_it_may(steps, rate):
+    """In any stretch of time at most a second's worth more begin than the rate allows, and never two at once."""
+    pace, now, begun = Pace(rate), 0.0, {"a": [], "b": []}
+    for address, pause in steps:
+        now += pause
+        begun[address].append(now + pace.wait(address, now))
+    for times in begun.values():
+        for i, first in enumerate(times):
+            for j, last in enumerate(times[i:], 1):
+                assert j <= rate * (last - first) + rate + 2, (i, j)
+
+
+def test_a_connection_that_lasted_gives_its_place_back():
+    pace = Pace(2)
+    for _ in range(50):
+        assert pace.wait("a", 10.0) < 0.2
+        pace.stayed("a")
+
+
+def test_whoever_says_much_is_heard_in_turns():
+    async def main():
+        async with fabric() as daemon, Wire.open(daemon, name="loud") as wire:
+            await wire.hear()
+            taken, take_them = [], daemon.service.take
+            daemon.service.take = lambda peer, some: (taken.append(len(some)), take_them(peer, some))[1]
+            wire.writer.write(b"".join(frame(p.Ask(i + 1, "topology")) for i in range(500)))
+            answers = [await wire.hear() for _ in range(500)]
+            assert {each.request for each in answers} == set(range(1, 501))
+            assert max(taken) <= 16
+
+    run(main())
+
+
+def test_a_member_over_its_quota_is_not_read_and_its_heartbeats_go_on(tmp_path):
+    """Refusing costs as well: a flood is refused a few times per second, not as fast as it comes."""
+    rules = '[members.loud]\nrole = "client"\nrules = ["subscribe *: any"]\nquota = { requests = 20 }\n'
+    access = folder(tmp_path, rules)
+
+    async def main():
+        async with guarded(access) as daemon, join(daemon, access, "loud", name="loud") as loud:
+            handled, handle = [], daemon.service.check
+            daemon.service.check = lambda peer, message, size: (handled.append(message), handle(peer, message, size))[1]
+            begin = time.monotonic()
+            asked = [asyncio.create_task(loud.ask("topology")) for _ in range(1500)]
+            await eventually(lambda: any(isinstance(each, p.Renew) for each in handled), timeout=20)
+            seconds = time.monotonic() - begin
+            questions = [each for each in handled if isinstance(each, p.Ask)]
+            assert 20 <= len(questions) <= 20 * seconds + 16 * (seconds / 0.02 + 2)
+            assert loud.connected
+            assert loud.statistics().losses == 0
+            for each in asked:
+                each.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    run(main())
+
+
+def test_large_requests_count_for_more(tmp_path):
+    rules = '[members.big]\nrole = "client"\nrules = ["publish *: any"]\nquota = { requests = 30 }\n'
+    access = folder(tmp_path, rules)
+
+    async def main():
+        async with guarded(access) as daemon, join(daemon, access, "big") as big:
+            wide = [
+                Schema(f"s{i}", (Attribute("v", "str", values=tuple(f"{i}-{j:06}" for j in range(20_000))),))
+                for i in range(4)
+            ]
+            begin = time.monotonic()
+            refused = 0
+            for schema in wide:
+                try:
+                    await big.schema(schema)
+                except sievenet.errors.Rejected as error:
+                    assert "at most 30 requests per second" in str(error)  # noqa: PT017
+                    refused += 1
+            assert refused or time.monotonic() - begin > 1.0
+
+    run(main())
+
+
+def test_answers_take_a_small_share_of_the_time():
+    async def main():
+        async with fabric() as daemon:
+            looked, status = [], daemon.answers.status
+
+            async def slow():
+                looked.append(time.monotonic())
+                end = time.thread_time() + 0.02
+                while time.thread_time() < end:
+                    pass
+                return await status()
+
+            daemon.answers.status = slow
+            questions, begin = Questions(daemon.answers), time.monotonic()
+            fresh = await questions.answer("status", "")
+            while time.monotonic() < begin + 1.0:
+                found = await questions.answer("status", "")
+                assert found.keys() == fresh.keys()
+                await asyncio.sleep(0)
+            assert 2 <= len(looked) <= 1 + (0.25 + 0.05 * (time.monotonic() - begin)) / 0.02
+            # Others are answered too, a little later.
+            assert (await asyncio.wait_for(questions.answer("check", ""), 5))["ok"]
+
+    run(main())
+
+
+def test_a_flood_that_nobody_wants_is_hardly_read_and_costs_others_nothing():
+    async def main():
+        async with (
+            fabric() as daemon,
+            sievenet.connect(daemon.url) as pub,
+            sievenet.connect(daemon.url) as sub,
+        ):
+            feed = await sub.subscribe(SCHEMA)
+            await pub.advertise(SCHEMA)
+            for x in range(3):
+                await pub.publish(reading(x=x))
+            await take(feed, 3)
+            before, begin = daemon.plane.statistics(), time.monotonic()
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                stranger.connect(daemon.plane.endpoint)
+                for x in range(100):
+                    for _ in range(200):
+                        stranger.send(bytes(30))
+                    await pub.publish(reading(x=x))
+                assert [each["x"] for each in await take(feed, 100)] == list(range(100))
+                after, seconds = daemon.plane.statistics(), time.monotonic() - begin
+                assert after.malformed - before.malformed <= 64 * (seconds / 0.01 + 2)
+                assert after.packets - before.packets == 100
+            # The socket is read again: somebody who comes now is heard.
+            async with sievenet.connect(daemon.url) as late:
+                await late.advertise(SCHEMA)
+                await late.publish(reading(x=7))
+                assert (await take(feed, 1))[0]["x"] == 7
+            await eventually(lambda: not daemon.plane._sockets._resting)
+
+    run(main())
