@@ -231,15 +231,15 @@ def test_however_many_ask_for_the_topology_looking_is_rare(monkeypatch):
     async def main():
         async with fabric() as daemon, sievenet.connect(daemon.url, observer=True) as node:
             now, looks = [1e9], []
-            look = daemon.answers._look
+            look = daemon.answers._picture._look
 
             def slow():
                 looks.append(now[0])
                 now[0] += 0.1  # a large network
                 return look()
 
-            monkeypatch.setattr(daemon.answers, "_look", slow)
-            monkeypatch.setattr("sievenet.daemon.answers.time.monotonic", lambda: now[0])
+            monkeypatch.setattr(daemon.answers._picture, "_look", slow)
+            monkeypatch.setattr("sievenet.daemon.picture.time.monotonic", lambda: now[0])
             for _ in range(100):
                 daemon.answers.topology()
                 now[0] += 0.05

@@ -12,6 +12,7 @@ import pytest
 import sievenet
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
+from sievenet.control.directed import OVERHEAD
 from sievenet.control.journal import FileJournal
 from sievenet.daemon.ticket import Tickets
 from sievenet.dataplane.packet import MAX_BODY, Kind, Packet, encode_datagram, encode_packet
@@ -121,9 +122,9 @@ def test_an_event_too_large_for_a_packet_is_refused_at_its_publisher():
             await node.advertise(wide)
             feed = await node.subscribe(wide)
             values = {f"s{i}": "x" * 4000 for i in range(20)}
-            with pytest.raises(EventError, match=f"at most {MAX_BODY} bytes"):
+            with pytest.raises(EventError, match=f"at most {MAX_BODY - OVERHEAD} bytes"):
                 await node.publish(wide.event(**values))
-            with pytest.raises(EventError, match=f"at most {MAX_BODY} bytes"):
+            with pytest.raises(EventError, match=f"at most {MAX_BODY - OVERHEAD} bytes"):
                 await node.publish_many([wide.event(**values)])
             with pytest.raises(EventError, match="payload"):
                 await node.publish(reading(payload=bytes(40_000)))
