@@ -15,7 +15,7 @@ from sievenet import programs
 from sievenet.cli import main
 from sievenet.content import Attribute, EventBatch, Schema
 from sievenet.errors import EventError, InvalidInput, SchemaError, Unavailable
-from sievenet.pipeline.clock import clock_of
+from sievenet.pipeline.clock import clock_of, patterned
 from sievenet.pipeline.ingest import How, ingest
 from sievenet.pipeline.store import Store
 from sievenet.tap import Tap
@@ -303,6 +303,17 @@ def test_the_time_is_found_by_its_values(store, tmp_path):
     assert str(clock_of([{"n": "1"}], schema)) == "time: that of the file; --time names a column"
 
 
+def test_a_pattern_finds_its_column():
+    rows = [{"id": "7", "at": "01/03/2026 10:30", "d": "2026-03-01"}, {"id": "31", "at": "31/12/2026 00:00", "d": " "}]
+    assert patterned(rows, "dd/MM/yyyy HH:mm") == "at"
+    assert patterned(rows, "d/M/yyyy H:mm") == "at"
+    assert patterned(rows, "yyyy-MM-dd") == "d"
+    assert patterned(rows, "yyyyMMdd HHmmss") is None
+    assert patterned([], "yyyy") is None
+    assert patterned([{"t": "5 Mar 2026 at 7 PM"}], "d MMM yyyy 'at' h a") == "t"
+    assert patterned([{"t": "20260301 101500.250"}], "yyyyMMdd HHmmss.SSS") == "t"
+
+
 def test_from_the_command_line(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -314,7 +325,11 @@ def test_from_the_command_line(spark, tmp_path, monkeypatch):
     rows = [f"{1 + i % 28:02}/03/2026 10:30;A{i % 3};{5 + i / 10};vendor" for i in range(60)]
     (tmp_path / "bars.txt").write_text("\n".join([*rows, "x;A1;5;vendor"]) + "\n")
     options = ["--format", "csv", "--columns", "when,kind,px,source", "--rename", "px=price", "--category", "bar"]
-    options += ["--time", "when", "--time-format", "dd/MM/yyyy HH:mm"]
+    options += ["--time-format", "dd/MM/yyyy HH:mm"]
+    wrong = CliRunner().invoke(main, ["pipeline", "ingest", "store", "bars.txt", *options])
+    assert wrong.exit_code == 2
+    assert "Expected a column whose values are written like dd/MM/yyyy HH:mm, got none (when, kind," in wrong.stderr
+    options += ["--time", "when"]
     shown = call("ingest", "store", "bars.txt", *options, "--dry-run")
     assert "price: float in" in shown
     assert "source: one of" in shown

@@ -74,7 +74,13 @@ def test_what_spark_reads_right_is_left_to_it():
 
 
 def test_names_and_lines():
-    assert [clean(n) for n in ("a b", "\ufeffx", "2nd", "", "Größe (m)")] == ["a_b", "x", "c_2nd", "c_", "Gr_e_m"]
+    assert [clean(n) for n in ("a b", "\ufeffx", "2nd", "", "Größe (m)")] == ["a_b", "x", "c_2nd", "c_", "Grosse_m"]
+    assert [clean(n) for n in ("latency µs", "Łódź", "température °C", "日")] == [
+        "latency_us",
+        "Lodz",
+        "temperature_C",
+        "c_",
+    ]
     rows = list(rows_of(b"a;b\n1;2\n3\n", None))
     assert [row.line for row in rows] == [2, 3]
     assert rows[1].reason == "expected 2 fields, got 1"

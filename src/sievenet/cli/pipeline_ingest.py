@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sievenet.pipeline.ingest import How
     from sievenet.pipeline.store import Store
 
-__all__ = ["ingest", "schema_of", "trace_options"]
+__all__ = ["ingest", "schema_of", "time_of", "trace_options"]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,6 +108,7 @@ def ingest(
     given = load_schema(schema_name) if schema_name else None
     how = How(reading_of(columns, separator, encoding, rename, select, pairs, kind), time_format, publisher)
     with opened(store, master, inputs) as where:
+        time_column = time_of(where, inputs, time_column, how)
         schema = given or schema_of(where, category, inputs, kind, time_column, how)
         if dry_run:
             _shown(where, schema, inputs, kind, time_column, how, as_json)
@@ -123,6 +124,27 @@ def ingest(
     lines += [f"  {count}  {reason}" for reason, count in done.reasons.items()]
     lines += [f"  set aside: {bad.path}: {bad.reason}" for bad in done.bad_files]
     finish(report, folder, as_json, "\n".join(lines))
+
+
+def time_of(store: Store, inputs: tuple[str, ...], said: str | None, how: How) -> str | None:
+    """The column of the time: as said, or, with a pattern and no column of a usual name, one written like that."""
+    from sievenet.errors import InvalidInput
+    from sievenet.pipeline.clock import TIME_NAMES, first_rows, patterned
+
+    found = next((f.path for path in inputs for f in store.files.find(path)), None)
+    if said or how.time_format is None or found is None:
+        return said
+    rows = first_rows(store, found, how.reading)
+    if not rows or any(name in rows[0] for name in TIME_NAMES):
+        return None
+    column = patterned(rows, how.time_format)
+    if column is None:
+        names = ", ".join(rows[0])
+        raise InvalidInput(
+            f"Expected a column whose values are written like {how.time_format}, got none ({names}): --time names it",
+            where=found,
+        )
+    return column
 
 
 def schema_of(

@@ -10,7 +10,7 @@ import click
 from sievenet.cli.file_options import reading_of
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
-from sievenet.cli.pipeline_ingest import schema_of, trace_options
+from sievenet.cli.pipeline_ingest import schema_of, time_of, trace_options
 from sievenet.cli.pipeline_options import budget_of, master_option, opened, say
 from sievenet.cli.pipeline_plan import advice, save_plan
 
@@ -96,6 +96,7 @@ def run(
     root = store or str(Path(folder) / "store")
     plan_file = output or str(Path(folder) / "plan.json")
     with opened(root, master, inputs) as where:
+        time_column = time_of(where, inputs, time_column, how)
         schema = given or schema_of(where, category, inputs, kind, time_column, how, journal)
         place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
         known = place.plan is not None

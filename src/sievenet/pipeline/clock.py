@@ -2,7 +2,8 @@
 
     said              --time COLUMN
     by its name       time, timestamp, datetime, date, ts
-    by its values     the first column that is no attribute and whose first values are all times (ISO 8601)
+    by its values     the first column that is no attribute and whose first values are all times (ISO 8601, or as
+                      --time-format says)
     none              rows have the time of their file
 
 The first rows of a file show it.  What was found is said, so that a wrong guess is seen before a plan is made of it.
@@ -23,7 +24,7 @@ from sievenet.workload.trace import rows_of as trace_rows_of
 if TYPE_CHECKING:
     from sievenet.pipeline.store import Store
 
-__all__ = ["HEAD", "ISO", "TIME_NAMES", "Clock", "clock_of", "first_rows"]
+__all__ = ["HEAD", "ISO", "TIME_NAMES", "Clock", "clock_of", "first_rows", "patterned"]
 
 #: Columns that are taken for the time if they are no attribute, best first.
 TIME_NAMES: Final = ("time", "timestamp", "datetime", "date", "ts")
@@ -76,6 +77,29 @@ def clock_of(rows: Sequence[Values], schema: Schema, said: str | None = None, pa
         others = (n for n in names if n not in schema and values[n])
         column = next((n for n in others if all(_MOMENT.match(v.strip()) for v in values[n])), None)
     return Clock(column, pattern or _form(values.get(column or "", [])))
+
+
+#: Of a pattern: quoted text, letters that repeat, or anything else.
+_PARTS: Final = re.compile(r"'[^']*'|([A-Za-z])\1*|.")
+
+
+def _expression(part: str) -> str:
+    """What a part of a pattern stands for."""
+    if part.startswith("'"):
+        return re.escape(part[1:-1] or "'")
+    if not part[0].isalpha():
+        return re.escape(part)
+    if part[0] in "yuMdDHhkKmsSnA" and not (part[0] == "M" and len(part) > 2):
+        return f"[0-9]{{{len(part)}}}" if len(part) > 1 and part != "yyyy" else "[0-9]+"
+    return r"[^0-9]\S*" if part[0] in "MEaGL" else r"\S+"
+
+
+def patterned(rows: Sequence[Values], pattern: str) -> str | None:
+    """The first column whose first values are all written like a pattern such as dd/MM/yyyy HH:mm; None if none is."""
+    fits = re.compile("".join(_expression(part[0]) for part in _PARTS.finditer(pattern)))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = {n: [v.strip() for row in rows if (v := row.get(n)) is not None and v.strip()] for n in names}
+    return next((n for n in names if values[n] and all(fits.fullmatch(v) for v in values[n])), None)
 
 
 def _form(values: Sequence[str]) -> str:

@@ -140,9 +140,12 @@ class Search:
 
     def run(self) -> Found:
         """Search."""
-        self._start = self.clock()
+        # What the first plan takes is no part of the search: compiled code is loaded for it, or made.
+        first, *stages = self._stages
+        for _ in first():
+            self._start = self.clock()
         complete = True
-        for stage in self._stages:
+        for stage in stages:
             for _ in stage():
                 if self.clock() - self._start > self.seconds:
                     complete = False
@@ -311,7 +314,7 @@ class Search:
 
     def _judged(self, candidates: Sequence[tuple[str, Plan, int]]) -> list[Tried]:
         costs = self.judge.costs([plan for _, plan, _ in candidates])
-        now = self.clock() - self._start
+        now = self.clock() - self._start if self.tried else 0.0
         found = [
             Tried(name, cost, cost.judged(self.objective), plan.dimensions, rectangles, plan, now)
             for (name, plan, rectangles), cost in zip(candidates, costs, strict=True)

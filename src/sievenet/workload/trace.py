@@ -22,6 +22,7 @@ import gzip
 import io
 import lzma
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -210,12 +211,18 @@ def named(row: Row | BadLine, said: Reading) -> Row | BadLine:
     return Row(row.line, {n: v for n, v in values.items() if n in said.select} if said.select else values)
 
 
+#: Letters that are no others with an accent.
+_LETTERS: Final = str.maketrans({"µ": "u", "μ": "u", "ß": "ss", "æ": "ae", "ø": "o", "ł": "l", "Ł": "L", "Ø": "O"})
+
+
 def clean(name: str) -> str:
-    """A column's name as an attribute's: letters, digits and underscores."""
+    """A column's name as an attribute's: letters without accents, digits and underscores; µs is us."""
     plain = name.strip().lstrip("\ufeff")
     if NAME.fullmatch(plain):
         return plain
-    found = re.sub(r"[^A-Za-z0-9_]+", "_", plain).strip("_")
+    bare = unicodedata.normalize("NFKD", plain.translate(_LETTERS))
+    letters = "".join(c for c in bare if not unicodedata.combining(c))
+    found = re.sub(r"[^A-Za-z0-9_]+", "_", letters).strip("_")
     return f"c_{found}" if found[:1].isdigit() or not found else found
 
 
