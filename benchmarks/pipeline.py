@@ -1,4 +1,4 @@
-"""Spark: steps on a small trace beside an empty job; 0.1 to 10 M events beside one process."""
+"""Spark: steps on a small trace between empty jobs; 0.1 to 10 M events beside one process."""
 
 from __future__ import annotations
 
