@@ -280,6 +280,8 @@ def test_questions_have_the_answers_of_the_command_line():
                 assert [each["name"] for each in await response.json()] == ["reading"]
             async with http.post("/schemas", data=READING.to_json().replace(b'"reading"', b'"other"')) as response:
                 assert response.status == 201
+            async with http.post("/schemas", data=b"{}") as response:
+                assert response.status == 400
             async with http.get("/schemas/other") as response:
                 assert (await response.json())["name"] == "other"
             async with http.get("/plans/reading") as response:

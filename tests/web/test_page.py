@@ -1,6 +1,7 @@
 """The page in a real browser: it loads, numbers move, an event's way is lit, a plan is applied, strangers stay out."""
 
 import io
+import itertools
 import json
 import random
 import re
@@ -174,24 +175,38 @@ def test_what_the_page_computes_is_right():
                 [[before, delta(before, after)] for before, after in pairs],
             )
             assert got == [after for _, after in pairs]
-            for shape in ("line,switches=7", "ring,switches=8", "fattree,k=4", "star,arms=5", "random,switches=20"):
-                near = _nearest(page, shape)
-                assert near > 30, f"{shape}: two nodes are {near:.0f} apart"
+            shapes = (
+                "line,switches=7",
+                "ring,switches=8",
+                "fattree,k=4",
+                "star,arms=5",
+                "random,switches=20",
+                "testbed",
+            )
+            for shape in shapes:
+                assert not _overlapping(page, shape), shape
     finally:
         stop(process)
 
 
-def _nearest(page, shape):
+def _overlapping(page, shape):
+    """Pairs of nodes whose boxes lie on each other, as the page would draw a network."""
     net = parse_topology(shape)
     home = {host: net.attachment(host).switch for host in net.hosts}
     links = [[link.a, link.b] for link in net.links]
-    return page.driver.execute_async_script(
+    at = page.driver.execute_async_script(
         "const [s, h, l, home, done] = arguments;"
-        "import('/static/layout.js').then(m => { const at = [...m.layout(s, h, l, home).values()]; let near = 1e9;"
-        "at.forEach((p, i) => at.slice(i + 1).forEach(q => near = Math.min(near, Math.hypot(p.x - q.x, p.y - q.y))));"
-        "done(near); })",
+        "import('/static/layout.js').then(m => done(Object.fromEntries(m.layout(s, h, l, home))))",
         list(net.switches),
         list(net.hosts),
         links,
         home,
     )
+    half = {name: (38, 19) if name in net.switches else (14, 14) for name in at}
+    assert set(at) == {*net.switches, *net.hosts}
+    return [
+        (a, b)
+        for a, b in itertools.combinations(at, 2)
+        if abs(at[a]["x"] - at[b]["x"]) < half[a][0] + half[b][0]
+        and abs(at[a]["y"] - at[b]["y"]) < half[a][1] + half[b][1]
+    ]

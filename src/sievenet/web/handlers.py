@@ -14,7 +14,7 @@ from aiohttp import web
 from sievenet.content import Event, Schema
 from sievenet.control import protocol as p
 from sievenet.daemon.daemon import Daemon
-from sievenet.errors import InvalidInput, SievenetError
+from sievenet.errors import InvalidInput, SchemaError, SievenetError
 from sievenet.index.plan import Plan
 from sievenet.web.desk import Desk, answer, visitor_of
 from sievenet.web.errors import TooLarge, facts, status_of
@@ -168,7 +168,11 @@ class Handlers:
 
     async def register(self, request: web.Request) -> web.Response:
         """Make a schema known."""
-        schema = Schema.from_json(await self._body(request, self._daemon.config.listen.max_request))
+        body = await self._body(request, self._daemon.config.listen.max_request)
+        try:
+            schema = Schema.from_json(body)
+        except SchemaError as error:  # wrong, not missing
+            raise InvalidInput(str(error), where="schema") from None
         reply = await self._daemon.lobby.carry_out(visitor_of(request), p.Register(0, schema))
         return answer({"schema": reply.category.schema.name, "number": reply.category.number}, 201)
 

@@ -6,7 +6,11 @@
 // looks the same each time.
 
 const ROW = 104;
-const COLUMN = 118;
+/** Room that a host needs beside others; less where there are many, or the picture would be too small to read. */
+const column = (hosts) => (hosts.length > 10 ? 88 : 118);
+/** Room that a switch and a host need around them where they stand freely. */
+const SWITCH = { x: 48, y: 27 };
+const HOST = { x: 34, y: 34 };
 
 /** Positions by name: {x, y}. `switches` and `hosts` are names, `links` pairs of names, `home` a host's switch. */
 export function layout(switches, hosts, links, home) {
@@ -19,7 +23,7 @@ export function layout(switches, hosts, links, home) {
   const levels = levelsOf(switches, hosts, near, home);
   const rows = Math.max(0, ...levels.values());
   const layered = rows > 0 && inner.every(([a, b]) => Math.abs(levels.get(a) - levels.get(b)) === 1);
-  return layered ? inRows(switches, hosts, near, home, levels, rows) : byStress([...switches, ...hosts], near);
+  return layered ? inRows(switches, hosts, near, home, levels, rows) : byStress(switches, hosts, near);
 }
 
 function levelsOf(switches, hosts, near, home) {
@@ -42,6 +46,7 @@ function levelsOf(switches, hosts, near, home) {
 
 function inRows(switches, hosts, near, home, levels, rows) {
   const at = new Map();
+  const COLUMN = column(hosts);
   const byRow = Array.from({ length: rows + 1 }, (_, row) => switches.filter((name) => levels.get(name) === row));
   const under = new Map(switches.map((name) => [name, hosts.filter((host) => home[host] === name)]));
   // The lowest row has room for its hosts; the rows above stand over the middle of those below.
@@ -66,7 +71,8 @@ function inRows(switches, hosts, near, home, levels, rows) {
   return at;
 }
 
-function byStress(names, near) {
+function byStress(switches, hosts, near) {
+  const names = [...switches, ...hosts];
   const count = names.length;
   const index = new Map(names.map((name, i) => [name, i]));
   const random = seeded(7);
@@ -105,7 +111,32 @@ function byStress(names, near) {
     }
   }
   lieDown(at);
-  return new Map(names.map((name, i) => [name, { x: at[i].x * 92, y: at[i].y * 92 }]));
+  const placed = at.map((p) => ({ x: p.x * 92, y: p.y * 92 }));
+  apart(placed, (i) => (i < switches.length ? SWITCH : HOST));
+  return new Map(names.map((name, i) => [name, placed[i]]));
+}
+
+/** Push nodes apart that lie on each other, each pair along the side where that is least. */
+function apart(at, size) {
+  for (let round = 0; round < 200; round++) {
+    let moved = false;
+    for (let i = 0; i < at.length; i++) {
+      for (let j = i + 1; j < at.length; j++) {
+        const [a, b] = [size(i), size(j)];
+        const dx = at[j].x - at[i].x;
+        const dy = at[j].y - at[i].y;
+        const overX = a.x + b.x - Math.abs(dx);
+        const overY = a.y + b.y - Math.abs(dy);
+        if (overX <= 0 || overY <= 0) continue;
+        moved = true;
+        const key = overX < overY ? "x" : "y";
+        const push = (Math.min(overX, overY) / 2 + 0.5) * ((key === "x" ? dx : dy) < 0 ? -1 : 1);
+        at[i][key] -= push;
+        at[j][key] += push;
+      }
+    }
+    if (!moved) return;
+  }
 }
 
 /** Turn the picture so that its longer side lies. */
