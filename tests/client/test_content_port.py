@@ -6,11 +6,12 @@ import socket
 import numpy as np
 import pytest
 
+from sievenet.access.quota import Bucket
 from sievenet.client.ports import content as content_port
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.content import ContentPort
-from sievenet.client.ports.pacing import BURST, Pacer, gathering
+from sievenet.client.ports.pacing import BURST, gathering
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_at
 from sievenet.errors import Unavailable
 
@@ -140,7 +141,7 @@ def test_bursts_are_paced_and_whole(to_loopback):
         to_loopback(harness.sock)
         count = 130
         sender = ContentPort(out := bound(), number_of(out), lambda packets: None)
-        sender._pacer = Pacer(rate=20_000.0, burst=50)
+        sender._pace = Bucket(20_000.0, 50)
         try:
             assert sender.send(burst_of(count, publisher=number_of(out)))
             # More than may go at once: the rest waits for its time.

@@ -11,7 +11,6 @@ import subprocess
 import pytest
 
 from sievenet import programs
-from sievenet.client.ports.pacing import Pacer
 from sievenet.config import load_config
 from sievenet.daemon import planes
 from sievenet.daemon.daemon import Daemon
@@ -22,16 +21,6 @@ from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, parse_topology
-
-
-def test_pacing():
-    pacer = Pacer(rate=100.0, burst=10)
-    assert pacer.allowance(5.0) == 10
-    pacer.spent(10)
-    assert pacer.allowance(5.0) == 0
-    assert pacer.allowance(5.0625) == 6
-    assert pacer.allowance(99.0) == 10
-
 
 # -- rounds ----------------------------------------------------------------------------------------
 

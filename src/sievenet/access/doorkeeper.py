@@ -170,13 +170,18 @@ def loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(host: str, known: bool, insecure: bool, where: str = "listen.host") -> None:
-    """`InvalidInput` if others could connect to an address without being known, unless that was asked for."""
+def check_exposure(
+    host: str, known: bool, insecure: bool, where: str = "listen.host", instead: str = "", risk: str = "connect"
+) -> None:
+    """`InvalidInput` if others could connect to an address without being known, unless that was asked for.
+
+    ``instead`` are options that would do as well, ``risk`` is what strangers could do.
+    """
     if known or insecure or loopback(host):
         return
     raise InvalidInput(
-        f"Expected --access FOLDER to listen on {host or 'all addresses'}, where others can connect. "
-        "Make one with `sievenet keys authority FOLDER` (docs/howto/secure.md); or say --insecure: then everybody who "
-        "reaches this address may connect",
+        f"Expected --access FOLDER{instead and f' (or {instead})'} to listen on {host or 'all addresses'}, where "
+        "others can connect. Make one with `sievenet keys authority FOLDER` (docs/howto/secure.md); or say --insecure: "
+        f"then everybody who reaches this address may {risk}",
         where=where,
     )

@@ -75,13 +75,23 @@ class Bucket:
         """
         if not self.rate:
             return True
-        if now > self._at:
-            self._left = min(self.burst, self._left + (now - self._at) * self.rate)
-            self._at = now
-        if self._left < min(amount, self.burst):
+        if self.left(now) < min(amount, self.burst):
             return False
         self._left -= amount
         return True
+
+    def left(self, now: float) -> float:
+        """So many may be taken now.
+
+        >>> bucket = Bucket(100, burst=10)
+        >>> bucket.charge(10, now=5.0)
+        >>> bucket.left(5.0), bucket.left(5.0625), bucket.left(99.0)
+        (0, 6.25, 10)
+        """
+        if now > self._at:
+            self._left = min(self.burst, self._left + (now - self._at) * self.rate)
+            self._at = now
+        return self._left
 
     def charge(self, amount: float, now: float) -> None:
         """Take so many, whether they are there or not: what is missing has to fill up again first.
@@ -91,10 +101,7 @@ class Bucket:
         >>> bucket.wait(0, now=5.0), bucket.wait(0, now=6.0)
         (1.0, 0.0)
         """
-        if now > self._at:
-            self._left = min(self.burst, self._left + (now - self._at) * self.rate)
-            self._at = now
-        self._left -= amount
+        self._left = self.left(now) - amount
 
     def wait(self, amount: float, now: float) -> float:
         """Seconds until so many are there."""

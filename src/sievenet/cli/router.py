@@ -171,6 +171,7 @@ def router(
         where = url or f"sievenet+router://{host or '127.0.0.1'}:{port}"
         _ask(where, wanted, as_json)
         return
+    from sievenet.access.doorkeeper import check_exposure
     from sievenet.routers.limits import Limits
     from sievenet.routers.offload.jobs import parse_offloading
     from sievenet.routers.routing import Settings
@@ -194,7 +195,8 @@ def router(
     tls = contexts(tls_cert, tls_key, tls_ca)
     if access is not None and (tls_cert is not None or name is None):
         raise click.UsageError("--access has TLS of its own, and needs --name, which is the router's in the folder")
-    _check_open(host, tls[0] is not None or access is not None, insecure)
+    instead, risk = "--tls-cert, --tls-key and --tls-ca", "publish, subscribe and be a neighbour"
+    check_exposure(host, tls[0] is not None or access is not None, insecure, "--listen", instead, risk)
     keeper = _keeper(access, name, audit)
     limits = Limits(connections=max_connections, per_address=max_per_address)
     server = partial(_make, name, host, port, peers, settings, tls, offloading, limits, keeper)
@@ -215,26 +217,6 @@ def _address(text: str) -> tuple[str, int]:
     if found is None or found[1] < 0:
         raise click.BadParameter(f"Expected HOST:PORT, got {shortened(text)}")
     return found[:2]
-
-
-def _check_open(host: str, secure: bool, insecure: bool) -> None:
-    """Refuse to let strangers in by mistake."""
-    if secure or insecure or _loopback(host):
-        return
-    raise click.UsageError(
-        f"Expected TLS to listen on {host}, which others can reach: give --access FOLDER (`sievenet keys`), "
-        "or --tls-cert, --tls-key and --tls-ca; "
-        "or say --insecure: then anybody who reaches the port may publish, subscribe and be a neighbour"
-    )
-
-
-def _loopback(host: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _make(

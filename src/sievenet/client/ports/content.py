@@ -28,11 +28,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sievenet.access.quota import Bucket
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.layout import Bytes
-from sievenet.client.ports.pacing import MANY, TURN, Pacer, gathering
+from sievenet.client.ports.pacing import BURST, MANY, RATE, TURN, gathering
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
@@ -128,7 +129,7 @@ class ContentPort(DataPort):
     def __init__(self, sock: socket.socket, publisher: int, deliver: Deliver) -> None:
         super().__init__(sock, deliver)
         self._publisher = publisher
-        self._pacer = Pacer()
+        self._pace = Bucket(RATE, BURST)
         #: Single packets and bursts, in order, and how many packets that is.
         self._queue: deque[tuple[bytes, _Target, int] | mmsg.Outlet] = deque()
         self._queued = 0
@@ -190,7 +191,7 @@ class ContentPort(DataPort):
     def _sent_at_once(self, packet: Packet) -> bool:
         """Whether a single packet that nothing waits in front of could be sent, in few steps."""
         code, now = packet.code, self._loop.time()
-        if code & 0xFFFFFFFF or not self._pacer.allowance(now):
+        if code & 0xFFFFFFFF or self._pace.left(now) < 1.0:
             return False
         address = _PLACE.pack(CONTENT_PREFIX, packet.category) + (code >> 32).to_bytes(12, "big")
         target = socket.inet_ntop(socket.AF_INET6, address), CONTENT_PORT
@@ -198,7 +199,7 @@ class ContentPort(DataPort):
             self._socket.sendto(_HEAD + encode_packet(packet), target)
         except OSError:
             return False  # then it waits in the queue, which knows what to do
-        self._pacer.spent(1)
+        self._pace.charge(1, now)
         self._departures.passed()
         self._last = now
         return True
@@ -210,7 +211,8 @@ class ContentPort(DataPort):
         return self._queued <= _AHEAD
 
     def _flush(self) -> None:
-        allowed = min(self._pacer.allowance(self._loop.time()), self._queued)
+        now = self._loop.time()
+        allowed = min(int(self._pace.left(now)), self._queued)
         left = allowed
         while left > 0:
             first = self._queue[0]
@@ -227,7 +229,7 @@ class ContentPort(DataPort):
             if not isinstance(first, mmsg.Outlet) or not len(first):
                 self._queue.popleft()
         if left < allowed:
-            self._pacer.spent(allowed - left)
+            self._pace.charge(allowed - left, now)
             self._queued -= allowed - left
             self._last = self._loop.time()
         if self._queued and self._timer is None:

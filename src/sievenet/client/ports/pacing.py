@@ -1,4 +1,4 @@
-"""When a port sends and when it reads: a pace for what leaves, and gathering for what comes.
+"""When a port sends and when it reads: the pace of what leaves (a `Bucket`), and gathering for what comes.
 
 Packets that come one by one are read one by one, at once.  Where so many come that this would cost most of a process's
 time, reading waits until some have gathered: a single event never waits, and many cost one call together.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BURST", "MANY", "RATE", "TURN", "Pacer", "gathering"]
+__all__ = ["BURST", "MANY", "RATE", "TURN", "gathering"]
 
 #: Packets per second, and how many at once.
 RATE: Final = 80_000.0
@@ -25,26 +25,6 @@ _GATHERED: Final = 192
 _LONGEST: Final = 0.005
 #: Seconds to wait before the pace is known.
 _FIRST: Final = 0.001
-
-
-class Pacer:
-    """How many packets may go now: a bucket of `burst` that fills with `rate`.  No clock of its own."""
-
-    def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
-        self._rate, self._burst = rate, float(burst)
-        self._tokens = float(burst)
-        self._at: float | None = None
-
-    def allowance(self, now: float) -> int:
-        """Packets that may go at this time."""
-        if self._at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        return int(self._tokens)
-
-    def spent(self, count: int) -> None:
-        """So many went."""
-        self._tokens -= count
 
 
 def gathering(count: int, seconds: float | None) -> float | None:
