@@ -72,7 +72,7 @@ def cache(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Run an event cache.
+    """Run an event cache, for subscribers who get too much.
 
     It is responsible for subscriptions with a limit (`sievenet sub --max-rate`) and keeps what they want for some
     seconds. When one gets more than it can take, the cache queues for it and sends at its pace, until it has caught up.

@@ -20,7 +20,6 @@ class WriteBuffer:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self._loop = asyncio.get_running_loop()
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -31,7 +30,7 @@ class WriteBuffer:
         if self._size >= _ENOUGH:
             self.flush()
         elif len(self._parts) == 1:
-            self._loop.call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
         """Give everything to the connection now."""
