@@ -37,6 +37,7 @@ __all__ = [
     "ListenConfig",
     "LogConfig",
     "OpenFlowConfig",
+    "RunConfig",
     "TuningConfig",
     "WebConfig",
     "load_config",
@@ -227,6 +228,27 @@ class TuningConfig(_Settings, frozen=True):
     every: Seconds = 1.0
 
 
+class RunConfig(_Settings, frozen=True):
+    """What `sievenet up` does besides running the daemon."""
+
+    #: A sample workload: "stock".
+    sample: str | None = None
+    #: The sample's events per second.
+    rate: Annotated[float, msgspec.Meta(ge=0.1)] = 200.0
+    #: With `tap`, the sample keeps one event in so many.
+    tap_factor: Positive = 1
+    #: Event caches in the daemon's process, for subscribers that are slow or want the past.
+    caches: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    #: Exact matchers in the daemon's process, at different switches.
+    matchers: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
+    #: Seconds after which it ends; None: when it is stopped.
+    seconds: Seconds | None = None
+    #: Seconds between looks at what goes on.
+    every: Seconds = 1.0
+    #: Whether it prints JSON, an object per look.
+    json: bool = False
+
+
 class Config(_Settings, frozen=True):
     """Everything that a daemon can be told."""
 
@@ -254,7 +276,8 @@ class Config(_Settings, frozen=True):
     links: LinkSettings = LinkSettings()
     #: Folder that publishers' taps write to: `status` shows the rates of its newest events (docs/reference/rates.md).
     tap: str | None = None
-    #: JSON files with schemas to register at start.
+    run: RunConfig = RunConfig()
+    #: Schemas to register at start: JSON files, or names of built-in ones.
     schemas: tuple[str, ...] = ()
     #: Seed of everything random in the data plane.
     seed: int = 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from sievenet import __version__
 from sievenet.cli.table import COMMANDS, Entry
@@ -44,6 +45,12 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands from the table alone: the shell should not wait for imports."""
+        if incomplete and not incomplete[0].isalnum():
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(n, help=e.summary) for n, e in self.table.items() if n.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -43,5 +43,6 @@ COMMANDS: Final[dict[str, Entry]] = {
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check, show, register and remove schemas."),
     "keys": Entry("sievenet.cli.keys:keys", "Make certificates and tokens; say who may connect."),
+    "doctor": Entry("sievenet.cli.doctor:doctor", "Say what this machine can run, and what to install."),
     "journal": Entry("sievenet.cli.journal:journal", "Check and repair the journal of a fabric."),
 }

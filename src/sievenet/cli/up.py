@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,7 @@ from sievenet.cli.fabric import duration, run
 from sievenet.cli.logs import configure, log_arguments
 from sievenet.cli.output import json_option
 from sievenet.cli.screen import watch
+from sievenet.cli.settings import configured
 from sievenet.cli.shutdown import stop_signal
 from sievenet.cli.tap import tap_options, tapping
 from sievenet.errors import Unavailable
@@ -125,40 +126,8 @@ _PATIENCE: Final = 3.0
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
 @log_arguments
 @json_option
-def up(
-    config_file: str | None,
-    topology: str | None,
-    dataplane: str | None,
-    listen: str | None,
-    interfaces: str | None,
-    own: str | None,
-    switches: int | None,
-    network: str | None,
-    schemas: tuple[str, ...],
-    sample_name: str | None,
-    rate: float,
-    tune: str | None,
-    tap: str | None,
-    tap_factor: int,
-    caches: int,
-    state: str | None,
-    port: int | None,
-    data_port: int | None,
-    host: str | None,
-    access: str | None,
-    web: str | None,
-    count: int,
-    bound: float | None,
-    audit: str | None,
-    insecure: bool | None,
-    lease: float | None,
-    seconds: float | None,
-    every: float,
-    log: str | None,
-    log_level: str | None,
-    log_file: str | None,
-    as_json: bool,
-) -> None:
+@click.pass_context
+def up(ctx: click.Context, /, **flags: Any) -> None:
     """Run a fabric.
 
     That is a network of switches, the control plane that fills their tables, and ports for clients. In a terminal, a
@@ -182,75 +151,33 @@ def up(
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
       $ sievenet up --topology fattree,k=4 --schema stock --state ./fabric  # needs Ctrl-C to end
     """
-    from msgspec.structs import replace
-
-    from sievenet.config import LogConfig, load_config
-
-    if interfaces is not None and topology is None and config_file is None:
-        # One switch with a host at each interface, if nothing else is said.
-        topology = f"line,switches=1,hosts={len(interfaces.split(','))}"
-    config = load_config(
-        config_file,
-        topology=topology,
-        dataplane=dataplane,
-        kernel__interfaces=interfaces,
-        kernel__switch=own,
-        openflow__name=network,
-        **({"kernel__listen": listen} if dataplane == "kernel" else {"openflow__listen": listen}),
-        openflow__switches=switches,
-        state=state,
-        listen__port=port,
-        data__port=data_port,
-        listen__host=host,
-        data__host=host,
-        access__folder=access,
-        access__audit=audit,
-        web__listen=web,
-        log__form=log,
-        log__level=log_level,
-        log__file=log_file,
-        access__insecure=insecure,
-        hybrid__latency_bound=bound,
-        control__lease=lease,
-        tuning__mode=tune,
-        tap=tap,
-    )
-    if config.log != LogConfig():
+    config = configured(ctx)
+    said, sample = config.run, config.run.sample
+    if config.log != type(config.log)():
         configure(config.log.form, config.log.level, config.log.file)
-    if config.tuning.mode is None and sample_name is not None:
-        config = replace(config, tuning=replace(config.tuning, mode="auto"))
-    if interfaces is not None and config.dataplane != "kernel":
+    if config.kernel.interfaces is not None and config.dataplane != "kernel":
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
-    if sample_name is not None and config.access.folder is not None:
+    if sample is not None and config.access.folder is not None:
         raise click.UsageError("The sample's clients are no members: leave --sample or --access")
-    if caches and config.access.folder is not None:
+    if said.caches and config.access.folder is not None:
         raise click.UsageError("Caches in this process are no members: start `sievenet cache --login FILE` instead")
-    if count and config.access.folder is not None:
+    if said.matchers and config.access.folder is not None:
         raise click.UsageError("Matchers of this process are no members: start `sievenet matcher --login FILE` instead")
-    taps = None if tap is None or sample_name is None else tapping(tap, tap_factor)
-    run(_up(config, schemas, sample_name, rate, seconds, every, as_json, taps, caches, count))
+    taps = None if config.tap is None or sample is None else tapping(config.tap, said.tap_factor)
+    run(_up(config, taps))
     if taps is not None:
-        click.echo(f"{taps.kept} events kept in {tap}" + (f", {taps.lost} of them lost" if taps.lost else ""), err=True)
+        lost = f", {taps.lost} of them lost" if taps.lost else ""
+        click.echo(f"{taps.kept} events kept in {config.tap}{lost}", err=True)
 
 
-async def _up(
-    config: Config,
-    schemas: tuple[str, ...],
-    sample_name: str | None,
-    rate: float,
-    seconds: float | None,
-    every: float,
-    as_json: bool,
-    taps: Taps | None,
-    caches: int,
-    count: int,
-) -> None:
+async def _up(config: Config, taps: Taps | None) -> None:
     from sievenet.cli.matcher import matchers, spread
     from sievenet.control import warmup
     from sievenet.daemon.collector import collecting_seldom
     from sievenet.daemon.daemon import Daemon
     from sievenet.workload.samples import load_schema
 
+    sample_name, as_json = config.run.sample, config.run.json
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
@@ -262,24 +189,24 @@ async def _up(
             )
         await load
         daemon = await stack.enter_async_context(Daemon(config))
-        names = (*schemas, *((sample_name,) if sample_name else ()))
-        for name in names:
-            await daemon.control.register_schema(load_schema(name))
-        await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, count)))
+        if sample_name is not None:
+            await daemon.control.register_schema(load_schema(sample_name))
+        await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, config.run.matchers)))
         welcome = [*await _serve(stack, daemon), *_welcome(daemon, sample_name)]
         if as_json or not sys.stdout.isatty():
             click.echo("\n".join(welcome), err=as_json)
-        if caches:
+        if config.run.caches:
             from sievenet.cli import cache
 
             hosts = daemon.plane.topology.hosts
-            chosen = [hosts[number % len(hosts)] for number in range(caches)]
+            chosen = [hosts[number % len(hosts)] for number in range(config.run.caches)]
             await stack.enter_async_context(cache.caches(daemon.url, chosen))
         if sample_name is not None:
             from sievenet.cli.sample import sample
 
-            await stack.enter_async_context(sample(sample_name, daemon.url, rate, daemon.plane.topology.hosts, taps))
-        await watch(daemon.answers.status, welcome, stop, seconds, every, as_json)
+            hosts = daemon.plane.topology.hosts
+            await stack.enter_async_context(sample(sample_name, daemon.url, config.run.rate, hosts, taps))
+        await watch(daemon.answers.status, welcome, stop, config.run.seconds, config.run.every, as_json)
 
 
 async def _serve(stack: contextlib.AsyncExitStack, daemon: Daemon) -> list[str]:

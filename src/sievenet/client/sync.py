@@ -91,6 +91,21 @@ class SyncFeed:
         """What is subscribed to."""
         return self._feed.subscription
 
+    @property
+    def queue(self) -> int:
+        """Events that may wait for the application."""
+        return self._feed.queue
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for the application."""
+        return self._feed.waiting
+
+    @property
+    def taken(self) -> int:
+        """Events that the application has taken."""
+        return self._feed.taken
+
     def next(self, timeout: float | None = None) -> Delivery | None:
         """The next delivery; ``None`` if none came in time (seconds) or the feed is closed."""
 

@@ -5,7 +5,7 @@ per connection, `service` for what they ask). `Daemon` is loaded when asked for.
 It does not know the client library.
 
 Imports only `access`, `cache`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `session`,
-`tap` and `tuning`.
+`tap`, `tuning` and `workload`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -23,7 +23,6 @@ from sievenet.access.audit import AuditLog
 from sievenet.access.doorkeeper import Doorkeeper, check_exposure
 from sievenet.access.folder import Folder
 from sievenet.config import Config
-from sievenet.content.schema import Schema
 from sievenet.control import warmup
 from sievenet.control.journal import FileJournal, Journal, MemoryJournal
 from sievenet.control.plane import ControlPlane
@@ -37,11 +36,11 @@ from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
 from sievenet.daemon.ticket import Tickets
 from sievenet.daemon.tuner import Tuner
-from sievenet.errors import SchemaError
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
 from sievenet.session.limits import Limits
 from sievenet.session.listener import Listener
+from sievenet.workload.samples import load_schema
 
 __all__ = ["Daemon"]
 
@@ -220,11 +219,3 @@ class Daemon:
 async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-def load_schema(path: str) -> Schema:
-    """A schema from a file."""
-    try:
-        return Schema.from_json(Path(path).read_bytes())
-    except OSError as error:
-        raise SchemaError(f"Expected a readable schema file, got {error.strerror}", where=path) from None
