@@ -191,7 +191,7 @@ class WebConfig(_Settings, frozen=True):
     #: Different filters that streams have, in all.
     max_filters: Positive = 2048
     #: Bytes of the largest request, and of one line of events in it.
-    max_body: Positive = 16 << 20
+    max_body: Positive = 4 << 20
     max_line: Positive = 1 << 16
     #: Bytes of events that are kept for clients that are slow or come back: of one filter, and in all.
     window: Positive = 1 << 20

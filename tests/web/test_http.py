@@ -374,7 +374,12 @@ def test_garbage_does_no_harm():
 def test_browsers_of_other_sites_get_nothing():
     async def test():
         async with served() as (_, server, http):
-            foreign = {"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}
+            foreign = (
+                {"X-Forwarded-For": "10.1.2.3"},
+                {"Host": "evil.example"},
+                {"Origin": "http://evil.example"},
+                {"Sec-Fetch-Site": "cross-site"},
+            )
             for headers in foreign:
                 async with http.get("/status", headers=headers) as response:
                     assert response.status == 403

@@ -167,4 +167,4 @@ def test_lines_are_the_same_however_they_are_cut(rows, cuts, ended):
 
     assert [dict(event.items()) for event in asyncio.run(read())] == rows
     if rows:
-        assert [dict(event.items()) for event in publication.events_of(READING, text)] == rows
+        assert [dict(event.items()) for event in asyncio.run(publication.events_of(READING, text))] == rows

@@ -30,6 +30,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 VISITOR: Final = web.RequestKey("visitor", Visitor)
 _SAFE: Final = ("GET", "HEAD")
+#: What proxies say of those behind them.
+_PROXIED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -106,6 +108,9 @@ class Desk:
     async def _serve(self, request: web.Request, handler: Handler, name: str) -> web.StreamResponse:
         if not self.known:
             check_host(request.host, self._names)
+            if any(name in request.headers for name in _PROXIED):
+                # Everybody behind it would be an operator, whoever they are.
+                raise Rejected("Expected no proxy in front of a server without members: give --access FOLDER")
         route = self._routes.get(name)
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         navigation = name == "page" and request.method in _SAFE

@@ -120,7 +120,9 @@ class Handlers:
         found = self._daemon.control.status()
         down = list(found.switches_down)
         ready = not down and not found.undefined
-        return answer({"ready": ready, "switches_down": down, "undefined": found.undefined}, 200 if ready else 503)
+        # Strangers are told whether, not why.
+        more = {} if self._desk.known else {"switches_down": down, "undefined": found.undefined}
+        return answer({"ready": ready, **more}, 200 if ready else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Counts for Prometheus."""
@@ -216,7 +218,7 @@ class Handlers:
         schema = await resident.offer(request.match_info["category"])
         if request.content_type in _LINES:
             return await self._publish_lines(request, resident, schema)
-        events = events_of(schema, await self._body(request, self._config.max_body))
+        events = await events_of(schema, await self._body(request, self._config.max_body))
         return answer({"published": await self.send(resident, events)})
 
     async def _publish_lines(self, request: web.Request, resident: Resident, schema: Schema) -> web.Response:
@@ -233,6 +235,7 @@ class Handlers:
     @staticmethod
     async def send(resident: Resident, events: list[Event]) -> int:
         """Publish events of one schema by a person's node; waits while the network takes no more."""
+        resident.check(events)
         node = await resident.node()
         for start in range(0, len(events), CHUNK):
             await node.publish_many(events[start : start + CHUNK])

@@ -9,9 +9,11 @@ may go on for ever; a line that is wrong ends it, and the answer says how many w
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -19,19 +21,11 @@ import msgspec
 from sievenet.content import Event, Schema
 from sievenet.errors import EventError, InvalidInput, SievenetError
 
-__all__ = ["CHUNK", "Broken", "event_of", "events_of", "lines_of"]
+__all__ = ["CHUNK", "event_of", "events_of", "lines_of"]
 
 #: Events that are published together.
 CHUNK: Final = 256
 _DECODER: Final = msgspec.json.Decoder()
-
-
-class Broken(SievenetError):
-    """A line was wrong, after so many events had been published."""
-
-    def __init__(self, published: int, error: SievenetError) -> None:
-        super().__init__(str(error))
-        self.published, self.error = published, error
 
 
 def event_of(schema: Schema, said: Any, where: str) -> Event:
@@ -59,18 +53,24 @@ def _payload(said: Any) -> bytes:
         raise EventError(expected="a payload in base64", got=said) from None
 
 
-def events_of(schema: Schema, body: bytes) -> list[Event]:
-    """The events of a whole body: an object, a list of objects, or lines."""
+async def events_of(schema: Schema, body: bytes) -> list[Event]:
+    """The events of a whole body: an object, a list of objects, or lines; others have their turn meanwhile."""
     try:
         said = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         lines = [line for line in body.split(b"\n") if line.strip()]
         if len(lines) < 2:
             raise EventError(f"Expected JSON, got something else: {error}") from None
-        return [_line(schema, line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
-    if isinstance(said, list):
-        return [event_of(schema, each, f"event {number}") for number, each in enumerate(said, 1)]
-    return [event_of(schema, said, "event")]
+        rows = (_line(schema, line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip())
+    else:
+        if not isinstance(said, list):
+            return [event_of(schema, said, "event")]
+        rows = (event_of(schema, each, f"event {number}") for number, each in enumerate(said, 1))
+    found: list[Event] = []
+    while some := list(islice(rows, CHUNK)):
+        found += some
+        await asyncio.sleep(0)
+    return found
 
 
 def _line(schema: Schema, line: bytes, number: int) -> Event:
@@ -82,7 +82,7 @@ def _line(schema: Schema, line: bytes, number: int) -> Event:
 
 
 async def lines_of(schema: Schema, pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[list[Event]]:
-    """Events of JSON lines as they come, those that came together at once; `Broken` lines raise what is wrong."""
+    """Events of JSON lines as they come, those that came together at once; raises at a line that is wrong."""
     rest, number = b"", 0
 
     def parsed(lines: Iterable[bytes]) -> Iterator[Event]:

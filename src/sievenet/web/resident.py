@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sievenet.access.identity import Role
@@ -24,7 +24,7 @@ from sievenet.client import Advertisement, Node
 from sievenet.client.fabric_node import FabricNode
 from sievenet.client.interest import understood
 from sievenet.config import WebConfig
-from sievenet.content import Schema, Subscription, encode_subscription
+from sievenet.content import Event, Schema, Subscription, encode_subscription
 from sievenet.content.filter import Filter
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import Rejected, SievenetError, Unavailable
@@ -109,10 +109,22 @@ class Resident:
             self._offers[category] = schema, advertisement, asyncio.get_running_loop().time()
         return schema
 
-    def _allowed(self, schema: Schema) -> Subscription:
+    def _within(self, schema: Schema) -> Subscription | None:
+        """What this person may publish of a schema; None for everything."""
         member = self._keeper.member(self.visitor.name)
         permissions = self.visitor.identity.permissions if member is None else member.permissions
-        within = permissions.within("publish", schema)
+        return permissions.within("publish", schema)
+
+    def check(self, events: Sequence[Event]) -> None:
+        """`Rejected` if the rules do not let this person publish one of these events."""
+        within = self._within(events[0].schema) if events else None
+        if within is not None:
+            for event in events:
+                if not within.matches(event):
+                    raise Rejected(f"No rule lets {self.visitor.name} publish `{event}`")
+
+    def _allowed(self, schema: Schema) -> Subscription:
+        within = self._within(schema)
         if within is None:
             return Subscription([Filter(schema)])
         if not within.filters:
