@@ -63,7 +63,7 @@ kernels: $(TESTED)  ## compile what numba compiles once, not in every test proce
 
 tests: $(TESTED)  ## tests alone, with coverage
 	@scripts/system-packages $(SYSTEM)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal --cov --cov-report=term:skip-covered --durations=25 --durations-min=10 $(PYTEST_ARGS)
 
 docs-check: $(TESTED)  ## run every example of README, docs and command help
 	@$(BIN)/python -m pytest -q tests/test_docs.py

@@ -1,14 +1,17 @@
 """Commands of `sievenet` as processes that start within milliseconds: one process imports and compiles, and forks them.
 
 As a program (`python -m tests.transport.commands`) it is that process: a JSON line with arguments and a file for the
-output comes in, the pid goes out. In a test, `Commands.open()` runs it, and `start` gives a `Process` to kill with -9.
+output comes in, the pid goes out. All tests of one process share it; it ends with them. In a test, `Commands.open()`
+makes sure that it runs, and `start` gives a `Process` to kill with -9.
 """
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -66,38 +69,43 @@ class Process:
         await self.ends()
 
 
+@functools.cache
+def forker():
+    """The process that forks commands, once it is ready."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-m", "tests.transport.commands"], stdin=pipe, stdout=pipe)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
 class Commands:
     """Starts commands; all of them are killed in the end."""
 
-    def __init__(self, forker, folder):
-        self._forker, self._folder = forker, folder
+    def __init__(self, folder):
+        self._folder = folder
         self._started = []
 
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, folder):
-        pipe = asyncio.subprocess.PIPE
-        forker = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.transport.commands", stdin=pipe, stdout=pipe
-        )
-        commands = cls(forker, folder)
+        await asyncio.to_thread(forker)
+        commands = cls(folder)
         try:
-            assert await forker.stdout.readline() == b"ready\n"
             yield commands
         finally:
             for process in commands._started:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
-            forker.kill()
-            await forker.wait()
 
     async def start(self, *arguments):
         output = self._folder / f"{len(self._started)}-{arguments[0]}.txt"
         said = {"arguments": [str(each) for each in arguments], "output": str(output)}
         output.touch()
-        self._forker.stdin.write(json.dumps(said).encode() + b"\n")
-        self._started.append(process := Process(int(await self._forker.stdout.readline()), output))
-        return process
+        process = forker()
+        process.stdin.write(json.dumps(said).encode() + b"\n")
+        process.stdin.flush()
+        self._started.append(Process(int(process.stdout.readline()), output))
+        return self._started[-1]
 
 
 def be(arguments, output):
