@@ -70,6 +70,14 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{relative(page)} links to {target}, which is not there"
 
 
+def test_attacks_have_the_tests_that_are_named():
+    page = (ROOT / "docs" / "topics" / "security.md").read_text("utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", page)
+    assert len(named) > 40
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text("utf-8"), f"{file} has no {test}"
+
+
 def test_index_leads_to_every_page():
     index = ROOT / "docs" / "index.md"
     linked = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index.read_text("utf-8"))}

@@ -4,13 +4,17 @@ import asyncio
 import contextlib
 import errno
 import logging
+import time
 
 import pytest
 
 import sievenet
+from sievenet.config import load_config
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
+from sievenet.control.commands import Register, encode_command
+from sievenet.control.journal import MemoryJournal
 from sievenet.errors import CodecError, Rejected
 from sievenet.index import Plan
 from sievenet.session.framing import frame
@@ -314,5 +318,26 @@ def test_nobody_fills_a_flow_table_alone():
                 assert (await anext(feed))["x"] == 1000
                 for switch in daemon.plane.topology.switches:
                     assert len(await daemon.plane.table(switch)) <= 200
+
+    run(main())
+
+
+def test_a_restart_with_as_many_categories_as_there_may_be():
+    """35,000 categories once made a restart take longer than any client waits; now there can be 4,096."""
+    most = load_config().listen.max_schemas
+    records = []
+    for i in range(most):
+        schema = Schema(f"c{i}", (Attribute("x", "bool"),))
+        command = Register(i + 1, schema.to_json(), Plan.regular(schema, 8).to_json(), 1, 8)
+        records.append(encode_command(command))
+
+    async def main():
+        begin = time.process_time()
+        async with fabric(journal=MemoryJournal(records)) as daemon:
+            assert time.process_time() - begin < 15
+            async with sievenet.connect(daemon.url) as node:
+                assert (await node.schema("c4000")).name == "c4000"
+                with pytest.raises(Rejected, match=f"{most} schemas, which is the limit"):
+                    await node.schema(SCHEMA)
 
     run(main())
