@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiohttp
@@ -165,8 +166,10 @@ def until(condition, seconds=60):
 def test_a_real_prometheus_scrapes_daemons_and_routers_and_runs_the_dashboard(tmp_path):
     needs_prometheus()
     access = folder(tmp_path)
-    plain, url = start("--sample", "stock", "--caches", "1")
-    secure, secure_url = start("--schema", "stock", "--access", str(access.path))
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(start, "--sample", "stock", "--caches", "1")
+        second = pool.submit(start, "--schema", "stock", "--access", str(access.path))
+    (plain, url), (secure, secure_url) = first.result(), second.result()
     router = subprocess.Popen(
         [sys.executable, "-m", "sievenet", "router", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"],
         stdout=subprocess.PIPE,

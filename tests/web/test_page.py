@@ -40,7 +40,7 @@ def lit(page, kind):
 
 
 def test_the_page_shows_the_network_follows_an_event_and_applies_a_plan(request):
-    process, url = start("--sample", "stock", "--tune", "suggest", "--caches", "1")
+    process, url = start("--sample", "stock", "--tune", "suggest", "--caches", "1", "--matchers", "1")
     try:
         with browser() as page:
             page.driver.get(f"{url}/")
@@ -73,7 +73,8 @@ def test_the_page_shows_the_network_follows_an_event_and_applies_a_plan(request)
 
             # What only some networks have is there when it is.
             page.until(lambda: "assigned" in page.text("#section-caches"))
-            assert not page.all("#section-matchers")
+            page.until(lambda: "subspaces" in page.text("#section-matchers"))
+            assert not page.all("#section-partitions")
 
             # A switch by the keyboard, a client by the mouse.
             page.run("document.querySelector('[data-key=\"switch s5\"]').focus()")

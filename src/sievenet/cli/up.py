@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sievenet.config import Config
     from sievenet.daemon.daemon import Daemon
     from sievenet.tap import Taps
+    from sievenet.web.server import WebServer
 
 __all__ = ["up"]
 
@@ -178,6 +179,7 @@ async def _up(config: Config, taps: Taps | None) -> None:
     from sievenet.workload.samples import load_schema
 
     sample_name, as_json = config.run.sample, config.run.json
+    web = _web(config)
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
@@ -192,7 +194,7 @@ async def _up(config: Config, taps: Taps | None) -> None:
         if sample_name is not None:
             await daemon.control.register_schema(load_schema(sample_name))
         await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, config.run.matchers)))
-        welcome = [*await _serve(stack, daemon), *_welcome(daemon, sample_name)]
+        welcome = [*await _serve(stack, daemon, web), *_welcome(daemon, sample_name)]
         if as_json or not sys.stdout.isatty():
             click.echo("\n".join(welcome), err=as_json)
         if config.run.caches:
@@ -209,15 +211,23 @@ async def _up(config: Config, taps: Taps | None) -> None:
         await watch(daemon.answers.status, welcome, stop, config.run.seconds, config.run.every, as_json)
 
 
-async def _serve(stack: contextlib.AsyncExitStack, daemon: Daemon) -> list[str]:
-    """Serve the page, if that is wanted; where it is."""
-    if daemon.config.web.listen is None:
-        return []
+def _web(config: Config) -> type[WebServer] | None:
+    """What serves the page, if that is wanted; refused before anything begins if it cannot be."""
+    if config.web.listen is None:
+        return None
     try:
         from sievenet.web.server import WebServer
     except ImportError as error:
         raise Unavailable(f"--web needs {error.name}: pip install 'sievenet[web]'") from None
-    server = await stack.enter_async_context(WebServer(daemon))
+    WebServer.check(config)
+    return WebServer
+
+
+async def _serve(stack: contextlib.AsyncExitStack, daemon: Daemon, web: type[WebServer] | None) -> list[str]:
+    """Serve the page, if that is wanted; where it is."""
+    if web is None:
+        return []
+    server = await stack.enter_async_context(web(daemon))
     return [f"the page is at {server.url}"]
 
 

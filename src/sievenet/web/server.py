@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from sievenet.access.doorkeeper import check_exposure
+from sievenet.config import Config
 from sievenet.daemon.daemon import Daemon
 from sievenet.web import metrics
 from sievenet.web.desk import Desk
@@ -42,8 +43,7 @@ class WebServer:
     def __init__(self, daemon: Daemon) -> None:
         config, keeper = daemon.config.web, daemon.keeper
         self._daemon, self._config = daemon, config
-        address = address_of(config.listen or "127.0.0.1:0")
-        check_exposure(address[0], keeper.known, daemon.config.access.insecure, "web.listen")
+        address = self.check(daemon.config)
         self.door = Door(address, lambda: keeper.tls, config.max_connections, "--web")
         self.desk = Desk(daemon.lobby, config.names, config.session, secure=keeper.known)
         self.requests = metrics.Requests()
@@ -53,6 +53,13 @@ class WebServer:
         self.subscriptions = Subscriptions(daemon.lobby, self.residents, self.live, config)
         self._handlers = Handlers(daemon, self.desk, self.residents, self.metrics)
         self._beat: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def check(config: Config) -> tuple[str, int]:
+        """Where to listen; `InvalidInput` if others could connect there without being known."""
+        address = address_of(config.web.listen or "127.0.0.1:0")
+        check_exposure(address[0], config.access.folder is not None, config.access.insecure, "web.listen")
+        return address
 
     @property
     def url(self) -> str:
