@@ -46,6 +46,11 @@ role = "client"
 rules = ["publish *: any", "subscribe *: any"]
 quota = { connections = 32, requests = 100, subscriptions = 200, filter_cost = 20000, schemas = 8, events = 1000 }
 """
+#: The same rights as `any`, in two halves: each event has to be looked at.
+HALVES = (
+    tuple(f"{action} *: any" for action in ("publish", "subscribe")),
+    tuple(f"{action} point: x {half}" for action in ("publish", "subscribe") for half in ("< 8000", ">= 8000")),
+)
 RATE = 300
 
 
@@ -101,14 +106,15 @@ class Fabric:
         return number - answer["seen"], [value / 1e9 for value in answer["latencies"]]
 
 
-def members(path: Path) -> Folder:
-    """An access folder for the benchmark's processes."""
+def members(path: Path, *, halves: bool = False) -> Folder:
+    """An access folder for the benchmark's processes; with rules that are filters, if asked for."""
     now = datetime.datetime.now(datetime.UTC)
     folder = Folder(path)
     folder.make(2, now)
     folder.certificate("daemon", Role.COMPONENT, 2, now)
     file = path / "members.toml"
-    file.write_text(file.read_text() + MEMBERS)
+    usual, filters = (json.dumps(list(each)) for each in HALVES)
+    file.write_text(file.read_text() + (MEMBERS.replace(usual, filters) if halves else MEMBERS))
     for name in ("publisher", "reader", "mallory"):
         folder.token(name, None)
     return folder
@@ -124,6 +130,10 @@ def run(bench: Bench) -> Report:
         with bench.step("a fabric for anybody on the machine"):
             anybody = Fabric(stack, None, HOSTS * 2)
         measure_cost(bench, report, anybody, known)
+        access = members(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "access", halves=True)
+        with bench.step("a fabric for members with rules that are filters"):
+            ruled = Fabric(stack, access, HOSTS * 2)
+        measure_checks(bench, report, known, ruled)
     report.note("all processes share the cores of one machine; the attacker runs at full speed and usual priority")
     report.note("p99 under an attack is compared with p99 beside a process of the same priority that only computes")
     report.note("daemon busy: its processor time over the time of the measurement, beside that process and attacked")
@@ -147,6 +157,24 @@ def measure_cost(bench: Bench, report: Report, anybody: Fabric, known: Fabric) -
         report.goal(f"{name}_secured_to_open", growth)
         rows.append([name, f"{plain:,.0f}", f"{secured:,.0f}", f"{float(growth):.2f}"])
     report.table("cost", ["", "per s, open", "per s, secured", "ratio"], rows)
+
+
+def measure_checks(bench: Bench, report: Report, known: Fabric, ruled: Fabric) -> None:
+    """What it costs to hold each event to rules, at its publisher and at its receiver."""
+    number, pairs = bench.size(50_000, quick=1_000), []
+    for fabric in (known, ruled):
+        fabric.requests(8)
+    for _ in bench.track(range(bench.size(5, quick=1)), "events of members with rules that are filters, or not"):
+        spent = []
+        for fabric in (known, ruled):
+            worked = worked_by(fabric.daemon.pid)
+            fabric.events(number)
+            spent.append((worked_by(fabric.daemon.pid) - worked) / number)
+        pairs.append((spent[0], spent[1]))
+    without, checked = (median(pair[i] for pair in pairs) * 1e6 for i in (0, 1))
+    report.figure("daemon_us_per_event_secured", without, "us")
+    report.figure("daemon_us_per_event_checked", checked, "us")
+    report.table("checks", ["rules", "daemon us per event"], [["any", f"{without:.1f}"], ["filters", f"{checked:.1f}"]])
 
 
 def measure_attacks(bench: Bench, report: Report, fabric: Fabric) -> None:

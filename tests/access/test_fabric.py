@@ -488,3 +488,20 @@ def test_roles_of_components_are_apart(tmp_path):
                 await join(daemon, access, "r1", reconnect=False)
 
     run(main())
+
+
+def test_a_part_of_a_category_is_had_without_recovery_and_that_is_told(tmp_path):
+    access = folder(tmp_path)
+
+    async def main():
+        async with guarded(access) as daemon, join(daemon, access, "olga") as olga, join(daemon, access, "bob") as bob:
+            await olga.advertise(SCHEMA, transport=True)
+            for asked in ({"recover": True}, {"rate_control": True}):
+                with pytest.raises(Rejected, match=r"need a rule .* `subscribe reading: any`"):
+                    await bob.subscribe(want("x < 100"), **asked)
+            feed = await bob.subscribe(want("x < 100"), order=True)
+            for x in range(20):
+                await olga.publish(reading(x=x))
+            assert [each["x"] for each in await take(feed, 20)] == list(range(20))
+
+    run(main())

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sievenet.access.rule import Action, Rule
+from sievenet.access.rule import TRANSPORT, Action, Rule
 from sievenet.content.codec import encode_subscription
 from sievenet.content.cost import cost
 from sievenet.content.filter import Filter, Subscription
@@ -94,6 +94,13 @@ class Permissions:
         who = self.name or "this client"
         text = str(wanted)
         asked = f"`{text if len(text) <= 200 else text[:199] + '…'}`"
+        if schema.name.startswith(TRANSPORT):
+            category = schema.name.removeprefix(TRANSPORT)
+            return (
+                f"Recovery and rate control in {category} need a rule that lets {who} have all of it, such as "
+                f"`subscribe {category}: any`: repairs are of any event. Do without `recover`, `rate_control` and "
+                "`transport`, or ask for that rule"
+            )
         if not near:
             return f"No rule lets {who} {action} in {schema.name}; asked for {asked}"
         if near[0].unfit(schema):

@@ -21,13 +21,13 @@ from sievenet.content.parser import parse_subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import FilterError, InvalidInput
 
-__all__ = ["Action", "Rule", "parse_rule"]
+__all__ = ["TRANSPORT", "Action", "Rule", "parse_rule"]
 
 Action = Literal["publish", "subscribe"]
 
 _RULE: Final = re.compile(r"\s*(publish|subscribe)\s+(\*|[A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*(.*?)(\s+narrow)?\s*\Z", re.S)
 #: What the categories begin with in which transports talk about other categories.
-_TRANSPORT: Final = "sievenet.transport."
+TRANSPORT: Final = "sievenet.transport."
 #: Schemas for which a rule is remembered as filters.
 _MANY: Final = 256
 
@@ -52,7 +52,7 @@ class Rule:
         if self.action == action and self.category in ("*", category):
             return True
         # Whoever may have all of a category may take part in recovering it, which is publishing and subscribing too.
-        return self.filter == "any" and category == _TRANSPORT + self.category
+        return self.filter == "any" and category == TRANSPORT + self.category
 
     def of(self, schema: Schema) -> Subscription:
         """What it allows in a version of its category: nothing in one that it does not fit."""

@@ -8,6 +8,7 @@ where packets are ours to look at), and the audit log (who changed what).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from sievenet.access import clearance
@@ -19,6 +20,7 @@ from sievenet.access.quota import Quota, Usage
 from sievenet.access.rule import Action
 from sievenet.access.seal import new_key
 from sievenet.content.codec import decode_event
+from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
@@ -45,6 +47,12 @@ _CHANGES: Final = (
     p.ApplyPlan,
     p.Leave,
 )
+
+
+@lru_cache(maxsize=256)
+def _decoded(schema: Schema, body: bytes) -> Event:
+    """An event; whoever else gets it too does not decode it again."""
+    return decode_event(schema, body)
 
 
 class Inspection:
@@ -87,7 +95,7 @@ class Inspection:
             return allowed
         schema, within = allowed
         try:
-            return within.matches(decode_event(schema, body))
+            return within.matches(_decoded(schema, body))
         except SievenetError:
             return False
 
