@@ -125,6 +125,7 @@ def requests(number):
         control.Sample: control.Sample(number, 1, 1, b""),
         control.Leave: control.Leave(7),
         control.ApplyPlan: control.ApplyPlan(7, "reading", Plan.regular(SCHEMA, 6).to_json()),
+        control.FitTables: control.FitTables(7),
         control.RemoveSchema: control.RemoveSchema(7, "nothing"),
         control.Twin: control.Twin(7, "reading"),
         control.Direct: control.Direct(7, "reading", ("nobody",)),

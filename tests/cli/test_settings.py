@@ -39,6 +39,7 @@ SAID = {
     "bound": ("none", "inf"),
     "audit": ("audit.jsonl", '"audit.jsonl"'),
     "insecure": (None, "true"),
+    "capacity": ("20", "20"),
     "lease": ("10s", "10.0"),
     "seconds": ("1m", "60.0"),
     "every": ("500ms", "0.5"),

@@ -33,6 +33,8 @@ def flows(switch: str, limit: int, url: str | None, as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left", title_style="bold")
     table.title = f"{found['switch']}: {len(found['flows'])} flows, {found['unmatched']:,} packets unmatched"
+    if found.get("merged"):
+        table.title += f"; room for {found['capacity']:,}, {found['merged']} stand for {found['stand_for']:,}"
     table.add_column("category")
     table.add_column("dz", overflow="fold")
     table.add_column("to")
@@ -44,7 +46,7 @@ def flows(switch: str, limit: int, url: str | None, as_json: bool) -> None:
         inside = f" (in {flow['in_port']})" if flow["in_port"] is not None else ""
         table.add_row(
             flow["category"],
-            (flow["cell"] or "all") + inside,
+            (flow["cell"] or "all") + inside + (f" ({flow['stands_for']} merged)" if flow["stands_for"] > 1 else ""),
             target,
             str(flow["priority"]),
             f"{flow['packets']:,}",

@@ -43,6 +43,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "bound": ("hybrid.latency_bound",),
     "audit": ("access.audit",),
     "insecure": ("access.insecure",),
+    "capacity": ("data.capacity", "control.capacity"),
     "lease": ("control.lease",),
     "seconds": ("run.seconds",),
     "every": ("run.every",),

@@ -139,13 +139,17 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
     if len(found["clients"]) > 20:
         clients.add_row(f"… and {len(found['clients']) - 20} more")
     switches = table("switches", "name", "state", "flows", "packets", "unmatched")
+    if any("merged" in each for each in found["switches"]):
+        switches.add_column("merged for", justify="right")
+        switches.add_column("unwanted/s", justify="right")
     for each in found["switches"][:40]:
         switches.add_row(
             each["name"],
             "up" if each["up"] else "down",
-            f"{each['flows']:,}",
+            f"{each['flows']:,}" + (f" of {each['capacity']:,}" if each["capacity"] else ""),
             f"{each['packets']:,}",
             f"{each['unmatched']:,}",
+            *([f"{each['merged']} for {each['stand_for']}", f"{each['unwanted']:,.1f}"] if "merged" in each else ()),
         )
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")

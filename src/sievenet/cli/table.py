@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "status": Entry("sievenet.cli.status:status", "Show what a running fabric does."),
     "topo": Entry("sievenet.cli.topo:topo", "Draw the network."),
     "flows": Entry("sievenet.cli.flows:flows", "Show the flow table of a switch."),
+    "tables": Entry("sievenet.cli.tables:tables", "Show and fit flow tables of limited switches."),
     "trace": Entry("sievenet.cli.trace:trace", "Follow an event through the network."),
     "matcher": Entry("sievenet.cli.matcher:matcher", "Filter exactly inside the network."),
     "hybrid": Entry("sievenet.cli.hybrid:hybrid", "Show what goes through matchers."),

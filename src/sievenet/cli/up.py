@@ -122,6 +122,9 @@ _PATIENCE: Final = 3.0
 )
 @click.option("--audit", type=click.Path(dir_okay=False), help="The audit log. Default: audit.jsonl in --state.")
 @click.option("--insecure", is_flag=True, default=None, help="Let others connect though nobody has to be known.")
+@click.option(
+    "--capacity", type=click.IntRange(min=1), help="Entries that a switch holds. Default: as many as it says, or any."
+)
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
@@ -145,6 +148,7 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
       $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
       $ sievenet up --log json --log-level info --log-file up.log --for 500ms --port 0 --data-port 0
       $ sievenet up --sample stock --matchers 2 --latency-bound 5ms --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --capacity 20 --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --sample stock --caches 1 --for 2s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end

@@ -29,6 +29,8 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity: int = 0
     #: The same for single switches, by name.
     capacities: dict[str, int] = {}
+    #: Seconds between looks at whether other merges would be better, where tables do not fit; 0 means never.
+    fit: float = 60.0
     #: Partitions of each category's event space, a power of two; each has a queue of its own.
     partitions: int = 1
     #: Spanning trees of the network; categories take them in turn.
@@ -73,6 +75,8 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if not lo <= getattr(self, name) <= hi:
                 raise InvalidInput(expected=f"{lo}..{hi}", got=getattr(self, name), where=f"control.{name}")
+        if not 0 <= self.fit <= 86400:
+            raise InvalidInput(expected="seconds in [0, 86400]", got=self.fit, where="control.fit")
         for switch, capacity in self.capacities.items():
             if not 1 <= capacity <= 1 << 40:
                 raise InvalidInput(expected="at least 1", got=capacity, where=f"control.capacities.{switch}")

@@ -106,6 +106,7 @@ class Controller:
             signals.SwitchChanged: lambda s: self.fleet.switch_changed(s.switch, s.up),
             signals.LinkChanged: lambda s: self.fleet.link_changed(s.a, s.b, s.up),
             signals.Redrawn: lambda s: self.fleet.redraw(s.topology),
+            signals.Merged: lambda s: self.fleet.remerge(s.chosen),
             signals.Sized: lambda s: self.fleet.resize(s.switch, s.capacity),
             signals.Adopted: self._on_adopted,
             signals.Covered: lambda s: self.dispatcher.covered(s.serial, s.found),
@@ -363,8 +364,7 @@ class Controller:
             self._reply(ticket, job.error)
 
     def _rested(self, space: Space) -> None:
-        transition = self.transitions.get(space.number)
-        if transition is not None:
+        if (transition := self.transitions.get(space.number)) is not None:
             transition.rested()
 
     def _on_plan_request(self, request: signals.PlanRequest) -> None:

@@ -11,7 +11,7 @@ old flows would send packets astray, perhaps in circles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sievenet.control.deployment import Rooms
 from sievenet.control.diversions import Diversions
@@ -132,6 +132,13 @@ class Fleet:
         """Nobody has seen what the switches hold."""
         lanes = [lane for space in self._spaces.values() for lane in space.lanes]
         self._unseen = dict.fromkeys(self.rooms.capacity, lanes)
+
+    def remerge(self, chosen: Mapping[tuple[int, int], Mapping[str, Collection[int]]]) -> None:
+        """Merges were chosen for the whole network."""
+        for space in self._spaces.values():
+            for lane in space.lanes:
+                for switch, merges in chosen.get((space.number, lane.prefix), {}).items():
+                    lane.remerge(switch, merges)
 
     def reroute(self) -> None:
         """Fit trees, routes and lanes to the network as it is."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from random import Random
+from typing import TYPE_CHECKING
 
 from sievenet.content import Subscription
 from sievenet.control.aside import Aside
 from sievenet.control.controller import Controller
 from sievenet.control.state import Category
 from sievenet.control.status import Member, Status, member_of, status_of
+from sievenet.control.traffic import Merging, Traffic, picture, pictured
 from sievenet.errors import InvalidInput
+from sievenet.index import Dz
 from sievenet.network import FlowTable, SpanningTree
+
+if TYPE_CHECKING:
+    from sievenet.control.aggregation import Tables
 
 __all__ = ["Inspection"]
 
@@ -133,6 +139,27 @@ class Inspection:
             raise InvalidInput(expected="a switch", got=switch)
         flows = [f for space in self._controller.spaces.values() for f in space.table(switch)]
         return FlowTable(flows + self._controller.fleet.diversions.flows(switch))
+
+    def lanes(self) -> list[tuple[int, int]]:
+        """All lanes, in the order of `picture`: the number of the category, and the dz of the partition."""
+        return [(number, lane.prefix) for number, lane in pictured(self._controller)]
+
+    def picture(self, traffic: Mapping[int, Traffic], load: Mapping[tuple[str, int], float]) -> list[Tables]:
+        """The tables without merges, and what is known of traffic, for those who choose merges."""
+        return picture(self._controller, traffic, load)
+
+    def merging(self, switch: str) -> tuple[int | None, int, list[Merging]]:
+        """How many entries a switch may have, how many there should be, and the merges that make up for it."""
+        capacity = self._controller.fleet.rooms.capacity.get(switch)
+        ideal, found = 0, []
+        for number, lane in pictured(self._controller):
+            if switch in lane.holdings:
+                deployment = lane.holdings[switch]
+                ideal += len(deployment.ideal)
+                merges = tuple((Dz.of_key(key), entries, share) for key, entries, share in deployment.cost())
+                if merges:
+                    found.append(Merging(number, merges))
+        return capacity, ideal, found
 
     def status(self) -> Status:
         """The state of things."""

@@ -166,6 +166,14 @@ class Lane:
             self._refits.add(switch)
             self.pump()
 
+    def remerge(self, switch: str, merges: Iterable[int]) -> None:
+        """Have these merges at a switch, chosen for the whole network."""
+        if self.rollout is None and not self.owner.held:
+            self.holdings.remerge(switch, merges)
+            self.refit(switch)
+        else:
+            self._later(partial(self.remerge, switch, tuple(merges)))
+
     def steady(self, switch: str) -> bool:
         """Whether the table there is a single entry for everything."""
         return self.rollout is None and self.holdings.steady(switch)

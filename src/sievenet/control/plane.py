@@ -1,7 +1,6 @@
-"""ControlPlane: the shell around the controller.
+"""ControlPlane: the shell around the controller: tasks, the journal, the data plane, the clock.
 
-It owns what the controller does not: tasks, the journal, the data plane, the clock.  Every
-instruction becomes an action, and what comes of it a stimulus; nothing is decided here.
+Every instruction becomes an action, and what comes of it a stimulus; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from sievenet.content import Schema, Subscription, encode_subscription
@@ -169,6 +168,10 @@ class ControlPlane(Diverter):
     def on_expired(self, callback: Callable[[str], None]) -> None:
         """Call when a client's lease has ended."""
         self._on_expired.append(callback)
+
+    def merge(self, chosen: Mapping[tuple[int, int], Mapping[str, Collection[int]]]) -> None:
+        """Have these merges in tables that do not fit (`traffic`)."""
+        self._handle(signals.Merged(chosen))
 
     # -- clients ---------------------------------------------------------------------------
 

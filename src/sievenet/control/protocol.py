@@ -75,6 +75,7 @@ __all__ = [
     "Done",
     "Failure",
     "Finish",
+    "FitTables",
     "Goodbye",
     "Hello",
     "Interest",
@@ -206,6 +207,13 @@ class ApplyPlan(Message, frozen=True):
     plan: Content
 
 
+class FitTables(Message, frozen=True):
+    """Choose merges anew where tables do not fit; `traffic` is what was published, counted (`traffic.Traffic`)."""
+
+    request: Number
+    traffic: Content = b""
+
+
 class Ask(Message, frozen=True):
     """A question of an operator: status, topology, flows of a switch, trace of an event. Answered in `Done.answer`."""
 
@@ -298,6 +306,7 @@ CONTROL: Final = Protocol(
         caching.ToSubscriber: Role.COMPONENT,
         caching.CacheLoad: Role.COMPONENT,
         ApplyPlan: Role.OPERATOR,
+        FitTables: Role.OPERATOR,
         RemoveSchema: Role.OPERATOR,
         Alive: None,
         Goodbye: None,

@@ -6,7 +6,7 @@ stimuli with the time, and carries out the instructions that come back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -31,6 +31,7 @@ __all__ = [
     "Expired",
     "Instruction",
     "LinkChanged",
+    "Merged",
     "NotRead",
     "NotWritten",
     "Placed",
@@ -161,6 +162,12 @@ class Sized(msgspec.Struct, frozen=True):
     capacity: int | None
 
 
+class Merged(msgspec.Struct, frozen=True):
+    """Merges were chosen: by category and lane's dz, then by switch."""
+
+    chosen: Mapping[tuple[int, int], Mapping[str, Collection[int]]]
+
+
 class LinkChanged(msgspec.Struct, frozen=True):
     """A link came up or went down."""
 
@@ -204,6 +211,7 @@ Stimulus: TypeAlias = (
     | Redrawn
     | Sized
     | Divert
+    | Merged
     | Adopted
     | Covered
     | Tick

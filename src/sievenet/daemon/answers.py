@@ -16,10 +16,12 @@ from sievenet import __version__
 from sievenet.content.event import Event
 from sievenet.content.event_parser import parse_event
 from sievenet.content.explain import explain
+from sievenet.control.fitter import Fitter
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
 from sievenet.daemon.comparison import comparison
 from sievenet.daemon.interests import Interests
+from sievenet.daemon.merges import Merges
 from sievenet.daemon.picture import Picture
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.rates import Rates, sum_costs
@@ -69,6 +71,7 @@ class Answers:
         self._connected = connected
         self._since = time.monotonic()
         self._picture = Picture(plane, topology)
+        self._merges, self.fitter = Merges(control), Fitter(control, plane)
 
     async def answer(self, about: str, of: str) -> Any:
         """The answer to a question; `InvalidInput` if it is none that we know."""
@@ -188,6 +191,7 @@ class Answers:
             "unmatched": counters.unmatched,
             "transmissions": counters.transmissions(links),
             "capacity": counters.capacity,
+            **self._merges.at(switch, counters),
         }
 
     async def check(self) -> dict[str, Any]:
@@ -208,7 +212,7 @@ class Answers:
         table = await self._plane.table(switch)
         counters = await self._plane.counters(switch)
         categories = {c.number: c for c in self._control.categories()}
-        places = self._places()
+        places, merged = self._places(), self._merges.counts(switch)
         rows: list[dict[str, Any]] = []
         for flow in sorted(table, key=lambda f: (f.match.category, -f.priority, str(f.match.cell))):
             if len(rows) % _TURN == 0:
@@ -223,11 +227,13 @@ class Answers:
                     "ports": [{"port": p, "peer": self._peer(places, switch, p)} for p in sorted(flow.ports)],
                     "priority": flow.priority,
                     "in_port": flow.in_port,
+                    "stands_for": merged.get((flow.match.category, flow.match.cell), 1),
                     "packets": count.packets if count else 0,
                     "bytes": count.bytes if count else 0,
                 }
             )
-        return {"switch": switch, "flows": rows, "unmatched": counters.unmatched, "capacity": counters.capacity}
+        found = {"switch": switch, "flows": rows, "unmatched": counters.unmatched, "capacity": counters.capacity}
+        return {**found, **self._merges.at(switch, counters)}
 
     def _places(self) -> dict[Attachment, str]:
         return {a.attachment: name for name, a in self._plane.clients().items()}
@@ -251,16 +257,8 @@ class Answers:
         reached: set[str] = set()
         codes = category.plan.encode(event)
         for dz in codes:
-            found = trace(
-                self._plane.topology,
-                tables,
-                self._places(),
-                start,
-                category.number,
-                dz.code,
-                down_switches=down_switches,
-                down_links=down_links,
-            )
+            at = self._places(), start, category.number, dz.code
+            found = trace(self._plane.topology, tables, *at, down_switches=down_switches, down_links=down_links)
             hops += [_hop(hop) for hop in found.hops]
             reached.update(found.reached)
         matchers = reached & set(self.matchers())

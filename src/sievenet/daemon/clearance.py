@@ -45,6 +45,7 @@ _CHANGES: Final = (
     p.Subscribe,
     p.Unsubscribe,
     p.ApplyPlan,
+    p.FitTables,
     p.Leave,
 )
 
@@ -277,6 +278,8 @@ class Clearance(clearance.Clearance):
                 return f"{name} version {version}"
             case p.ApplyPlan(category=category):
                 return category
+            case p.FitTables(traffic=traffic):
+                return f"{len(traffic)} bytes of traffic"
             case (
                 p.Advertise(id=id, category=number, content=content)
                 | p.Subscribe(id=id, category=number, content=content)

@@ -113,6 +113,8 @@ class Daemon:
         clearance = Clearance(keeper, self.control, self.plane)
         given = (self.answers, reports, config.listen, clearance, self.tuner, config.hybrid)
         self.service = Service(self.control, self.plane, tickets, *given)
+        fitting = asyncio.create_task(self.answers.fitter.run(config.control.fit))
+        stack.callback(fitting.cancel)
         self.lobby = Lobby(self.service, clearance)
         await self.service.access_changed()
         self.server = self._listener()

@@ -90,7 +90,7 @@ class Service(RequestService[Peer]):
         self._tickets = tickets
         self.components = Components(control, plane, self._say, hybrid)
         self.caches = Caches(self._say)
-        self._questions = Questions(answers)
+        self._questions, self._fitter = Questions(answers), answers.fitter
         self._reports = reports
         self._heartbeat = listen.heartbeat
         self._max_observers = listen.max_observers
@@ -245,6 +245,8 @@ class Service(RequestService[Peer]):
                 return p.Done(request, answer)
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
+            case p.FitTables(request, traffic):
+                return p.Done(request, await self._fitter.answer(traffic))
             case p.Register(request, schema):
                 return p.CategoryReply(request, self._described(await self._register(schema, identity)))
             case p.RemoveSchema(request, name, version, force):
@@ -371,11 +373,10 @@ class Service(RequestService[Peer]):
         if len(versions) != 1:
             known = ", ".join(str(each.schema.version) for each in self._control.versions(name)) or "none"
             raise SchemaError(expected=f"a version of {name} ({known})", got=version or "`no version`", where="remove")
-        number = versions[0].number
-        await self._control.remove(number, force)
+        await self._control.remove(versions[0].number, force)
         self._clearance.forget()
         for peer in list(self._peers.values()):
-            peer.send(p.CategoryRemoved(number))
+            peer.send(p.CategoryRemoved(versions[0].number))
 
     async def access_changed(self) -> None:
         """Members, rules or keys may be others now."""

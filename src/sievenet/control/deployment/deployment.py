@@ -25,7 +25,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from sievenet.control.deployment.definition import NOBODY, ports_at
+from sievenet.control.deployment.definition import NOBODY, ports_at, reduced
 from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space, stretch
 from sievenet.control.deployment.neighbours import Neighbours
 
@@ -204,11 +204,25 @@ class Deployment:
                 self.merge(key)
                 tried.add(key)
 
+    @property
+    def wanted(self) -> Table:
+        """What there would be to deploy if there were room for anything, but for what changes nothing."""
+        return reduced(self._wanted, self.root) if self.merges else self.table
+
     def cost(self) -> Iterator[tuple[int, int, float]]:
-        """Each merge, how many entries it stands for, and the space that it adds, summed over ports."""
-        for key in sorted(self.merges, key=place):
-            below = self._wanted_order.below(key)
-            yield key, len(below), _added(self._wanted, key, below, self._merged[key])
+        """Entries with merges in them: how many each stands for, the share of what it sends too far, if all is even."""
+        found: dict[int, tuple[int, float]] = {}
+        for key in self.merges:
+            below, ports = self._wanted_order.below(key), self._merged[key]
+            added = _added(self._wanted, key, below, ports, ports_at(self._wanted, key, self.root))
+            at = key
+            while at not in self.table and at > self.root:
+                at >>= 1  # made one with its other half
+            count, sum_ = found.get(at, (0, 0.0))
+            found[at] = count + len(below), sum_ + added
+        for at in sorted(found, key=place):
+            ports = self.table.get(at, NOBODY)
+            yield at, found[at][0], min(1.0, found[at][1] / (space(at) * max(1, len(ports))))
 
     # -- one step after the other ------------------------------------------------------------
 
@@ -302,14 +316,14 @@ def _set(table: dict[int, Ports], key: int, ports: Ports | None) -> None:
         table[key] = ports
 
 
-def _added(table: Table, merge: int, below: Sequence[int], ports: Ports) -> float:
+def _added(table: Table, merge: int, below: Sequence[int], ports: Ports, outside: Ports) -> float:
     """The space that a merge sends too much, summed over its ports."""
-    added = len(ports) * space(merge)
+    added = len(ports - outside) * space(merge)
     open_: list[tuple[int, Ports]] = []  # entries around, with their ports
     for key in below:
         while open_ and not covers(open_[-1][0], key):
             open_.pop()
-        around = open_[-1][1] if open_ else NOBODY
+        around = open_[-1][1] if open_ else outside
         added -= space(key) * len(table[key] - around)
         added += space(key) * len(around - table[key])
         open_.append((key, table[key]))

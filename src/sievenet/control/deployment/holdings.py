@@ -100,6 +100,12 @@ class Holdings:
             deployment.taken()
             self._rooms.share(switch, self.who, len(deployment))
 
+    def remerge(self, switch: str, merges: Iterable[int]) -> None:
+        """Merge there, and nowhere else as far as it fits; told to the switch by the lane (`Lane.refit`)."""
+        if switch in self._of:
+            self._of[switch].remerge(merges)
+            self._untold.add(switch)
+
     def advance(self, changes: Changes, refits: Iterable[str] = ()) -> dict[str, int]:
         """Replace the changes of ideal tables by those of deployed ones; returns the most entries on the way.
 

@@ -1,0 +1,225 @@
+"""Aggregation: the merges for all switches that hold less than they should, by what the network carries.
+
+Switches are gone through from publishers to subscribers.  At each one
+
+1. what arrives there is worked out, through the tables on the way (`arrivals`): those of switches that had their turn
+   as they will be, with merges; from those that come later the worst is assumed, that they let everything through;
+2. every merge point of its tables gets its cost (`points`): what arrives and would be sent too far, counted per port;
+3. merges are chosen by cost per benefit until the tables fit.  After each choice, points below it are done with, and
+   those around it cost and save less by what it costs and saves.
+
+FA-LB and FA-PB differ in what they know of traffic: how much each publisher publishes, or a sample of what.  Without
+ports to come in by, as flows here have none, all tables of one lane at a switch are one tree of merge points; those of
+several categories and partitions compete for the room of the switch.
+
+Departures from the paper: what a merge sends too far is not multiplied by all links behind a port.  The next switch
+drops it, unless that one has merged too; then it is counted there, as having arrived.  A packet never goes back where
+it came from, so a merge does not cost what it would send there.  Where nothing arrives, a tiny even traffic is assumed,
+so that of merges that seem to cost nothing the smaller are taken first: a sample never has everything.  Costs of all
+points are found in one pass each instead of per point.
+
+Cost: per switch O(n log n) for n entries, and the packets that arrive there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.control.aggregation.arrivals import Arrivals, Even, Recorded, Sample, Source
+from sievenet.control.aggregation.points import Points, choose, costs, points_of, take
+
+__all__ = ["Sample", "Source", "Table", "Tables", "aggregate"]
+
+#: Ports by dz (`Dz.key`): a table as everywhere in `deployment`.
+Table: TypeAlias = Mapping[int, frozenset[int]]
+
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one lane, the tree that it uses, and who publishes."""
+
+    #: Without merges, by switch.
+    tables: Mapping[str, Table]
+    #: The tree: the switch behind each port that leads to one.
+    links: Mapping[str, Mapping[int, str]]
+    sources: Sequence[Source]
+    #: Recorded packets; without, traffic is taken to be even.
+    sample: Sample | None = None
+
+
+def aggregate(lanes: Sequence[Tables], limits: Mapping[str, int]) -> list[dict[str, set[int]]]:
+    """For each lane, by switch, the dz to merge at, so that no switch has more entries than its limit, if it can be."""
+    works = [_Lane(lane) for lane in lanes]
+    found: list[dict[str, set[int]]] = [{} for _ in lanes]
+    switches = {switch for lane in lanes for switch in lane.links}
+    distance = {switch: sum(work.distance.get(switch, 0.0) for work in works) for switch in switches}
+    for switch in sorted(switches, key=lambda each: (distance[each], each)):
+        here = [work.arrive(switch) for work in works]
+        total = sum(int(points.own.sum()) for points, _ in here)
+        chosen = [np.zeros(len(points), np.bool_) for points, _ in here]
+        limit = limits.get(switch)
+        if limit is not None and total > limit:
+            chosen = _choose(here, limit)
+        for number, (work, (points, _), flags) in enumerate(zip(works, here, chosen, strict=True)):
+            work.decide(switch, flags)
+            if flags.any():
+                found[number][switch] = {
+                    1 << int(length) | (int(code) >> (64 - int(length)) if length else 0)
+                    for code, length in zip(points.code[flags], points.length[flags], strict=True)
+                }
+    return found
+
+
+def _choose(here: Sequence[tuple[Points, npt.NDArray[np.float64]]], limit: int) -> list[_Flags]:
+    """Merges in several trees that share the room of one switch."""
+    at = np.cumsum([0, *(len(points) for points, _ in here)])
+    parent = np.concatenate(
+        [
+            np.where(points.parent >= 0, points.parent + first, -1)
+            for (points, _), first in zip(here, at[:-1], strict=True)
+        ]
+    )
+    empty = np.zeros((0, 0), np.bool_)
+    both = Points(
+        np.zeros(0, np.uint64),
+        parent,
+        parent,
+        np.concatenate([points.size for points, _ in here]),
+        parent,
+        np.concatenate([points.entries for points, _ in here]),
+        parent,
+        empty,
+        empty,
+    )
+    flags = choose(both, np.concatenate([cost for _, cost in here]), limit)
+    return np.split(flags, at[1:-1])
+
+
+@dataclass
+class _Lane:
+    """One lane while switches are gone through."""
+
+    lane: Tables
+    arrivals: Arrivals = field(init=False)
+    #: How far each switch is from what is published, on average.
+    distance: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        lane = self.lane
+        self.arrivals = Even(lane.sources) if lane.sample is None else Recorded(lane.sample, len(lane.sources))
+        self._at: dict[str, list[int]] = {}
+        for number, source in enumerate(lane.sources):
+            self._at.setdefault(source.switch, []).append(number)
+        self._behind = _sides(lane.links, self._at)
+        traffic = {
+            switch: sum(lane.sources[number].traffic for number in numbers) for switch, numbers in self._at.items()
+        }
+        self.distance = _distances(lane.links, traffic)
+        #: Of switches that had their turn: what their tables do with what arrived, and the row of each port.
+        self._settled: dict[str, tuple[Any, dict[int, int]]] = {}
+        self._here: tuple[Points, dict[int, Any], dict[int, int]] | None = None
+        self._published: dict[frozenset[int], Any] = {}
+
+    def arrive(self, switch: str) -> tuple[Points, npt.NDArray[np.float64]]:
+        """The merge points of a switch and their costs."""
+        lane = self.lane
+        links = lane.links.get(switch, {})
+        table = lane.tables.get(switch, {})
+        ports = sorted({*links, *(lane.sources[n].port for n in self._at.get(switch, ()))}.union(*table.values()))
+        row = {port: i for i, port in enumerate(ports)}
+        came: dict[int, Any] = {}
+        for port, peer in links.items():
+            known = self._settled.get(peer)
+            back = next(p for p, other in lane.links[peer].items() if other == switch)
+            if known is None:
+                came[row[port]] = self._all_behind(switch, peer)
+            else:
+                came[row[port]] = self.arrivals.passed(known[0], known[1][back])
+        mine: dict[int, list[int]] = {}
+        for number in self._at.get(switch, ()):
+            mine.setdefault(row[lane.sources[number].port], []).append(number)
+        for at, numbers in mine.items():
+            came[at] = self.arrivals.published(numbers)
+        points = _points(table, row)
+        where, by, weight = self.arrivals.at(came, points)
+        one = np.ones(len(ports))  # what is sent too far is counted at each switch that does so
+        self._here = points, came, row
+        return points, costs(points, where, by, weight, one)
+
+    def _all_behind(self, switch: str, peer: str) -> Any:
+        behind = self._behind[switch, peer]
+        if behind not in self._published:
+            self._published[behind] = self.arrivals.published(sorted(behind))
+        return self._published[behind]
+
+    def decide(self, switch: str, chosen: _Flags) -> None:
+        """The table of the switch of just now, with merges."""
+        assert self._here is not None
+        points, came, row = self._here
+        decides, rows = take(points, chosen)
+        self._settled[switch] = self.arrivals.settle(came, points, decides, rows), row
+
+
+def _points(table: Table, row: Mapping[int, int]) -> Points:
+    count = len(table)
+    code, length = np.empty(count, np.uint64), np.empty(count, np.int64)
+    ports = np.zeros((count, len(row)), np.bool_)
+    for i, (key, out) in enumerate(table.items()):
+        bits = key.bit_length() - 1
+        rest = key ^ 1 << bits
+        code[i] = rest << (64 - bits) if bits <= 64 else rest >> (bits - 64)
+        length[i] = bits
+        ports[i, [row[port] for port in out]] = True
+    return points_of(code, length, ports)
+
+
+def _sides(
+    links: Mapping[str, Mapping[int, str]], at: Mapping[str, list[int]]
+) -> dict[tuple[str, str], frozenset[int]]:
+    """The sources behind each link of a tree, in either direction."""
+    behind: dict[tuple[str, str], frozenset[int]] = {}
+    seen: set[str] = set()
+    for start in links:
+        if start in seen:
+            continue
+        order: list[tuple[str, str]] = []
+        stack = [(start, "")]
+        while stack:
+            switch, above = stack.pop()
+            order.append((switch, above))
+            stack += [(peer, switch) for peer in links[switch].values() if peer != above]
+        below = {switch: set(at.get(switch, ())) for switch, _ in order}
+        for switch, above in reversed(order):
+            if above:
+                behind[above, switch] = frozenset(below[switch])
+                below[above] |= below[switch]
+        for switch, above in order:
+            if above:
+                behind[switch, above] = frozenset(below[start] - behind[above, switch])
+        seen.update(switch for switch, _ in order)
+    return behind
+
+
+def _distances(links: Mapping[str, Mapping[int, str]], traffic: Mapping[str, float]) -> dict[str, float]:
+    """The hops from what is published to each switch, weighted by how much that is."""
+    found = dict.fromkeys(links, 0.0)
+    for start, amount in traffic.items():
+        hops, queue = {start: 0}, deque([start])
+        while queue:
+            switch = queue.popleft()
+            for peer in links.get(switch, {}).values():
+                if peer not in hops:
+                    hops[peer] = hops[switch] + 1
+                    queue.append(peer)
+        for switch, number in hops.items():
+            if switch in found:
+                found[switch] += amount * number
+    return found

@@ -1,0 +1,92 @@
+"""Merges for a whole running network: chosen, deployed under traffic, found again, and told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sievenet.content import Filter, Subscription, ValueSet
+from sievenet.control.fitter import Fitter
+from sievenet.control.traffic import Traffic, traffic_from
+from sievenet.errors import CodecError, InvalidInput
+from sievenet.network import LinkSettings, Testbed, parse_topology
+from sievenet.testing.virtual_time import run_virtual
+from tests.control.test_transition import Traffic as Publishing
+from tests.control.world import CONFIG, SCHEMA, World
+from tests.seeds import seeds
+
+LINK = LinkSettings(delay=0.002)
+EVERYTHING = Subscription([Filter(SCHEMA, {})])
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_fitting_under_traffic_loses_nothing_and_fits(seed):
+    async def main() -> None:
+        shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
+        world = World(shape, seed, CONFIG, control_delay=0.004, capacity=(4, 6, 9)[seed % 3])
+        await world.open()
+        names = [await world.join() for _ in range(6)]
+        for name in names[:3]:
+            await world.advertise(name, EVERYTHING)
+        publishing = Publishing(world)
+        fitter = Fitter(world.control, world.plane)
+        for round_ in range(4):
+            await asyncio.gather(*(world.subscribe(name, world.content()) for name in names))
+            rows = {(names[0], (5 + round_) << 60): 10.0, ("nobody", 1 << 63): 2.0}
+            traffic = [Traffic.of("grid", 1, rows)] if round_ % 2 else []
+            report = await fitter.fit(traffic)
+            assert report.method == ("pattern" if round_ else "load")
+            assert report.switches == len(shape.switches)
+            assert report.deployed <= report.ideal
+            await world.settle()
+            world.check_tables()
+        await publishing.stop()
+        await world.check_deliveries()
+        assert world.control.status().refused == 0
+        await world.control.close()
+
+    run_virtual(main())
+
+
+def test_recorded_traffic_keeps_apart_what_is_published():
+    """Two pairs of neighbours for different subscribers; the pair is merged about which nothing is published."""
+
+    async def main() -> None:
+        world = World(Testbed.build(link=LINK), 1, CONFIG, capacity=4)
+        await world.open()
+        a, b, c = [await world.join(host) for host in ("h1", "h7", "h8")]
+        await world.advertise(a, EVERYTHING)
+        for x in (0, 12):
+            for i, client in enumerate((b, c)):
+                sides = {"x": ValueSet.interval(x, x + 1), "y": ValueSet.interval(4 * i, 4 * i + 1)}
+                await world.subscribe(client, Subscription([Filter(SCHEMA, sides)]))
+        plan = world.plans["grid"]
+        fitter = Fitter(world.control, world.plane)
+        for busy in (0, 12):
+            codes = [plan.encode(SCHEMA.event(x=busy + i, y=y))[0].code >> 64 for i in (0, 1) for y in (0, 1, 4, 5)]
+            await fitter.fit([Traffic.of("grid", 1, {(a, code): 10.0 for code in codes})])
+            await world.settle()
+            world.check_tables()
+            event = SCHEMA.event(x=busy, y=0)
+            sent = world.publish(a, event)
+            await asyncio.sleep(0.2)
+            assert world.received.pop(sent) == [b]
+        await world.control.close()
+
+    run_virtual(main())
+
+
+def test_traffic_of_others_is_checked():
+    good = Traffic.of("grid", 1, {("a", 5): 1.0})
+    assert good.sample({"a": [3]}, 4).sources.tolist() == [3]
+    assert good.sample({}, 4).sources.tolist() == [0]
+    with pytest.raises(CodecError, match="traffic"):
+        traffic_from(b"\x93abc")
+    for wrong in (
+        Traffic("grid", 1, ["a"], good.codes, good.sources, b""),
+        Traffic("grid", 1, [], good.codes, good.sources, good.counts),
+        Traffic("grid", 1, ["a"], good.codes, good.sources, b"\xff" * 8),
+    ):
+        with pytest.raises(InvalidInput, match="traffic"):
+            wrong.sample({}, 1)

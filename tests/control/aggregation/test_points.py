@@ -1,0 +1,132 @@
+"""Merge points and what they cost, against brute force; merges for whole networks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.control.aggregation import Sample, Source, Tables, aggregate
+from sievenet.control.aggregation.aggregation import _points
+from sievenet.control.aggregation.arrivals import Even, Recorded
+from sievenet.control.aggregation.points import choose, costs, locate
+from sievenet.control.deployment.definition import merged, ports_at
+from sievenet.control.deployment.deployment import Deployment
+from sievenet.control.deployment.keys import common, covers, place
+
+DEPTH = 6
+KEYS = st.integers(1, (1 << DEPTH + 1) - 1)
+PORTS = st.frozensets(st.integers(1, 4), min_size=1, max_size=3)
+TABLES = st.dictionaries(KEYS, PORTS, min_size=1, max_size=12)
+ROWS = {1: 0, 2: 1, 3: 2, 4: 3}
+
+
+def key_of(points, at):
+    length = int(points.length[at])
+    return 1 << length | (int(points.code[at]) >> (64 - length) if length else 0)
+
+
+@given(TABLES)
+def test_points_are_entries_and_what_neighbours_have_in_common(table):
+    points = _points(table, ROWS)
+    keys = sorted(table, key=place)
+    wanted = set(keys) | {common(a, b) for a, b in pairwise(keys)}
+    found = [key_of(points, at) for at in range(len(points))]
+    assert found == sorted(wanted, key=place)
+    for at, key in enumerate(found):
+        below = [k for k in keys if covers(key, k)]
+        assert points.entries[at] == len(below)
+        assert points.size[at] == sum(covers(key, k) for k in found)
+        around = [k for k in found if covers(k, key) and k != key]
+        assert points.parent[at] == (found.index(max(around)) if around else -1)
+        union = merged(table, [key], 1)[key]
+        assert {port for port, row in ROWS.items() if points.union[at, row]} == set(union)
+
+
+@given(TABLES, st.lists(st.tuples(st.integers(0, (1 << DEPTH) - 1), st.integers(1, 4)), max_size=20))
+def test_a_point_costs_what_a_merge_there_sends_too_far(table, packets):
+    packets.sort()
+    points = _points(table, ROWS)
+    codes = np.array([code << (64 - DEPTH) for code, _ in packets], np.uint64)
+    came = np.array([ROWS[port] for _, port in packets], np.int64)
+    weights = np.array([1.0, 2.0, 5.0, 0.5])
+    where = locate(points.code, points.length, codes)
+    found = costs(points, where, came, np.ones(len(packets)), weights)
+    for at in range(len(points)):
+        after = merged(table, [key_of(points, at)], 1)
+        cost = 0.0
+        for code, port in packets:
+            leaf = 1 << DEPTH | code
+            before, now = (t.get(leaf) or ports_at(t, leaf, 1) for t in (table, after))
+            cost += sum(weights[ROWS[p]] for p in now - before - {port})
+        tiny = 1e-6 * (1 + len(packets)) * 8.5
+        assert cost - 1e-9 <= found[at] <= cost + tiny + 1e-9
+
+
+@given(TABLES, st.integers(1, 8))
+def test_merges_chosen_make_a_table_fit(table, limit):
+    points = _points(table, ROWS)
+    cost = np.arange(len(points), dtype=float)[::-1].copy()
+    flags = choose(points, cost, limit)
+    chosen = [key_of(points, at) for at in np.flatnonzero(flags)]
+    assert not any(a != b and covers(a, b) for a in chosen for b in chosen)
+    assert len(merged(table, chosen, 1)) <= max(limit, 1)
+
+
+@given(TABLES, st.lists(KEYS, min_size=1, max_size=3))
+def test_even_traffic_counts_like_very_many_packets(table, keys):
+    """Against a packet in every smallest dz that is advertised."""
+    points = _points(table, ROWS)
+    source = Source("s1", 1, tuple(keys), 7.0)
+    even = Even([source])
+    where, _, weight = even.at({0: even.published([0])}, points)
+    leaves = [leaf for leaf in range(1 << DEPTH) if any(covers(k, 1 << DEPTH | leaf) for k in keys)]
+    sample = Sample(np.array([leaf << (64 - DEPTH) for leaf in leaves], np.uint64), np.zeros(len(leaves), np.int64))
+    recorded = Recorded(sample, 1)
+    at, _, one = recorded.at({0: recorded.published([0])}, points)
+    for point in range(-1, len(points)):
+        assert abs(weight[where == point].sum() - 7.0 * one[at == point].sum() / len(leaves)) < 1e-6
+
+
+def line(count):
+    """Switches in a line: port 1 to the left, port 2 to the right, from 10 on clients."""
+    found = {f"s{i}": {1: f"s{i - 1}", 2: f"s{i + 1}"} for i in range(count)}
+    del found["s0"][1], found[f"s{count - 1}"][2]
+    return found
+
+
+def test_traffic_decides_where_to_merge():
+    """Of two pairs, the one is merged where nothing is published, or nothing gets through."""
+    table = {key: frozenset({10 + key % 4}) for key in (16, 19, 28, 31)}
+    tables = {"s0": {}, "s1": table}
+    left = {key: frozenset({2}) for key in (16, 19, 28, 31, 17, 18)}
+    codes = np.array([(0b1101 << 60)] * 3 + [0b1110 << 60], np.uint64)
+    sample = Sample(np.sort(codes), np.zeros(4, np.int64))
+    sources = [Source("s0", 9, (1,))]
+    all_through = {"s0": {1: frozenset({2})}, "s1": table}
+    (found,) = aggregate([Tables(all_through, line(2), sources, sample)], {"s1": 3})
+    assert found == {"s1": {4}}
+    # Everything in the left half that is published gets through, of the right half nothing that is not wanted.
+    (found,) = aggregate([Tables({"s0": left, "s1": table}, line(2), sources)], {"s1": 3})
+    assert found == {"s1": {7}}
+    assert aggregate([Tables(tables, line(2), sources)], {"s1": 4}) == [{}]
+
+
+def test_lanes_share_a_switch():
+    quiet = {key: frozenset({10}) for key in (16, 19, 21)}
+    busy = {key: frozenset({10}) for key in (16, 19, 21)}
+    codes = np.sort(np.array([0b0001 << 60, 0b0100 << 60] * 50, np.uint64))
+    sources = [Source("s0", 9, (1,))]
+    lanes = [
+        Tables({"s0": quiet}, line(1), sources, Sample(np.zeros(0, np.uint64), np.zeros(0, np.int64))),
+        Tables({"s0": busy}, line(1), sources, Sample(codes, np.zeros(100, np.int64))),
+    ]
+    first, second = aggregate(lanes, {"s0": 4})
+    deployments = []
+    for table, found in ((quiet, first), (busy, second)):
+        deployment = Deployment(1, table)
+        deployment.remerge(found.get("s0", ()))
+        deployments.append(len(deployment))
+    assert deployments == [1, 3]
