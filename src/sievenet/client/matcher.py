@@ -88,12 +88,16 @@ class _Served:
 
     def targets(
         self, batch: EventBatch, publishers: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Rows of events, and whom to send them to; in order, each pair once."""
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], int]:
+        """Rows of events and whom to send them to, in order, each pair once; and how many events nobody wants."""
         found = self.matcher.match_batch(batch)
-        rows = np.repeat(np.arange(len(batch)), np.diff(found.offsets))
-        if not len(rows):
-            return rows, np.zeros(0, np.uint32)
+        counts = np.diff(found.offsets)
+        wanted = int(np.count_nonzero(counts))
+        unwanted = len(batch) - wanted
+        if not wanted:
+            return np.zeros(0, np.int64), np.zeros(0, np.uint32), unwanted
+        single = len(found.keys) == wanted
+        rows = np.flatnonzero(counts) if single else np.repeat(np.arange(len(batch)), counts)
         keys = found.keys
         to = self.recipients[keys]
         sides = self.sides[keys]
@@ -102,8 +106,10 @@ class _Served:
             origin = np.array([self.publishers.get(each, 0) for each in known.tolist()], np.int32)[which]
             away = (sides == 0) | (sides != origin[rows])
             rows, to = rows[away], to[away]
+        if single:
+            return rows, to, unwanted
         pairs = np.unique(rows.astype(np.uint64) << np.uint64(32) | to.astype(np.uint64))
-        return (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        return (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), unwanted
 
 
 class MatcherNode:
@@ -140,6 +146,10 @@ class MatcherNode:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.node.close()
+
+    def done(self) -> int:
+        """Packets that it has passed on or dropped."""
+        return self.received - self._waiting
 
     # -- what the daemon says -------------------------------------------------------------
 
@@ -257,8 +267,8 @@ class MatcherNode:
         batch, good = served.layout.decode(arrivals.bodies)
         self.malformed += len(good) - len(batch)
         arrivals = arrivals.only(good)
-        rows, to = served.targets(batch, arrivals.heads["publisher"].astype(np.uint64))
-        self._count(len(batch), rows)
+        rows, to, unwanted = served.targets(batch, arrivals.heads["publisher"].astype(np.uint64))
+        self._count(rows, unwanted)
         await served.sender.send_many(arrivals, rows, to)
 
     async def _pass_some(self, served: _Served, packets: list[Packet]) -> None:
@@ -274,13 +284,13 @@ class MatcherNode:
         if not fresh:
             return
         publishers = np.array([packet.publisher for packet in fresh], np.uint64)
-        rows, to = served.targets(EventBatch.from_events(served.schema, events), publishers)
-        self._count(len(fresh), rows)
+        rows, to, unwanted = served.targets(EventBatch.from_events(served.schema, events), publishers)
+        self._count(rows, unwanted)
         await served.sender.send((one, fresh[row]) for row, one in zip(rows.tolist(), to.tolist(), strict=True))
 
-    def _count(self, events: int, rows: npt.NDArray[np.int64]) -> None:
+    def _count(self, rows: npt.NDArray[np.int64], unwanted: int) -> None:
         self.sent += len(rows)
-        self.unwanted += events - len(np.unique(rows))
+        self.unwanted += unwanted
 
     # -- handovers ------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ A matcher that *fails* (its connection ends, it is silent, it has too much to do
 so that what was lost is delivered in its place, and duplicates are removed by receivers. If something that is needed
 cannot be had (a client does not answer), the subspaces concerned go back to plain forwarding. Nobody waits for that.
 
-Every step holds the lock of its category, so that there is one change at a time; changes of plans and trees end all
-diversions by themselves (`control.diversions`), and `settle` notices.
+Every step but the last holds the lock of its category, so that there is one change at a time; changes of plans and
+trees end all diversions by themselves (`control.diversions`), and `_settle` notices.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Hybrid:
             for name, matcher in list(self.matchers.items()):
                 wrong = matcher.wrong(self.now())
                 if wrong and matcher.load:
-                    await self.fail(name, wrong)
+                    self._orders.gone(name)  # whoever waits for it holds a lock
+                    self._spawn(self.fail(name, wrong))
 
     async def close(self) -> None:
         """Stop; switches go back to plain forwarding."""
@@ -161,9 +162,13 @@ class Hybrid:
                 await self._retain(number, self._control.publishing(number))
                 await self._serve(matcher, number, serving)
                 await self._orders.give(matcher.name, lambda n: p.Await(n, FLIGHT), PATIENCE)
+                if dz not in serving.regions:
+                    raise Unavailable(f"{matcher.name} was given up meanwhile")
+                serving.live.add(dz)
                 await self._deploy(number, switch)
             except BaseException:
                 serving.regions.discard(dz)
+                serving.live.discard(dz)
                 await self._deploy(number, switch)
                 await self._forget(number)
                 raise
@@ -183,7 +188,8 @@ class Hybrid:
             for client, id, content, keys in self._control.contents(number)
             if not serving.has(client, id, content) and serving.wants(keys)
         ]
-        await self._tell(matcher, number, serving, wanted, whole)
+        if wanted or whole:
+            await self._tell(matcher, number, serving, wanted, whole)
         serving.begun = True
 
     async def _tell(
@@ -232,7 +238,7 @@ class Hybrid:
 
     async def _deploy(self, number: int, switch: str) -> None:
         """Divert at a switch what its matchers are there for."""
-        wanted = {dz: m.port for m in self.matchers.values() if m.switch == switch for dz in m.regions(number)}
+        wanted = {dz: m.port for m in self.matchers.values() if m.switch == switch for dz in m.live(number)}
         await self._control.divert(number, switch, wanted)
 
     # -- and back -------------------------------------------------------------------------
@@ -248,8 +254,9 @@ class Hybrid:
         try:
             order = lambda n: p.Release(n, number, str(dz), PATIENCE)  # noqa: E731
             serial = await self._orders.give(matcher.name, order, PATIENCE)
-            matcher.regions(number).discard(dz)
+            matcher.live(number).discard(dz)
             await self._deploy(number, matcher.switch)
+            matcher.regions(number).discard(dz)
             await self._orders.give(matcher.name, lambda n: p.Finish(n, serial, FLIGHT), PATIENCE)
         except Unavailable as error:
             await self._fail(number, matcher, str(error))
@@ -263,6 +270,8 @@ class Hybrid:
                 self._spawn(self._try(client, p.Retain(0, number, 0.0)))
 
     async def _try(self, client: str, message: p.Retain) -> None:
+        if message.category in self._retained:
+            return  # needed again meanwhile
         try:
             await self._orders.give(client, lambda n: p.Retain(n, message.category, message.seconds), PATIENCE)
         except SievenetError as error:
@@ -273,20 +282,19 @@ class Hybrid:
         matcher = self.matchers.get(name)
         if matcher is None or not matcher.load:
             return
-        for number in [number for number, each in matcher.serving.items() if each.regions]:
-            async with self._lock(number):
-                await self._fail(number, matcher, reason)
-                await self._forget(number)
+        # Not behind locks: whoever holds one may be waiting for others, and every moment counts.
+        for number in list(matcher.serving):
+            await self._fail(number, matcher, reason)
+            await self._forget(number)
 
     async def _fail(self, number: int, matcher: Matcher, reason: str) -> None:
+        if not matcher.give_up(number):
+            return
         log.warning("matcher %s is given up: %s", matcher.name, reason)
         self.failures += 1
         self.last_failure = f"{matcher.name}: {reason}"
         publishers = self._control.publishing(number)
         await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, pause=True), PAUSE)
-        serving = matcher.serving[number]
-        serving.regions.clear()
-        serving.begun = False
         matcher.rest(reason, self.now())
         await self._deploy(number, matcher.switch)
         await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, again=True), PATIENCE)
@@ -304,9 +312,10 @@ class Hybrid:
         now = self._control.diverted(number)
         for matcher in self.matchers.values():
             held = {dz for dz, port in now.get(matcher.switch, {}).items() if port == matcher.port}
-            gone = matcher.regions(number) - held
+            gone = matcher.live(number) - held
             if gone:
                 matcher.regions(number).difference_update(gone)
+                matcher.live(number).difference_update(gone)
                 if not matcher.regions(number):
                     matcher.serving[number].begun = False  # sides may be others
 

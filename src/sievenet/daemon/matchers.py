@@ -26,8 +26,9 @@ class Serving:
         #: The key of each subscription and what it says, by client and id.
         self.keys: dict[tuple[str, int], tuple[int, bytes]] = {}
         self._next = 0
-        #: The subspaces that are diverted to it, or about to be.
+        #: The subspaces that are diverted to it, or about to be; and those of them for which it is ready.
         self.regions: set[Dz] = set()
+        self.live: set[Dz] = set()
         #: Whether it was told everything since it (re)connected.
         self.begun = False
 
@@ -88,6 +89,20 @@ class Matcher:
         """It is given up for a while."""
         self.resting, self.trouble = now + REST, reason
         self._busy = 0
+
+    def give_up(self, number: int) -> bool:
+        """Nothing of a category goes to it any more; whether something did, or was about to."""
+        serving = self.serving.get(number)
+        if serving is None or not serving.regions:
+            return False
+        serving.regions.clear()
+        serving.live.clear()
+        serving.begun = False
+        return True
+
+    def live(self, number: int) -> set[Dz]:
+        """What it is ready for of a category."""
+        return self.serving[number].live if number in self.serving else set()
 
     def regions(self, number: int) -> set[Dz]:
         """What is diverted to it of a category."""

@@ -103,10 +103,10 @@ class Model:
         link = np.where(open_, self.link, 0.0)
         benefit = np.where(below, 0.0, self.hosts)
         penalty = np.where(below, 0.0, self.wanted)
-        for level in reversed(self._levels[1:]):
-            above = self.parent[level]
-            np.add.at(benefit, above, benefit[level] + link[level])
-            np.add.at(penalty, above, penalty[level])
+        for upper, level in reversed(list(pairwise(self._levels))):
+            above, count = self.parent[level] - upper.start, upper.stop - upper.start
+            benefit[upper] += np.bincount(above, benefit[level] + link[level], count)
+            penalty[upper] += np.bincount(above, penalty[level], count)
         return np.where(below, 0.0, benefit), np.where(below, 0.0, penalty)
 
     def saved(self, selected: npt.NDArray[np.bool_]) -> tuple[float, float]:

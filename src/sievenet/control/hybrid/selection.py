@@ -4,8 +4,8 @@
 what is left (algorithm 4).  **CSA** has the event space cut into disjoint *clusters*.  In each it finds the best
 switch, then of those pairs the ones worth most within the limit (`knapsack`), and so on with the rest (algorithm 5).
 
-Both are greedy, and which of two greedy answers is better depends: so CSA also tries pairs by benefit per penalty, and
-SSA's own answer, and keeps the best.  Its benefit is never below SSA's.
+Both are greedy, and which of several greedy answers is better depends.  So CSA also tries pairs by benefit per penalty,
+a cluster at a time or one pair at a time, and SSA's own answer, and keeps the best: it is never worse than SSA.
 
 The limit is a number of deliveries that may go through matchers.  With mean latencies N through the network and A
 through a matcher, and D deliveries in all, a mean of at most Δ allows
@@ -84,12 +84,16 @@ def numbered(cells: Ints, bits: int, regions: list[Dz]) -> Ints:
 
 def ssa(model: Model, limit: float, where: Bools | None = None) -> Choice:
     """Whole switches, the most beneficial first."""
-    return _rounds(model, np.zeros(len(model), np.int64), 1, limit, where, by_ratio=False)
+    return _rounds(model, np.zeros(len(model), np.int64), 1, limit, where)
 
 
 def csa(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None = None) -> Choice:
     """Clusters at switches; ``cluster`` numbers that of each row."""
-    found = [_rounds(model, cluster, count, limit, where, by_ratio=ratio) for ratio in (False, True)]
+    found = [
+        _rounds(model, cluster, count, limit, where),
+        _rounds(model, cluster, count, limit, where, by_ratio=True),
+        _rounds(model, cluster, count, limit, where, by_ratio=True, singly=True),
+    ]
     whole = ssa(model, limit, where)
     pairs = tuple((switch, i) for switch, _ in whole.pairs for i in range(count))
     return max((*found, Choice(pairs, whole.benefit, whole.penalty)), key=lambda choice: choice.benefit)
@@ -105,7 +109,16 @@ def evaluated(model: Model, cluster: Ints, pairs: tuple[tuple[str, int], ...]) -
     return Choice(pairs, *model.saved(selected))
 
 
-def _rounds(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None, *, by_ratio: bool) -> Choice:
+def _rounds(
+    model: Model,
+    cluster: Ints,
+    count: int,
+    limit: float,
+    where: Bools | None,
+    *,
+    by_ratio: bool = False,
+    singly: bool = False,
+) -> Choice:
     width = len(model.switches)
     pair = cluster * width + model.node
     usable = np.ones(width, np.bool_) if where is None else where
@@ -120,6 +133,8 @@ def _rounds(model: Model, cluster: Ints, count: int, limit: float, where: Bools 
         worth = np.where(good, benefit / np.maximum(penalty, 1e-9) if by_ratio else benefit, -1.0)
         best = worth.reshape(count, width).argmax(axis=1) + np.arange(count) * width
         best = best[good[best]]
+        if singly and len(best):
+            best = best[[int(worth[best].argmax())]]
         if not len(best):
             break
         items = knapsack(benefit[best].tolist(), penalty[best].tolist(), left)

@@ -1,0 +1,311 @@
+"""Exact matchers inside the network: false positives against latency, and the choice between them.
+
+Three parts. *Simulated*: a network of up to 337 switches and 729 hosts, whose links are counted event by event; SSA and
+CSA choose with the counts, within the threshold factor's share of deliveries. *Chosen by reports*: the same choice from
+what subscribers report, timed, against registering the same subscriptions. *Testbed*: a fabric of 10 switches with real
+sockets, latency with matchers for nothing, for some and for everything, and the events per second of a matcher process
+against a process that receives and resends the same datagrams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import sievenet
+from benchmarks._hybrid_network import Setting
+from benchmarks.expressiveness import market
+from benchmarks.fabric import Worker
+from benchmarks.harness import Bench, Report, least, most, quantiles
+from sievenet.client.matcher import MatcherNode
+from sievenet.config import load_config
+from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, ValueSet
+from sievenet.control.config import ControlConfig
+from sievenet.control.descriptions import CELL_BITS
+from sievenet.control.hybrid import Model, csa, ssa
+from sievenet.control.hybrid.selection import clusters, numbered
+from sievenet.control.journal import MemoryJournal
+from sievenet.control.plane import ControlPlane
+from sievenet.daemon.daemon import Daemon
+from sievenet.dataplane import Simulator
+from sievenet.index import Dz
+from sievenet.network import parse_topology
+from sievenet.workload import Hotspots, Ticks, Uniform, grid
+
+#: What it should come to.
+GOALS = {
+    "benefit_falls_between_factors": "<= 0",
+    "share_through_matchers_over_factor": "<= 1",
+    "csa16_over_ssa": ">= 1",
+    "stock_gone_at_0.4": ">= 60 %",
+    "left_at_1_over_publishers_links": "<= 1",
+    "selection_over_registering": "< 1",
+    "selection_over_interval": "<= 1/5",
+    "testbed_mean_latency_over_bound": "<= 1",
+    "matcher_over_resending": ">= 0.8",
+}
+
+FACTORS = tuple(round(0.1 * i, 1) for i in range(11))
+BITS = 20
+POINT = Schema("point", (Attribute("x", "int", lo=0, hi=7999), Attribute("y", "int", lo=0, hi=1023)))
+
+
+def run(bench: Bench) -> Report:
+    """All three parts."""
+    report = Report(GOALS)
+    _simulated(bench, report)
+    _timed(bench, report)
+    asyncio.run(_testbed(bench, report))
+    _passing(bench, report)
+    report.note(f"{BITS} bits, 8 entries per subscription; one publisher per 1/16 of the hosts")
+    report.note("link counts are exact, event by event; a factor f lets the share f of deliveries go through matchers")
+    return report
+
+
+# -- simulated ----------------------------------------------------------------------------------
+
+
+def _workloads(bench: Bench, count: int, events: int) -> dict[str, tuple[Schema, EventBatch, list[Filter]]]:
+    stock = Ticks(seed=1) if bench.quick else market()
+    six = grid(6, hi=1023)
+    uniform = Uniform(schema=six, selectivity=0.3, seed=1)
+    zipf = Hotspots(schema=six, selectivity=0.15, seed=1)
+    loads: dict[str, Any] = {"stock": stock, "uniform": uniform, "zipf": zipf}
+    return {n: (w.schema, w.events(events), w.subscriptions(count).filters()) for n, w in loads.items()}
+
+
+def _simulated(bench: Bench, report: Report) -> None:
+    shape = bench.size("random,switches=337,hosts=729,degree=3", "testbed")
+    topology = parse_topology(shape)
+    falls, over, better, remaining, rows = [], [], [], [], []
+    sizes = bench.size((1_000, 8_000), (100,))
+    for count in sizes:
+        for name, made in _workloads(bench, count, bench.size(10_000, 300)).items():
+            with bench.step(f"{name}, {count} subscriptions, {len(topology.switches)} switches"):
+                setting = Setting(topology, *made, BITS, publishers=bench.size(16, 4))
+                model, regions = setting.model(16)
+            before = model.removable + setting.own_links()
+            benefits: dict[str, list[float]] = {"ssa": [], "csa4": [], "csa16": []}
+            with bench.step(f"{name}, {count} subscriptions: SSA and CSA at {len(FACTORS)} factors"):
+                four, _ = _coarser(model, regions, 4)
+                for factor in FACTORS:
+                    limit = factor * model.deliveries
+                    choices = {
+                        "ssa": ssa(model, limit),
+                        "csa4": csa(model, four, int(four.max(initial=0)) + 1, limit),
+                        "csa16": csa(model, model.cell, len(regions), limit),
+                    }
+                    for method, choice in choices.items():
+                        benefits[method].append(choice.benefit)
+                        over.append(choice.penalty / limit if limit else float(choice.penalty > 0) * 2)
+                    whole = choices["ssa"].benefit
+                    better.append(choices["csa16"].benefit / whole if whole else 1.0)
+            for method, found in benefits.items():
+                falls.append(most(a - b for a, b in pairwise(found)))
+                shown = (f"{100 * each / before:.0f}" for each in found)
+                rows.append([name, count, method, round(before), *shown])
+            left = (before - benefits["csa16"][-1]) / max(1, setting.own_links())
+            if name == "stock" and count == sizes[-1]:
+                report.goal("stock_gone_at_0.4", 100 * benefits["csa16"][4] / before)
+            report.figure(f"{name}_{count}_left_at_1_over_publishers_links", left)
+            remaining.append(left)
+    report.goal("benefit_falls_between_factors", most(falls))
+    report.goal("share_through_matchers_over_factor", most(over))
+    report.goal("csa16_over_ssa", least(better))
+    report.goal("left_at_1_over_publishers_links", most(remaining))
+    report.table(
+        "false positives gone on all links, %, by threshold factor",
+        ["workload", "subscriptions", "method", "network only", *map(str, FACTORS)],
+        rows,
+    )
+
+
+def _coarser(model: Model, regions: list[Dz], count: int) -> tuple[Any, list[Dz]]:
+    """Fewer clusters of the same kind, as numbers for the rows."""
+    cells = np.array([dz.bits << (CELL_BITS - dz.length) for dz in regions], np.int64)
+    weights = np.bincount(model.cell, model.link + model.hosts, len(regions)).astype(np.float64)
+    fewer = clusters(cells, weights, CELL_BITS, count)
+    return numbered(cells, CELL_BITS, fewer)[model.cell], fewer
+
+
+# -- chosen by reports --------------------------------------------------------------------------
+
+
+def _timed(bench: Bench, report: Report) -> None:
+    """The choice as a daemon makes it, from reports, against registering the same subscriptions."""
+    count = bench.size(8_000, 100)
+    topology = parse_topology(bench.size("random,switches=337,hosts=729,degree=3", "testbed"))
+    schema, batch, wanted = _workloads(bench, count, bench.size(10_000, 300))["stock"]
+    with bench.step("what subscribers report"):
+        setting = Setting(topology, schema, batch, wanted, BITS, publishers=bench.size(16, 4))
+        seen = setting.observations()
+    with bench.step("choosing"):
+        begin = time.perf_counter()
+        model = Model.of(seen, setting.tree.path)
+        regions = clusters(model.cell, model.link + model.hosts, CELL_BITS, 16)
+        choice = csa(model, numbered(model.cell, CELL_BITS, regions), len(regions), 0.4 * model.deliveries)
+        took = time.perf_counter() - begin
+    with bench.step(f"registering {count} subscriptions at {len(topology.switches)} switches"):
+        registered = asyncio.run(_registered(setting))
+    report.goal("selection_over_registering", took / registered)
+    report.goal("selection_over_interval", took / 5.0)
+    report.figure("selection_seconds", took, "s")
+    report.figure("registering_seconds", registered, "s")
+    report.figure("reported_cells", len(seen))
+    report.figure("pairs_chosen", len(choice.pairs))
+
+
+async def _registered(setting: Setting) -> float:
+    simulator = Simulator.on_loop(setting.topology, seed=1)
+    control = await ControlPlane.start(simulator, MemoryJournal(), ControlConfig(bits=BITS))
+    await control.register_schema(setting.schema)
+    hosts = setting.topology.hosts
+    for i, host in enumerate(hosts):
+        await control.join(f"c{i}", host)
+    for i, host in enumerate(setting.sources):
+        await control.join(f"p{i}", host)
+        await control.advertise(f"p{i}", 1, Subscription([Filter(setting.schema)]))
+    begin = time.perf_counter()
+    asked = [control.subscribe(f"c{i % len(hosts)}", i, Subscription([each])) for i, each in enumerate(setting.wanted)]
+    await asyncio.gather(*asked)
+    took = time.perf_counter() - begin
+    await control.close()
+    return took
+
+
+# -- testbed ------------------------------------------------------------------------------------
+
+
+async def _testbed(bench: Bench, report: Report) -> None:
+    """Latency over real sockets: the network alone, everything through matchers, and a bound in between."""
+    events = bench.size(4_000, 60)
+    stock = Ticks(seed=1)
+    rows = []
+    means: dict[str, float] = {}
+    bounds: list[tuple[str, float]] = [("network only", 0.0), ("everything", float("inf")), ("factor 0.4", -1.0)]
+    for name, bound in bounds:
+        if bound < 0:
+            bound = means["network only"] + 0.4 * max(0.0, means["everything"] - means["network only"])
+        with bench.step(f"testbed, {name}"):
+            seconds, unwanted = await _latencies(bench, stock, events, bound)
+        means[name] = float(np.mean(seconds))
+        p50, p99 = (quantiles(seconds)[each] for each in ("p50", "p99"))
+        rows.append([name, f"{1e3 * means[name]:.2f}", f"{1e3 * p50:.2f}", f"{1e3 * p99:.2f}", unwanted, len(seconds)])
+        if name == "factor 0.4":
+            report.goal("testbed_mean_latency_over_bound", means[name] / bound if bound else float("nan"))
+    report.table(
+        "testbed: latency of deliveries, and false positives at subscribers",
+        ["matchers", "mean, ms", "p50, ms", "p99, ms", "false positives", "deliveries"],
+        rows,
+    )
+
+
+async def _latencies(bench: Bench, stock: Ticks, events: int, bound: float) -> tuple[list[float], int]:
+    config = load_config(
+        listen__port=0,
+        data__port=0,
+        listen__heartbeat=0.2,
+        control__bits=12,
+        hybrid__latency_bound=bound,
+        hybrid__interval=bench.size(1.0, 0.3),
+    )
+    async with Daemon(config) as daemon, contextlib.AsyncExitStack() as stack:
+        hosts = daemon.plane.topology.hosts
+        if bound:
+            node = MatcherNode(daemon.url, name="m", host=hosts[0])
+            await node.start()
+            stack.push_async_callback(node.close)
+        seconds: list[float] = []
+        subscribers = []
+        wanted = stock.subscriptions(bench.size(200, 20)).filters()
+        source = await stack.enter_async_context(sievenet.connect(daemon.url, name="source", host=hosts[0]))
+        await source.schema(stock.schema)
+        await source.advertise(stock.schema)
+        measuring = False
+
+        def got(delivery: Any) -> bool:
+            if measuring:
+                seconds.append((delivery.received - delivery.sent) / 1e9)
+            return True
+
+        for i, host in enumerate(hosts[1:]):
+            each = await stack.enter_async_context(sievenet.connect(daemon.url, name=f"s{i}", host=host))
+            await each.schema(stock.schema)
+            for one in wanted[i :: len(hosts) - 1]:
+                await each.listen(Subscription([one]), got)
+            subscribers.append(each)
+        batch = list(stock.events(events))
+        rng = random.Random(1)
+        settle = time.perf_counter() + bench.size(6.0, 0.5)
+        while time.perf_counter() < settle:
+            await source.publish(batch[rng.randrange(len(batch))])
+            await asyncio.sleep(0.002)
+        before = sum(each.statistics().received.false_positives for each in subscribers)
+        measuring = True
+        for event in batch:
+            await source.publish(event)
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.3)
+        after = sum(each.statistics().received.false_positives for each in subscribers)
+    return seconds, after - before
+
+
+def _passing(bench: Bench, report: Report) -> None:
+    """Events per second of processor of a matcher process, and of one that resends what it receives."""
+    rates: dict[str, list[float]] = {"relay": [], "matcher": []}
+    count = bench.size(60_000, 2_000)
+    for _ in range(bench.size(3, 1)):
+        for kind, found in rates.items():
+            with bench.step(f"{kind} process, {count} events"):
+                found.append(asyncio.run(_passed(bench, kind, count)))
+    best = {kind: max(found) for kind, found in rates.items()}
+    report.goal("matcher_over_resending", best["matcher"] / best["relay"])
+    report.figure("matcher_events_per_cpu_second", best["matcher"], "events/s")
+    report.figure("relay_events_per_cpu_second", best["relay"], "events/s")
+
+
+async def _passed(bench: Bench, kind: str, count: int) -> float:
+    subscriptions = bench.size(8_000, 100)
+    config = load_config(listen__port=0, data__port=0, topology="line,switches=2", control__bits=8)
+    async with Daemon(config) as daemon, contextlib.AsyncExitStack() as stack:
+        source = await stack.enter_async_context(sievenet.connect(daemon.url, name="source", host="h1"))
+        await source.schema(POINT)
+        await source.advertise(POINT)
+        subscriber = await stack.enter_async_context(sievenet.connect(daemon.url, name="sub", host="h2"))
+        await subscriber.schema(POINT)
+        if kind == "matcher":
+            width = 8000 // subscriptions
+            tiles = [ValueSet.interval(i * width, (i + 1) * width - 1) for i in range(subscriptions)]
+            asked = [subscriber.subscribe(Subscription([Filter(POINT, {"x": each})]), queue=10) for each in tiles]
+            await asyncio.gather(*asked)
+        with ExitStack() as processes:
+            worker = Worker.__new__(Worker)
+            worker.module = "benchmarks._hybrid_worker"
+            Worker.__init__(worker, processes, kind, daemon.url, "worker", "h1")
+            await asyncio.to_thread(worker.ready)
+            if kind == "matcher":
+                number, switch = daemon.control.category("point").number, daemon.plane.topology.attachment("h1").switch
+                await daemon.service.components.hybrid.divert(number, Dz(0, 0), switch)
+                await asyncio.sleep(0.2)
+            rng = np.random.default_rng(1)
+            columns = {"x": rng.integers(8000, size=count), "y": rng.integers(1024, size=count)}
+            batch = EventBatch.of(POINT, columns)
+            await source.publish_many(batch.take(slice(0, 100)))
+            assert worker._process.stdin is not None
+            worker._process.stdin.write(f"{count}\n")
+            worker._process.stdin.flush()
+            for start in range(0, count, 2_000):  # no faster than the plane takes it
+                await source.publish_many(batch.take(slice(start, start + 2_000)))
+                await asyncio.sleep(0.01)
+            found = await asyncio.to_thread(worker.answer)
+            with contextlib.suppress(OSError):
+                worker._process.stdin.write("\n")
+                worker._process.stdin.flush()
+    return float(found["events"] / max(1e-9, found["cpu"]))

@@ -1,0 +1,93 @@
+"""Matchers as processes: killed, stopped and come back under traffic; an oracle knows what should have arrived."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+import sievenet
+from sievenet.index import Dz
+from tests.fabric.harness import eventually, fabric, publisher, run
+from tests.fabric.test_hybrid import switch_of, traffic
+
+pytestmark = pytest.mark.slow
+
+
+async def started(daemon, name, host="h2"):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sievenet", "matcher", "--url", daemon.url, "--name", name, "--host", host),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+    assert line.startswith(f"matcher {name}"), line
+    return process
+
+
+def test_processes_that_are_killed_or_stopped_lose_nothing():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            sievenet.connect(daemon.url, name="near", host="h1") as near,
+        ):
+            hybrid, stop, sent = daemon.service.components.hybrid, asyncio.Event(), []
+            got = {"far": [], "near": []}
+            await far.subscribe("reading: x in [100, 900]", lambda e: got["far"].append(e.payload))
+            await near.subscribe("reading: x > 500", lambda e: got["near"].append(e.payload))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            processes = [await started(daemon, f"m{i}") for i in range(2)]
+            for turn, how in enumerate((signal.SIGKILL, signal.SIGSTOP)):
+                await eventually(lambda turn=turn: len(hybrid.at(switch)) == 2 - turn)
+                for dz in (Dz(0, 1), Dz(1, 1)):
+                    await hybrid.divert(number, dz, switch)
+                await asyncio.sleep(0.3)
+                victim = next(m for m in hybrid.matchers.values() if m.load)
+                os.kill(processes[int(victim.name[1:])].pid, how)
+                await eventually(lambda victim=victim: not victim.load, timeout=20)
+                await asyncio.sleep(0.2)
+                for matcher in list(hybrid.matchers.values()):
+                    for dz in list(matcher.regions(number)):
+                        await hybrid.release(number, dz, switch)
+            stopped = next(each for each in processes if each.returncode is None)
+            os.kill(stopped.pid, signal.SIGCONT)  # it sends what it still has: duplicates
+            await asyncio.sleep(0.3)
+            stop.set()
+            await task
+            wanted = {
+                "far": [payload for x, payload in sent if 100 <= x <= 900],
+                "near": [payload for x, payload in sent if x > 500],
+            }
+            await eventually(lambda: all(len(got[name]) >= len(wanted[name]) for name in got))
+            assert {name: sorted(each) for name, each in got.items()} == {n: sorted(w) for n, w in wanted.items()}
+            assert hybrid.failures == 2
+            await eventually(lambda: hybrid.at(switch), timeout=20)  # it is used again
+            for process in processes:
+                if process.returncode is None:
+                    process.terminate()
+                    await process.wait()
+
+    run(main(), timeout=120)
+
+
+def test_workers_are_matchers_of_one_switch_and_end_together():
+    async def main():
+        async with fabric() as daemon:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "sievenet", "matcher", "--url", daemon.url, "--name", "w", "--host", "h2"),
+                *("--workers", "2"),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            hybrid = daemon.service.components.hybrid
+            await eventually(lambda: sorted(hybrid.matchers) == ["w-1", "w-2"], timeout=60)
+            assert len(hybrid.at(switch_of(daemon, "h2"))) == 2
+            process.terminate()
+            assert await process.wait() == 0
+            await eventually(lambda: not hybrid.matchers)
+
+    run(main(), timeout=120)
