@@ -222,7 +222,7 @@ class TuningConfig(_Settings, frozen=True):
     #: Part of one processor that searches may take on average.
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.09
     #: Seconds of processor of one search, and seconds after which one that does not end is given up.
-    seconds: Seconds = 5.0
+    seconds: Seconds = 8.0
     patience: Seconds = 180.0
     #: Seconds between looks at what was measured.
     every: Seconds = 1.0

@@ -15,8 +15,8 @@ __all__ = ["command", "environment", "main"]
 
 #: Seconds of processor beyond those of the search: loading, and on a new machine compiling.
 _MORE: Final = 90
-#: Its nice value: a busy process of the usual priority gets nine times as much of a core.
-_PRIORITY: Final = 10
+#: Its nice value: a busy process of the usual priority gets three times as much of a core.
+_PRIORITY: Final = 5
 
 
 def command() -> list[str]:
