@@ -162,13 +162,22 @@ def test_what_is_gone_from_the_window_is_told():
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_every_stream_gets_what_its_filter_matches(seed):
-    """Many filters, connections that break and come back: exactly what brute force says, in order, once."""
+    """Many filters, connections that break and come back, other plans: what brute force says, in order, once."""
 
     async def test():
         rng = random.Random(seed)
         spans = [sorted(rng.sample(range(1000), 2)) for _ in range(12)]
         rows = [reading(rng.randrange(1000)) for _ in range(400)]
-        async with served() as (_, _, http):
+        async with (
+            served(control__forwarding_delay=0.05) as (daemon, _, http),
+            sievenet.connect(daemon.url, host="h3") as node,
+        ):
+            await node.advertise(READING)
+
+            async def change():
+                for bits in (6, 12):
+                    async with http.post(f"/plans/reading?regular={bits}") as response:
+                        assert response.status == 200
 
             async def follow(low, high, ready):
                 wanted = [row["x"] for row in rows if low <= row["x"] <= high]
@@ -187,8 +196,10 @@ def test_every_stream_gets_what_its_filter_matches(seed):
                     group.create_task(follow(low, high, flag))
                 for flag in flags:
                     await flag.wait()
-                for start in range(0, len(rows), 20):
-                    assert (await publish(http, rows[start : start + 20]))[0] == 200
+                group.create_task(change())
+                for row in rows:
+                    await node.publish(READING.event(**row))
+                    await asyncio.sleep(0.001)
 
     run(test())
 
