@@ -36,6 +36,7 @@ def host(
     Examples:
       $ sievenet host
       $ sievenet host --prepare eth1 --address fd0f:2::7
+      $ sievenet host --prepare eth1 --address fd0f:1::1 | ip -6 -batch -  # needs root, on that machine
       $ sievenet host h1 -- sievenet sub 'stock: price > 420'  # needs root and a running fabric
       $ sievenet host h2 -- ip -6 address  # needs root and a running fabric
     """
