@@ -239,6 +239,8 @@ class RunConfig(_Settings, frozen=True):
     tap_factor: Positive = 1
     #: Event caches in the daemon's process, for subscribers that are slow or want the past.
     caches: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    #: Where those go: "first" (to the first hosts) or "auto" (near the switches where they cost the network least).
+    place: Literal["first", "auto"] = "first"
     #: Exact matchers in the daemon's process, at different switches.
     matchers: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
     #: Seconds after which it ends; None: when it is stopped.

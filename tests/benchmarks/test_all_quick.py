@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks.__main__ import main
 from benchmarks.harness.registry import discover
 
-NEEDS_SPARK = {"pipeline"}
+NEEDS_SPARK = {"pipeline", "placement"}
 
 
 def marked(entry):

@@ -11,5 +11,5 @@
 
 `client.caching` and `cachehost` are the shells around them.
 
-Imports only `errors` and `transport`.
+Imports only `errors`, `network` and `transport`.
 """

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from sievenet.cachehost import CacheHost, CacheSettings
+    from sievenet.network import Topology
 
-__all__ = ["cache", "caches", "size"]
+__all__ = ["cache", "caches", "positions", "size"]
+
+#: Random host states that positions are scored over.
+_STATES: Final = 200
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -152,6 +156,18 @@ async def _cache(
 def _sum_up(found: CacheHost) -> None:
     done = found.statistics()
     click.echo(f"{done.received} events received, {done.sent} sent, {done.dropped} dropped", err=True)
+
+
+def positions(topology: Topology, count: int, placed: bool) -> list[str]:
+    """Hosts for so many caches: the first ones, or those nearest to the best switches."""
+    hosts = topology.hosts
+    if not placed:
+        return [hosts[number % len(hosts)] for number in range(count)]
+    from sievenet.cache.placement import Placement, random_states
+
+    placement = Placement(topology)
+    ranked = placement.ranked(placement.scores(random_states(len(hosts), _STATES, seed=1)))
+    return placement.hosts([switch for switch, _ in ranked], count)
 
 
 @asynccontextmanager

@@ -50,6 +50,7 @@ _HERE = "sievenet.cli.pipeline"
         "traffic": Entry(
             "sievenet.cli.pipeline_traffic:traffic", "Count packets per part of the event space, per link and per host."
         ),
+        "place": Entry("sievenet.cli.pipeline_place:place", "Score every switch as a place for an event cache."),
         "watch": Entry(
             "sievenet.cli.watch:pipeline_watch", "Watch the tap of a fabric and signal when another plan is better."
         ),

@@ -33,6 +33,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "tap": ("tap",),
     "tap_factor": ("run.tap_factor",),
     "caches": ("run.caches",),
+    "place": ("run.place",),
     "state": ("state",),
     "port": ("listen.port",),
     "data_port": ("data.port",),

@@ -87,6 +87,13 @@ _PATIENCE: Final = 3.0
     show_default=True,
     help="Event caches in this process, for subscribers with --max-rate or --since.",
 )
+@click.option(
+    "--place",
+    type=click.Choice(["first", "auto"]),
+    default="first",
+    show_default=True,
+    help="Where caches go: to the first hosts, or (auto) near the switches where they cost the network least.",
+)
 @click.option("--state", type=click.Path(file_okay=False), help="Directory for the journal. Default: nothing is kept.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port for clients, 0 for a free one. Default: 7400.")
 @click.option(
@@ -150,7 +157,7 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
       $ sievenet up --sample stock --matchers 2 --latency-bound 5ms --for 2s --port 0 --data-port 0
       $ sievenet up --sample stock --capacity 20 --for 2s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
-      $ sievenet up --sample stock --caches 1 --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --caches 1 --place auto --for 2s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
@@ -204,8 +211,8 @@ async def _up(config: Config, taps: Taps | None) -> None:
         if config.run.caches:
             from sievenet.cli import cache
 
-            hosts = daemon.plane.topology.hosts
-            chosen = [hosts[number % len(hosts)] for number in range(config.run.caches)]
+            topology, run = daemon.plane.topology, config.run
+            chosen = await asyncio.to_thread(cache.positions, topology, run.caches, run.place == "auto")
             await stack.enter_async_context(cache.caches(daemon.url, chosen))
         if sample_name is not None:
             from sievenet.cli.sample import sample

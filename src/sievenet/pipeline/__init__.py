@@ -8,5 +8,5 @@ starts Spark.  What is counted and searched for on plain batches is `sievenet.tu
 `tables` (what the columns are), then `evaluate`.  Needs the extra `sievenet[pipeline]` and Java 17; importing this
 package alone does not.
 
-Imports only `content`, `control`, `errors`, `index`, `network`, `programs`, `tap`, `tuning` and `workload`.
+Imports only `cache`, `content`, `control`, `errors`, `index`, `network`, `programs`, `tap`, `tuning` and `workload`.
 """

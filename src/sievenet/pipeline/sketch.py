@@ -37,8 +37,10 @@ def carried(links: Packets, hosts: Mapping[str, str]) -> dict[tuple[str, str], i
     return found
 
 
-def sketch(topology: Topology, links: Packets, most: int | None = None) -> str:
-    """The network; ``most`` packets of a link (of both directions) are drawn thickest."""
+def sketch(
+    topology: Topology, links: Packets, most: int | None = None, shades: Mapping[str, float] | None = None
+) -> str:
+    """The network; ``most`` packets of a link are drawn thickest, and switches are green as ``shades`` say (0 to 1)."""
     rows = _rows(topology)
     places = _places(topology, rows)
     both = {(k.a, k.b): links.get((k.a, k.b), 0) + links.get((k.b, k.a), 0) for k in topology.links}
@@ -57,9 +59,13 @@ def sketch(topology: Topology, links: Packets, most: int | None = None) -> str:
     for name, (x, y) in places.items():
         if topology.is_switch(name):
             half = 8 + 3.2 * len(name)
+            share = (shades or {}).get(name)
+            fill = "#fff" if share is None else COLOURS[2]
+            shade = "" if share is None else f" fill-opacity='{0.08 + 0.85 * share:.2f}'"
             parts.append(
-                f"<rect x='{x - half:.1f}' y='{y - 11:.1f}' width='{2 * half:.1f}' height='22' rx='5' fill='#fff' "
-                f"stroke='#555'/><text x='{x:.1f}' y='{y + 4:.1f}' text-anchor='middle' style='fill:#222'>{name}</text>"
+                f"<rect x='{x - half:.1f}' y='{y - 11:.1f}' width='{2 * half:.1f}' height='22' rx='5' "
+                f"fill='{fill}'{shade} stroke='#555'/>"
+                f"<text x='{x:.1f}' y='{y + 4:.1f}' text-anchor='middle' style='fill:#222'>{name}</text>"
             )
         else:
             parts.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4' fill='{COLOURS[3]}'><title>{name}</title></circle>")
