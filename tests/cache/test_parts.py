@@ -251,6 +251,9 @@ def test_a_search_finds_what_is_lacking_and_names_what_nobody_has():
     # Sources that are new count from where the subscription began, others from their position.
     late = Take(1, (Position(1, 7, 14),), back=10.0, age=1.2)
     assert [key_of(each)[2] for each in search(ring, late, -100.0, (), 3.0).records] == [15]
+    # What is too old is not wanted, though the ring has it.
+    recent = Take(1, back=1.2, age=1.2)
+    assert [key_of(each)[2] for each in search(ring, recent, 2.9, (), 3.0).records] == [14, 15]
     behind = Take(1, back=1e9, age=1e9, after=Position(1, 7, 9))
     assert [key_of(each)[2] for each in search(ring, behind, 0.0, (), 3.0).records] == [5, 14, 15]
 

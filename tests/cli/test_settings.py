@@ -29,6 +29,7 @@ SAID = {
     "tap": ("taps", '"taps"'),
     "tap_factor": ("7", "7"),
     "caches": ("2", "2"),
+    "place": ("auto", '"auto"'),
     "state": ("folder", '"folder"'),
     "port": ("1234", "1234"),
     "data_port": ("1235", "1235"),

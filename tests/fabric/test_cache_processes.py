@@ -129,6 +129,13 @@ def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_pa
             past = await commands.start("sub", "stock", "--url", url, "--json", "--since", "1h", "-n", "2000")
             await past.ends()
             assert volumes(past) == list(range(2000))
+            # Only as far back as was asked for.
+            await asyncio.sleep(1.5)
+            recent = await commands.start("sub", "stock", "--url", url, "--json", "--since", "1s", "-n", "1")
+            await recent.says("subscribed")
+            await flood(url, 1, 100, 5000)
+            await recent.ends()
+            assert volumes(recent) == [5000]
 
     async def _received(look, count):
         return [row for row in await look.ask("caches") if row["received"] >= count]

@@ -7,9 +7,12 @@ import time
 import pytest
 
 import sievenet
+from sievenet.access.identity import Role
 from sievenet.cachehost import CacheHost, CacheSettings
-from sievenet.errors import InvalidInput, Unavailable
-from tests.fabric.harness import eventually, fabric, publisher, reading, run
+from sievenet.errors import InvalidInput, Rejected, Unavailable
+from sievenet.transport import Publishing
+from tests.access.harness import now
+from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading, run
 
 
 async def flood(node, count, rate, start=0):
@@ -186,5 +189,60 @@ def test_what_is_asked_for_wrongly_is_refused():
             assert slow.caches().cache is None
             async with CacheHost(daemon.url, name="late"):
                 await eventually(lambda: slow.caches().cache == "late")
+
+    run(main())
+
+
+def test_order_and_recovery_work_through_a_cache():
+    async def main():
+        async with (
+            fabric() as daemon,
+            sievenet.connect(daemon.url, name="pub", host="h1", transport=Publishing(record=5, log=20_000)) as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            await pub.advertise(SCHEMA)
+            gaps = []
+            feed = await sub.subscribe("reading", max_rate=500, order=True, recover=True, on_gap=gaps.append)
+            slow = Slow(feed, 700)
+            await flood(pub, 2500, 1500)
+            assert slow.caches().state == "active"
+            await eventually(lambda: len(slow.got) == 2500, 20)
+            assert slow.got == list(range(2500))
+            assert gaps == []
+            await eventually(lambda: slow.caches().state == "idle")
+            await flood(pub, 100, 300, 2500)
+            await eventually(lambda: slow.got == list(range(2600)))
+            assert feed.statistics().transport.gaps == 0
+
+    run(main())
+
+
+def test_members_get_from_a_cache_what_they_may_have_and_nothing_else(tmp_path):
+    async def main():
+        from sievenet.access.login import load_login
+        from tests.access.harness import RULES, folder, guarded, join
+
+        access = folder(tmp_path, f'{RULES}\n[members.cache]\nrole = "component"\n')
+        access.certificate("cache", Role.COMPONENT, 10, now())
+        async with guarded(access) as daemon, join(daemon, access, "olga") as olga:
+            await olga.schema(SCHEMA)
+            await olga.advertise(SCHEMA)
+            login = load_login(access.login("cache"))
+            async with (
+                CacheHost(daemon.url, name="cache", login=login, keep=["reading"]),
+                join(daemon, access, "bob") as bob,
+                join(daemon, access, "alice") as alice,
+            ):
+                await flood(olga, 200, 1000)
+                # Bob may have less than he asks for, of the past too.
+                asked = await bob.subscribe('reading: kind = "hot"', since=60, max_rate=100)
+                found = Slow(asked, 1e6)
+                everything = Slow(await alice.subscribe("reading", since=60, max_rate=100), 1e6)
+                await eventually(lambda: len(everything.got) == 200, 20)
+                assert everything.got == list(range(200))
+                await eventually(lambda: found.got == list(range(200)), 20)
+                with pytest.raises(Rejected):
+                    await bob.subscribe('reading: x > 900 and kind = "cold"', since=60)
 
     run(main())

@@ -137,10 +137,10 @@ class Cache:
                 place.began = min(now, ring.oldest or now)
                 place.interruptions.append(ring.next)
 
-    def assign(self, member: int, category: str, wanted: Any, need: Hashable, now: float) -> None:
-        """Be responsible for a subscription: everything that it wants comes here from now on."""
+    def assign(self, member: int, category: str, wanted: Any, need: Hashable, since: float) -> None:
+        """Be responsible for a subscription: everything that it wants comes here since a time."""
         if member not in self._subscribers:
-            self._subscribers[member] = _Subscriber(category, wanted, need, now)
+            self._subscribers[member] = _Subscriber(category, wanted, need, since)
 
     def unassign(self, member: int) -> None:
         """Be responsible for it no more."""

@@ -21,8 +21,8 @@ __all__ = ["Release"]
 
 #: Share of the limit that is used: what is left covers clocks that differ and windows that are not the subscriber's.
 _SHARE: Final = 0.98
-#: Seconds of tokens that may be saved.
-_SAVED: Final = 0.05
+#: Seconds of tokens that may be saved, for a cache that gets its turn late on a busy machine.
+_SAVED: Final = 0.1
 #: Seconds of the application's rate that may be under way or wait at the subscriber.
 _AHEAD: Final = 0.5
 #: Events in the window: at first and at least, and at most.

@@ -39,7 +39,7 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Sequence[int],
     since = now - min(take.back, take.age)
     oldest = max(covered, ring.oldest if ring.first > 0 and ring.oldest is not None else covered)
     uncertain = since < oldest - 1e-9
-    start = ring.first if uncertain else ring.at(since)
+    start = ring.at(since)
     records = ring.between(start, ring.next)
     begun = ring.at(now - take.age) if take.age < take.back else start
     last: dict[Source, int] = {(each.publisher, each.incarnation): each.sequence for each in take.positions}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -101,6 +102,8 @@ class CacheHost:
             raise InvalidInput(expected="a folder, and bytes on disk, for a durable cache", got="none", where="cache")
         self.core = Cache(max_events=self.settings.queue)
         self._keep = tuple(keep)
+        #: What is kept in any case, and since when.
+        self._kept: list[tuple[Subscription, float]] = []
         self._node = ComponentNode(
             url, self._take, name=name, host=host, login=login, timeout=timeout, instructed=self._instructed
         )
@@ -113,6 +116,7 @@ class CacheHost:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._losses = 0
+        self._offset: float | None = None
 
     # -- life -----------------------------------------------------------------------------
 
@@ -122,8 +126,10 @@ class CacheHost:
         try:
             for each in self._keep:
                 _, wanted = await understood(each, self._node.schema, schemaless=False)
-                await self._open(wanted)
+                name = await self._open(wanted)
                 await self._node.want(wanted)
+                # What a durable ring still has was kept too.
+                self._kept.append((wanted, min(self._now(), self._rings[name].oldest or self._now())))
             await self._serve()
         except BaseException:
             await self._node.close()
@@ -170,9 +176,12 @@ class CacheHost:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+    def _now(self) -> float:
+        """Seconds since 1970 that never jump: what is on disk is read by later processes."""
+        loop = asyncio.get_running_loop()
+        if self._offset is None:
+            self._offset = time.time() - loop.time()
+        return loop.time() + self._offset
 
     # -- responsibilities -----------------------------------------------------------------
 
@@ -211,11 +220,16 @@ class CacheHost:
                 raise SievenetError(f"{client} cannot be reached")
             self._assigned[number] = found
             self._groups[name, frozenset([client])] = found.recipient
-            self.core.assign(number, name, wanted, (name, content), self._now())
+            self.core.assign(number, name, wanted, (name, content), self._since(wanted))
         except SievenetError as problem:
             error = str(problem)[:256] or "failed"
             log.warning("subscription of %s in %s: %s", client, name, error)
         self._node.tell(c.Assumed(number, error))
+
+    def _since(self, wanted: Subscription) -> float:
+        """Since when everything that is wanted comes here."""
+        covering = [since for kept, since in self._kept if kept.schema == wanted.schema and kept.covers(wanted)]
+        return min(covering, default=self._now())
 
     async def _unassign(self, number: int) -> None:
         self.core.unassign(number)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sievenet.cache.placement import METRICS, Placement, Scores, random_states
+from sievenet.network.link import Link
 from sievenet.network.topology import Topology
 from sievenet.pipeline.broadcast import Shared
 from sievenet.pipeline.report import Report
@@ -41,7 +42,7 @@ def place_alone(topology: Topology, states: int, seed: int, rate: float, link_ra
 
 def place(spark: SparkSession, topology: Topology, states: int, seed: int, rate: float, link_rate: float) -> Scores:
     """The same on Spark."""
-    shared = Shared(spark, Placement, topology, link_rate)
+    shared = Shared(spark, _placement, topology.switches, topology.hosts, topology.links, link_rate)
 
     def work(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         placement = shared.get()
@@ -64,6 +65,13 @@ def place(spark: SparkSession, topology: Topology, states: int, seed: int, rate:
     ]
     shared.release()
     return reduce(add, found)
+
+
+def _placement(
+    switches: tuple[str, ...], hosts: tuple[str, ...], links: tuple[Link, ...], link_rate: float
+) -> Placement:
+    # A topology that was used has views in it, which do not travel; its parts do.
+    return Placement(Topology(switches, hosts, links), link_rate)
 
 
 def _chunks(states: int) -> list[tuple[int, int]]:
