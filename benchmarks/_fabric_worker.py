@@ -99,7 +99,12 @@ async def publisher(url: str) -> None:
 
     async def start() -> tuple[dict[str, Any], dict[str, Command]]:
         await node.advertise(SCHEMA)
-        return {"name": node.name}, {"steady": steady, "flood": flood, "timed": timed, "bare": bare}
+        return {"name": node.name, "number": node._identity()[0]}, {
+            "steady": steady,
+            "flood": flood,
+            "timed": timed,
+            "bare": bare,
+        }
 
     async def steady(order: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
@@ -164,9 +169,13 @@ class Recorder:
         #: When the process began to read the event that comes next, and how long events took from there.
         self.began = 0
         self.spent: list[int] = []
+        #: Whose events count; None: everybody's.
+        self.only: int | None = None
 
     def note(self, delivery: Delivery) -> None:
         now = time.time_ns()
+        if self.only is not None and delivery.publisher != self.only:
+            return
         if self.began:
             self.spent.append(time.perf_counter_ns() - self.began)
             self.began = 0
@@ -240,6 +249,7 @@ async def subscriber(url: str, hosts: list[str]) -> None:
 
     async def reset(order: dict[str, Any]) -> dict[str, Any]:
         recorder.reset()
+        recorder.only = order.get("only")
         return {"cpu": time.process_time()}
 
     async def watch(order: dict[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Fabric:
         with self.login("publisher"):
             self.publisher = Worker(stack, "publisher", self.url)
         self.subscriber.ready()
-        self.publisher.ready()
+        self._number = self.publisher.ready()["number"]
 
     @contextlib.contextmanager
     def login(self, member: str) -> Iterator[None]:
@@ -99,8 +99,8 @@ class Fabric:
         return float(answer["seen"] / (answer["last"] - begin))
 
     def steady(self, number: int) -> tuple[int, list[float]]:
-        """Events that were lost of so many at a steady rate, and seconds that the others took."""
-        self.subscriber.ask("reset")
+        """Events that were lost of so many at a steady rate, and seconds that others took; without attackers."""
+        self.subscriber.ask("reset", only=self._number)
         self.publisher.ask("steady", count=number, rate=RATE)
         answer = self.subscriber.ask("wait", count=number, latencies=True)
         return number - answer["seen"], [value / 1e9 for value in answer["latencies"]]
