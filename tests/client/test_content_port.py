@@ -50,7 +50,7 @@ class Harness:
             self.peer.sendto(each, self.sock.getsockname())
 
     async def until(self, count):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(self.sequences) < count:
                 await asyncio.sleep(0.001)
 

@@ -9,7 +9,7 @@ from sievenet.dataplane import EmbeddedDataPlane, Simulator
 from sievenet.testing.dataplane_contract import CAPACITY, TOPOLOGY
 
 
-async def open_client(attached, receive, timeout=5.0):
+async def open_client(attached, receive, timeout=20.0):
     """The client library's socket, for an attached client."""
     address, port = attached.endpoint
     return await open_port(DataEndpoint("udp", address, port, attached.token), receive, timeout)

@@ -19,7 +19,7 @@ from tests.dataplane.harnesses import open_client
 from tests.seeds import seeds
 
 
-async def until(condition, seconds=10.0):
+async def until(condition, seconds=30.0):
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.001)
@@ -94,7 +94,7 @@ def test_fuzzed_datagrams_disturb_nobody(seed):
             )
             if rng.random() < 0.1:
                 await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             port = await open_client(w.a, lambda _: None)
             w.got.clear()
             port.send([w.packet(1000)])

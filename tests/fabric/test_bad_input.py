@@ -242,7 +242,7 @@ async def raw(daemon, data, close=True):
     if close:
         writer.write_eof()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await reader.read()
     except ConnectionError:
         return b""

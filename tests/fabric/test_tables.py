@@ -32,7 +32,7 @@ def test_tables_are_fitted_and_nobody_misses_anything():
                 await asyncio.sleep(0.4)  # and by itself
             for x, feed in feeds.items():
                 for _ in range(3):
-                    assert (await asyncio.wait_for(anext(feed), 5))["x"] == x
+                    assert (await asyncio.wait_for(anext(feed), 30))["x"] == x
             assert (await sink.ask("check"))["ok"]
             for switch in daemon.plane.topology.switches:
                 flows = await sink.ask("flows", switch)

@@ -53,7 +53,7 @@ def test_trace_and_flows_say_what_the_switches_count(folder):  # noqa: F811
                 flows, sent = await counted()
                 await publisher.publish(POINT.event(x=x, n=1))
                 if wanted:
-                    assert (await asyncio.wait_for(feed.next(), 10)).event["x"] == x
+                    assert (await asyncio.wait_for(feed.next(), 30)).event["x"] == x
                 flows_after, sent_after = await counted()
                 hops = {hop["switch"]: {out["port"] for out in hop["out"]} for hop in traced["hops"]}
                 used = {(switch, port) for switch, ports in hops.items() for port in ports}

@@ -33,7 +33,7 @@ def want(text):
 
 async def numbers(feed, last):
     found = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not found or found[-1] != last:
             found.append((await feed.next()).event["n"])
     return found
@@ -90,7 +90,7 @@ def test_members_meet_their_rules_on_switches(folder, plane):  # noqa: F811
                 assert bob.statistics().losses == alice.statistics().losses == 0
                 # The login counts no more: whoever has it is out.
                 members.revoke("bob")
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while bob.connected:
                         await asyncio.sleep(0.05)
                 assert (await olga.ask("check"))["ok"]
@@ -121,9 +121,9 @@ def test_what_switches_check_of_a_client_that_keeps_no_rules(folder, plane):  # 
             alice._session.port.send([forged])
             await alice._session.port.flushed(0)
             await alice.publish(POINT.event(x=1, n=1))
-            assert (await asyncio.wait_for(feed.next(), 10)).event["n"] == 1
+            assert (await asyncio.wait_for(feed.next(), 30)).event["n"] == 1
             await other.publish(secret.event(x=1, n=8))
-            got = [(await asyncio.wait_for(hidden.next(), 10)).event["n"]]
+            got = [(await asyncio.wait_for(hidden.next(), 30)).event["n"]]
             if plane == "kernel":
                 assert got == [8]  # the switch dropped what alice does not advertise
             assert got[0] in (7, 8)

@@ -47,7 +47,7 @@ class Process:
 
     def __exit__(self, *_):
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(90)
         self._process.stdout.close()
 
 

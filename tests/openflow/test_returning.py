@@ -32,7 +32,7 @@ async def pub(url, *arguments):
 
 
 async def take(feed, count):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return [await feed.next() for _ in range(count)]
 
 
@@ -60,7 +60,7 @@ def test_all_events_of_a_publisher_that_comes_back_arrive(folder):  # noqa: F811
             await dying.publish(STOCK.event(symbol="IBM", price=500.0, volume=1))
             dying._session._link.writer.transport.abort()
             dying._session.port.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while True:
                     try:
                         heir = await sievenet.connect(daemon.url, name="market", host="h2")

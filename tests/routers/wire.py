@@ -163,7 +163,7 @@ class Stranger:
         for message in messages:
             self.writer.write(message if isinstance(message, bytes) else frame(message))
 
-    async def next(self, timeout=10.0):
+    async def next(self, timeout=30.0):
         """The next message, or None at the end of the connection."""
         async with asyncio.timeout(timeout):
             while not self._messages:
@@ -176,13 +176,13 @@ class Stranger:
                 self._messages += self._framer.feed(data)
         return self._messages.pop(0)
 
-    async def hear(self, kind, timeout=10.0):
+    async def hear(self, kind, timeout=30.0):
         """The next message of a kind (others are skipped), or None at the end of the connection."""
         while (message := await self.next(timeout)) is not None and message["type"] != kind:
             pass
         return message
 
-    async def ended(self, timeout=10.0):
+    async def ended(self, timeout=30.0):
         """Wait until the router has closed the connection."""
         async with asyncio.timeout(timeout):
             with contextlib.suppress(ConnectionError):
@@ -209,7 +209,7 @@ class Pair:
         self.publisher, self.subscriber, self.feed, self._who = publisher, subscriber, feed, who
         self._next = 0
 
-    async def check(self, count=3, timeout=10.0):
+    async def check(self, count=3, timeout=30.0):
         """Publish some events, and see them arrive."""
         numbers = range(self._next, self._next + count)
         self._next += count

@@ -267,7 +267,7 @@ def test_rate_control_slows_publish_down():
             await eventually(lambda: advertisement.transport.flows == 1 and advertisement.transport.waiting == 10)
             assert feed.statistics().transport.allowed > 0
             stop.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await task
             assert advertisement.transport.feedbacks > 0
 
