@@ -69,7 +69,9 @@ def parse_broker(url: str) -> Address:
     except ValueError:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.username or parts.path.strip("/"):
-        raise InvalidInput(expected="mqtt://HOST:PORT or mqtts://HOST:PORT", got=url, where="--broker")
+        # What stands before @ is a secret: it is not repeated.
+        shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
+        raise InvalidInput(expected="mqtt://HOST:PORT or mqtts://HOST:PORT (--user names a user)", got=shown)
     tls = parts.scheme == "mqtts"
     return Address(parts.hostname, port or (8883 if tls else 1883), tls)
 
