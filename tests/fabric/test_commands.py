@@ -196,13 +196,14 @@ def test_plan(call, watcher, tmp_path):
 
 def test_up_runs_a_sample_and_prints_what_to_try(call):
     result = call("up", "--sample", "stock", "--for", "1s", "--every", "300ms", "--port", "0", "--data-port", "0")
-    first, who, second, sub, pub, plan, *looks = result.stdout.splitlines()
+    first, who, second, sub, pub, status, tuning, *looks = result.stdout.splitlines()
     assert first.startswith("fabric testbed is up: 10 switches, 8 hosts")
     assert "everybody on this machine is an operator" in who
     assert "another terminal" in second
     assert "sub --url" in sub
     assert "pub --url" in pub
-    assert "plan apply --url" in plan
+    assert "status --url" in status
+    assert "by itself" in tuning
     assert "published/s" in looks[0]
 
 

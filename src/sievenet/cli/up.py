@@ -257,7 +257,11 @@ def _welcome(daemon: Daemon, sample_name: str | None) -> Iterator[str]:
         yield "a sample market publishes; try in another terminal:"
         yield f"  {command} sub{where} 'stock: price > 420'"
         yield f"  {command} pub{where} 'stock: symbol=IBM, price=421.5, volume=1200'"
-        yield f"  {command} plan apply{where} stock  # fewer false positives"
+        if daemon.config.tuning.mode == "auto":
+            yield f"  {command} status{where} --clients"
+            yield "watch the false positives: the network looks for a better index by itself"
+        else:
+            yield f"  {command} plan apply{where} stock  # fewer false positives"
 
 
 def _who(daemon: Daemon) -> str:
