@@ -100,7 +100,7 @@ def _enter_few(poset: Poset, items: Items, bounds: Bounds, entered: Entered) -> 
 
 def _enter_each(poset: Poset, items: Items, entered: Entered) -> None:
     for wanted, interface in items:
-        # Those that are linked have no subscribers before it is their turn: for whoever listens, they are not there.
+        # Linked entries have no subscribers until their turn, so listeners do not see them yet.
         entry = poset.subscribe(wanted, interface)
         assert entry is not None
         if entered is not None:

@@ -82,7 +82,7 @@ class Carriage:
             counts.expired_hops += len(onward)
         elif flood:
             flooded = by[0] == "router" and not whole.graph
-            # Whoever routed it by tables does not know yet that these do not do: it goes back there too.
+            # The router that routed it by tables does not know yet that they are incomplete: it gets the event again.
             self._send_all(whole.take(onward).flooded().message(), by[1] if flooded else None)
         if not len(fresh):
             return
@@ -142,13 +142,13 @@ class Carriage:
             kept.confirmed(number, self._context.now)
 
     def linked(self, neighbour: str) -> None:
-        """There is a link to a neighbour: it gets what it may not have since the last one broke."""
+        """A link is back: sends the events that were unconfirmed when it broke."""
         _, messages = self._rescued.pop(neighbour, (0.0, []))
         for message in messages:
             self._send(neighbour, message)
 
     def lost(self, neighbour: str) -> None:
-        """A link broke: what it may have taken with it goes to the other neighbours."""
+        """A link broke: unconfirmed events are flooded to the other neighbours."""
         self._came.pop(neighbour, None)
         kept = self._unconfirmed.pop(neighbour, None)
         if kept is None:

@@ -77,7 +77,7 @@ class Holder:
         self._epoch = -1
         self._number = 0
         self._digest = 0
-        #: Whether everything was asked for and has not come yet; then changes are of no use.
+        #: Whether a `Whole` was requested and has not come yet; until then changes are ignored.
         self.waiting = False
 
     @property

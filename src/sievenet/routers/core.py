@@ -13,8 +13,8 @@ filters enter the tables is a plug-in (`intake`). What holds:
 * an event goes to each client that wants it once, whatever the graph does meanwhile (`Seen`), and never in circles;
 * while messages arrive it goes to *every* client whose subscription had settled and to whom there is a path, also while
   the graph changes (`readiness`);
-* whatever is lost (messages, neighbours, routers), the tables are again as if nothing had been after a lease at most:
-  neighbours greet each other, compare what was told with what is held, and forget the silent.
+* after any loss (messages, neighbours, routers) the tables are correct again within a lease: neighbours greet each
+  other, compare what was told with what is held, and forget the silent.
 
 `settle` is an echo wave along the tree (`settlement`): it follows earlier messages on every link, so when it is back,
 whatever this router has told before it is in place everywhere. That is what lets ``await subscribe(...)`` mean

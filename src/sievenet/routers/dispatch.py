@@ -92,7 +92,7 @@ class Dispatch:
                 log.warning("%s: %s %s is too slow: events are dropped", self._router.name, peer.role, peer.name)
 
     def pass_on(self, peer: Peer, message: Missed) -> None:
-        """A neighbour dropped events on the way here: whoever is behind may miss some."""
+        """A neighbour dropped events for this router: tells all clients and routers behind it."""
         self.missed += message.events
         if message.hops < self._router.settings.max_hops:
             onward = frame(Missed(message.events, message.hops + 1))

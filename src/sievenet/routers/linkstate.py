@@ -1,4 +1,4 @@
-"""Link states at one router: it says whom it hears, and passes on what others say that is new."""
+"""Link states at one router: announces its own neighbours, and floods newer link states of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Announcer:
         self._stated = context.now
 
     def state(self) -> None:
-        """Say whom this router hears."""
+        """Announces the neighbours of this router."""
         context = self._context
         self._number += 1
         self._stated = context.now
@@ -30,12 +30,12 @@ class Announcer:
         context.states.take(record, context.now)
 
     def renew(self) -> None:
-        """Say it again, if it was said a beat ago."""
+        """Repeats the announcement once per beat."""
         if self._context.now >= self._stated + self._context.settings.beat:
             self.state()
 
     def stated(self, neighbour: str, message: LinkStated) -> None:
-        """A neighbour passes on whom a router hears."""
+        """A neighbour forwards the link state of a router."""
         record = Record(message.origin, message.number, message.neighbours)
         if record.origin == self._context.name:
             # From an earlier life, or of a future one: what counts is what is so now.
@@ -47,7 +47,7 @@ class Announcer:
             self._flood(record, neighbour)
 
     def tell(self, neighbour: str) -> None:
-        """Tell a neighbour all that is known of the graph."""
+        """Sends a neighbour every known link state."""
         for record in self._context.states.records():
             self._context.send(neighbour, LinkStated(record.origin, record.number, record.neighbours))
 

@@ -255,7 +255,7 @@ class RouterServer(listener.Service[Peer]):
         if peer.entered is not None:
             self._clearance.leave(peer.entered)
         if peer.left and peer.role == "client":
-            # Whoever leaves misses nothing.
+            # A client that said goodbye is owed nothing.
             peer.settled()
         self._dispatch.pressure.forget(peer)
         if not self._registry.holds(peer) or peer.absent:
@@ -267,13 +267,13 @@ class RouterServer(listener.Service[Peer]):
             self._forget(peer)
 
     def _forget(self, peer: Peer) -> None:
-        """A client or neighbour is gone for good; a client that is back, or whose name another one has, is not."""
+        """Forgets a client or neighbour for good, unless it is back or another connection has its name."""
         if self._registry.holds(peer):
             self._registry.leave(peer)
             self._gone(peer)
 
     def _gone(self, peer: Peer) -> None:
-        """A connection no longer has its name: what waits for it is lost."""
+        """A connection lost its name: what waits for it is counted as dropped."""
         self._dispatch.dropped += peer.unsent() - peer.untold
         self._absence.leave(peer)
         if peer.session is not None:

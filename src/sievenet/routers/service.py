@@ -189,7 +189,7 @@ class Service:
         self._waiting.done(number, done)
 
     def _reach(self, done: bool) -> dict[str, Any]:
-        """Whether all that came before the question is everywhere, whom it cannot reach though it could lately."""
+        """Whether all earlier messages have reached every router, and which routers are missing."""
         states = self._router.states
         return {"settled": done, "missing": states.missing(time.monotonic()), "graph": states.version}
 

@@ -3,8 +3,7 @@
 A wave belongs to a graph. One of our own begins when this router is ready (`readiness`); one that came from a neighbour
 goes on when this router knows the same graph, holds everything that the neighbour told before it (`Routing.in_step`),
 and the filters among that which clients still place are in the table (`Intake.reached`). It fails where the graph is
-another one by now; then its issuer tries again, with a new number, until a lease has passed: by then whoever asked has
-waited long enough.
+another one by now; then its issuer tries again with a new number, for one lease at most.
 
 Where routers broadcast what is wanted (CBCB) each begins a wave of its own behind its first broadcast in a graph; only
 when that is back does it count as placed.

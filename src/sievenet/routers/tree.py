@@ -84,7 +84,7 @@ class TreeRouting:
             self._holders[neighbour] = Holder()
             for scheme in (*self._schemes.values(), *self._offers.values()):
                 scheme.join(neighbour)
-            # Whoever of the two learns of the link last: its message finds the other side ready.
+            # The side that learns of the link last asks when the other side is ready.
             self._fresh.append(neighbour)
             self.context.send(neighbour, AskWhole())
 

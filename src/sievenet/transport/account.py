@@ -101,19 +101,19 @@ class Account:
         return losses
 
     def postpone(self, loss: Loss, until: float) -> None:
-        """There is no room to ask for a lost message now: it counts as lost later."""
+        """Too many requests are open: the message counts as lost later."""
         self.counts.losses -= 1
         missing = Missing(until, loss.bits, loss.width, loss.age, loss.departure)
         self._wait(loss.sequence, missing)
 
     def asking(self) -> tuple[int, int] | None:
-        """From where to where the publisher is to be asked what it sent; None if nothing is unknown, or no room."""
+        """The range of numbers to ask the publisher about; None if none is unknown, or there is no room."""
         if len(self._missing) >= self._limits.missing:
             return None
         return self._unknown.asking()
 
     def untold(self, first: int, last: int) -> list[Loss]:
-        """Nobody can say what these were: those of them that are unknown are losses."""
+        """Nobody knows what these were: the unknown ones among them are losses."""
         return [self._unaccounted(*each) for each in self._unknown.remove(first, last)]
 
     # -- inside ---------------------------------------------------------------------------

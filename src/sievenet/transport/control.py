@@ -101,7 +101,7 @@ class Gone(msgspec.Struct, frozen=True):
     epoch: int
     first: int
     last: int
-    #: What the message said, if it is one and the publisher remembers: whoever does not want that misses nothing.
+    #: For a single message: its attributes, if the publisher remembers them. If they do not match, nothing was lost.
     content: bytes = b""
 
 

@@ -63,7 +63,7 @@ class Inquiries:
         return min((each.due for each in self._asking.values()), default=None)
 
     def renew(self, now: float, stream: StreamKey | None = None) -> None:
-        """Nobody could be heard until now: ask (about one stream, or all) as if for the first time."""
+        """The connection is back: restarts the questions (about one stream, or all) with a fresh count of attempts."""
         for key, asking in self._asking.items():
             if stream in (None, key) and now <= asking.since + _LONGEST:
                 asking.attempt, asking.due = 0, now
@@ -71,7 +71,7 @@ class Inquiries:
     def expire(
         self, distances: dict[StreamKey, float], now: float, silent: Callable[[StreamKey], bool] = lambda _: False
     ) -> tuple[list[Inquiry], list[StreamKey]]:
-        """What to ask now, and the streams of which what is unknown stays so; none that cannot be heard."""
+        """Questions to send now, and streams whose unknown numbers are given up; silent streams are not."""
         inquiries, given_up = [], []
         for key, asking in list(self._asking.items()):
             if asking.due > now:

@@ -212,11 +212,11 @@ class Receiver:
         return key, session
 
     def _silent(self, now: float) -> Callable[[StreamKey], bool]:
-        """Tells the streams that cannot be heard: nothing of them is given up, since the way may be broken."""
+        """Tells which streams are silent: their losses are not given up, since the connection may be broken."""
         return lambda key: self.away or ((found := self.sessions.get(key)) is not None and found.silent(now))
 
     def _renew(self, now: float, stream: StreamKey | None = None) -> None:
-        """The way is there again: what was asked for meanwhile was asked in vain."""
+        """The connection is back: requests sent meanwhile were lost, so all are restarted."""
         for part in (self.requests, self.inquiries):
             if part is not None:
                 part.renew(now, stream)
@@ -307,7 +307,7 @@ class Receiver:
         return actions + [each for key in given_up for each in self._untold(key, 0, OPEN, now)]
 
     def _untold(self, key: StreamKey, first: int, last: int, now: float) -> list[Action]:
-        """Nobody can say what these of the numbers that were asked for have been: gaps."""
+        """Nobody knows what these messages were: reports them as gaps."""
         session = self.sessions.get(key)
         if session is None or (span := session.asking()) is None:
             return []

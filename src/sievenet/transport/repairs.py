@@ -90,13 +90,13 @@ class Repairs:
             soonest = now + 2 * self.timer_parameters.mean * request.distance
             if self._last_resort and request.attempt > 0:
                 soonest = now  # peers had their chance
-            if soonest < (self._due.get(key) or 0.0):  # whoever asked first said that it was far away
+            if soonest < (self._due.get(key) or 0.0):  # the first requester was far away, this one is nearer
                 self._due.set(key, soonest)
             return
         done = self._done.get(key)
         if (done is not None and now < done[0]) or len(self._pending) >= _PENDING:
             return
-        # Whoever answered last for this publisher goes first: chance alone would let several speak at once.
+        # The node that answered last for this publisher goes first; random waits alone would give several answers.
         mine = self._mine.get(request.publisher)
         wait = self.timer_parameters.draw(self._rng, request.distance)
         if self._last_resort:

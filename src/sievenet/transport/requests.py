@@ -12,9 +12,9 @@ A request goes to everyone whose filter's bits are within the lost message's bit
 message and those who miss it too; the latter fall silent. What nobody has, the publisher's log may (`repairs`), and
 what it no longer has, it says (`gone`). The distance to a publisher is half the round trip of an echo, sent when the
 publisher is new and along with requests later on. A repair that comes sooner lowers it; one that comes later says
-nothing, since whoever repairs waits first, by the distance that it was told: taking that for distance would make
-everybody wait longer and longer. An echo that took long says little either: routers keep messages for a neighbour that
-is away, so it may have waited for a restart. It is repeated at once, and the shorter of the two counts.
+nothing: a repairer waits first, in proportion to the distance it was told, so measured distances would grow without
+end. A long round trip of an echo is not certain either: routers keep messages for a neighbour that is away, so the echo
+may have waited for a restart. It is repeated at once, and the shorter of the two counts.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Requests:
     # -- what happens ---------------------------------------------------------------------
 
     def lost(self, loss: Loss, now: float) -> bool:
-        """A message is lost: ask for it after a while. False if there is no room to."""
+        """Schedules a request for a lost message. False if too many are open."""
         key = (loss.publisher, loss.epoch, loss.sequence)
         if key in self._wants:
             return True
@@ -161,7 +161,7 @@ class Requests:
         return True
 
     def heard(self, request: Request, now: float) -> None:
-        """Somebody else asks: if for what I miss, I wait twice as long."""
+        """Another receiver sent a request: if this one misses the same message, it waits twice as long."""
         want = self._wants.get((request.publisher, request.epoch, request.sequence))
         if want is None or request.requester == self._me:
             return
@@ -174,7 +174,7 @@ class Requests:
             self._schedule(want, now)
 
     def found(self, key: Key, now: float) -> bool:
-        """A message came; whether it had been asked for."""
+        """A message came; returns whether it had been requested."""
         want = self._wants.pop(key, None)
         if want is None:
             return False
@@ -189,7 +189,7 @@ class Requests:
         return True
 
     def gone(self, gone: Gone) -> list[Loss]:
-        """The publisher has these no more: give up what peers did not have either."""
+        """The publisher no longer has these: gives up those that no peer had either."""
         done = [
             key
             for key, want in self._wants.items()
@@ -198,7 +198,7 @@ class Requests:
         return [self._give_up(key) for key in done]
 
     def renew(self, now: float, stream: Stream | None = None) -> None:
-        """Nobody could be heard until now: ask for everything (of a stream) as if for the first time."""
+        """The connection is back: restarts all requests (of one stream, or of all) with a fresh count of attempts."""
         for key, want in self._wants.items():
             if stream in (None, key[:2]) and now <= want.since + _LONGEST:
                 want.attempt = want.own = 0
@@ -222,7 +222,7 @@ class Requests:
     def expire(
         self, now: float, silent: Callable[[Stream], bool] = lambda _: False
     ) -> tuple[list[Request], list[Loss]]:
-        """What to ask for now, and what is given up; of a stream that cannot be heard, nothing is."""
+        """Requests to send now, and losses to give up; a silent stream gives up nothing."""
         requests, given_up = [], []
         for key in self._due.passed(now):
             want = self._wants[key]
@@ -277,6 +277,6 @@ class Requests:
 
     def _settle(self, publisher: int, want: _Want) -> None:
         if want.asked >= 0:
-            # One request a round is needed, whosoever it is.
+            # One request per round is enough, no matter who sends it.
             duplicates = want.heard + want.own - want.attempt
             self.timer_parameters.finished(duplicates, (want.asked - want.since) / self.distance(publisher))

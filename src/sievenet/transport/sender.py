@@ -79,7 +79,7 @@ class Sender:
         #: Entries of the record, newest first.
         self._entries: deque[bytes] = deque(maxlen=max(options.record, 1))
         self._history = History(max(options.log, MAX_DIGEST), self._width)
-        #: From a message's context, what it says: kept where there is no log, for those who ask in vain.
+        #: Gives a message's attributes from its context; used without a log, to answer requests that cannot be met.
         self._describe = None if options.log else describe
         #: What receivers want to know, by range: who asked; and when it is answered.
         self._inquiries: dict[tuple[int, int], set[int]] = {}
@@ -173,11 +173,11 @@ class Sender:
         return actions
 
     def renewed(self, now: float) -> list[Action]:
-        """What was sent lately may have been lost: say how far this is."""
+        """The connection was lost, and with it perhaps messages: sends a digest."""
         return self._digest(now) if self.options.digest and self._next else []
 
     def end(self, now: float) -> list[Action]:
-        """Nothing more will be published: say so, and how far it went. Requests are still answered."""
+        """Announces the end of the stream and its last number. Requests are still answered."""
         self._ended = True
         if not self.options.digest:
             return []
@@ -229,8 +229,8 @@ class Sender:
     def _digest(self, now: float) -> list[Action]:
         """Describe what was published since the digest before the last: one lost digest does no harm.
 
-        While nothing is published the last ones are told again, half as often each time but never rarely: whoever
-        lost the last messages, and many digests too, still hears of them.
+        While nothing is published the last digest is repeated, at intervals that double up to five seconds: a receiver
+        that lost the last messages and many digests still hears of them.
         """
         count = min(self._fresh + self._told, _DESCRIBED)
         told = self._pages(self._next - 1, max(0, self._next - count), now)

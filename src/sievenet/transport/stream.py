@@ -206,7 +206,7 @@ class Stream(Account):
         return epoch == self.epoch and (sequence > self.top or sequence in self._missing or sequence in self._unknown)
 
     def shown(self, epoch: int, sequence: int, bits: Bits, width: int, now: float) -> Loss | None:
-        """Others miss a message of which nothing is known here; the loss, if it is missing here too."""
+        """Another receiver requests a message that is unknown here; returns the loss if it is missing here too."""
         if epoch != self.epoch or len(self._missing) >= self._limits.missing or not self._unknown.discard(sequence):
             return None
         missing = Missing(now, bits, width, 0.0, self._departure, lost=True)
@@ -222,7 +222,7 @@ class Stream(Account):
         return self._flush(now), losses
 
     def abandon(self, epoch: int, sequence: int, now: float) -> list[Released]:
-        """A lost message will not be repaired: nothing waits for it any more."""
+        """A lost message will not be repaired: releases what waits for it."""
         if epoch == self.epoch:
             self._missing.pop(sequence, None)
             self._unknown.discard(sequence)
@@ -245,7 +245,7 @@ class Stream(Account):
         return self._flush(now), lost
 
     def silent(self, now: float) -> bool:
-        """Whether a publisher that says something regularly has not been heard for longer, and did not say goodbye."""
+        """Whether a publisher with digests is overdue and has not announced its end."""
         return self.touched + _REGULARLY < now and self.reports and not self.ended
 
     @property
@@ -304,7 +304,7 @@ class Stream(Account):
         return self._contradictions >= _CONTRADICTIONS
 
     def _take_back(self, number: int) -> None:
-        """What was believed of numbers above this was wrong."""
+        """Numbers above this were never published: removes them."""
         self.counts.absurd += 1
         self._unknown.remove(number + 1, self.top)
         self._missing = {each: missing for each, missing in self._missing.items() if each <= number}

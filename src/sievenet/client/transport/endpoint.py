@@ -64,7 +64,7 @@ class Endpoint:
         #: Monotonic, but near the wall clock, so that times of departure mean something elsewhere.
         self._offset = time.time() - loop.time()
         self._time = loop.time
-        #: Events sent here, control messages that could not be sent, and such that nobody may say.
+        #: Events sent, control messages that could not be sent, and forged ones that were dropped.
         self.spoken = self.unsent = self.forged = 0
 
     def now(self) -> float:
@@ -110,7 +110,7 @@ class Endpoint:
             if events:
                 self._host.emit(events)
         except SievenetError:
-            # No connection just now, or too long for this plane: whoever needs it asks again, or does without.
+            # No connection, or too long for this plane: a receiver that needs it asks again.
             self.unsent += 1
         else:
             self.spoken += len(events)

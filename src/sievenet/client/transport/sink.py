@@ -145,7 +145,7 @@ class TransportSink:
 
     @property
     def false_positives(self) -> int:
-        """Events that the network sent in vain."""
+        """Events that the network delivered but no filter matches."""
         return self._feed.false_positives
 
     @false_positives.setter
@@ -212,7 +212,7 @@ class TransportSink:
             self.receiver.dropped["unclear"] += 1
 
     def _settle(self, now: float) -> None:
-        """What waited and is clear now is believed, or not; in the order in which it came."""
+        """Decides about messages that waited for their sender to become clear, in order of arrival."""
         waiting, self._waiting = self._waiting, deque()
         for due, what, speaker in waiting:
             if isinstance(what, bytes):

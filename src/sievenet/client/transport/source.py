@@ -192,7 +192,7 @@ class Source:
                 await self._host.flushed()  # none of them has left
                 self._host.emit(events)
                 return
-            # They have their numbers and are in the log: whoever wants them asks.
+            # They are numbered and in the log: receivers that miss them ask.
             self.unsent += len(events)
             room = False
         if not room:
