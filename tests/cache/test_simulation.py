@@ -27,7 +27,7 @@ def traffic(world, seconds, sources=3, low=20, high=400, values=4):
     return end
 
 
-@pytest.mark.parametrize("seed", seeds(24, watched=4))
+@pytest.mark.parametrize("seed", seeds(10, watched=3))
 def test_bursts_lose_nothing(seed):
     world = World(seed)
     limited = Application(world, 1, {0, 1, 2, 3}, limit=300, rate=330)
@@ -42,7 +42,7 @@ def test_bursts_lose_nothing(seed):
     assert not fast.core.activations
 
 
-@pytest.mark.parametrize("seed", seeds(16, watched=3))
+@pytest.mark.parametrize("seed", seeds(8, watched=2))
 def test_subscribers_that_stand_still_miss_nothing(seed):
     world = World(seed)
     application = Application(world, 1, {0, 1}, limit=400, rate=500)
@@ -54,7 +54,7 @@ def test_subscribers_that_stand_still_miss_nothing(seed):
     assert application.core.state is State.IDLE
 
 
-@pytest.mark.parametrize("seed", seeds(16, watched=3))
+@pytest.mark.parametrize("seed", seeds(8, watched=2))
 def test_a_cache_that_dies_is_replaced_and_losses_are_told(seed):
     world = World(seed, caches=2, seconds=world_seconds(seed))
     applications = [Application(world, n, {0, 1, 2}, limit=200, rate=220) for n in range(1, 4)]
@@ -92,7 +92,7 @@ def test_groups_share_a_stream(seed):
     assert world.caches[0].sent < 0.7 * cached, "one transmission should serve several"
 
 
-@pytest.mark.parametrize("seed", seeds(6, watched=2))
+@pytest.mark.parametrize("seed", seeds(3, watched=1))
 def test_a_durable_cache_that_comes_back_goes_on_where_it_was(seed, tmp_path):
     def make(index):
         return Ring(seconds=300, max_bytes=100_000, spill=Spill(tmp_path / str(index), 1 << 24), durable=True)
@@ -111,7 +111,7 @@ def test_a_durable_cache_that_comes_back_goes_on_where_it_was(seed, tmp_path):
     world.check(application)
 
 
-@pytest.mark.parametrize("seed", seeds(4, watched=2))
+@pytest.mark.parametrize("seed", seeds(2, watched=1))
 @pytest.mark.parametrize("policy", ["end", "oldest", "newest"])
 def test_a_full_queue_ends_or_drops_as_was_chosen(seed, policy):
     world = World(seed)

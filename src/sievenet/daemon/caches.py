@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
@@ -46,6 +46,8 @@ class _Assignment:
     cache: str | None = None
     #: Keeps the same events, to take over.
     standby: str | None = None
+    #: One search for a cache at a time.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Caches:
@@ -76,9 +78,11 @@ class Caches:
             number = next(self._numbers)
             found = self._assignments[number] = _Assignment(number, client, id, category, content, past)
             self._of[client, id] = number
-        if found.cache is None:
-            await self._entrust(found)
-            self._begin(self._stand_by(found))
+        async with found.turn:
+            if found.cache is None:
+                await self._entrust(found)
+        if found.standby is None:
+            self._begin(self._again(found))
         return {"cache": found.cache, "number": found.number}
 
     async def _entrust(self, found: _Assignment) -> None:
@@ -196,10 +200,11 @@ class Caches:
             self.end(owner, id)
 
     async def _again(self, found: _Assignment) -> None:
-        with suppress(SievenetError):  # until a cache comes
-            if found.cache is None:
-                await self._entrust(found)
-            await self._stand_by(found)
+        async with found.turn:
+            with suppress(SievenetError):  # until a cache comes
+                if found.cache is None:
+                    await self._entrust(found)
+                await self._stand_by(found)
 
     def _balance(self) -> None:
         """Move a responsibility from a cache with much to one with little."""

@@ -1,0 +1,132 @@
+"""Caches at the daemon: who is responsible for what, standbys, deaths, and responsibilities that move."""
+
+import asyncio
+
+import pytest
+
+from sievenet.content.filter import Filter, Subscription
+from sievenet.control import caching as c
+from sievenet.daemon import caches as module
+from sievenet.daemon.caches import Caches
+from sievenet.errors import Unavailable
+from tests.fabric.harness import SCHEMA, eventually, run
+
+WANTED = Subscription([Filter(SCHEMA)], SCHEMA)
+
+
+class World:
+    """Caches that become responsible at once, unless they are dumb; everything that anybody is told."""
+
+    def __init__(self):
+        self.told = []
+        self.dumb, self.gone = set(), set()
+        self.caches = Caches(self.tell)
+
+    def tell(self, name, message):
+        if name in self.gone:
+            return False
+        self.told.append((name, message))
+        if isinstance(message, c.Assign) and name not in self.dumb:
+            asyncio.get_running_loop().call_soon(self.caches.handle, name, c.Assumed(message.number))
+        return True
+
+    def serve(self, *names, durable=False):
+        for name in names:
+            self.caches.handle(name, c.ServeCache(1, durable))
+
+    async def assign(self, client, id=1, content=b"all", past=False):
+        return await self.caches.assign(client, id, WANTED, content, past)
+
+    def responsible(self):
+        return {(each.client, each.id): (each.cache, each.standby) for each in self.caches._assignments.values()}
+
+    def of(self, name, kind):
+        return [message for who, message in self.told if who == name and isinstance(message, kind)]
+
+
+def test_each_subscription_has_a_cache_and_a_standby():
+    async def main():
+        world = World()
+        with pytest.raises(Unavailable, match="no cache serves"):
+            await world.assign("a")
+        world.serve("x", "y")
+        answer = await world.assign("a")
+        assert answer["cache"] == "x"
+        await eventually(lambda: world.responsible().get(("a", 1)) == ("x", "y"))
+        # The same again is the same; the words go to the first only.
+        assert await world.assign("a") == answer
+        world.caches.handle("a", c.ToCache(1, b"word"))
+        assert world.of("x", c.FromSubscriber) == [c.FromSubscriber(answer["number"], b"word")]
+        assert not world.of("y", c.FromSubscriber)
+        world.caches.handle("y", c.ToSubscriber(answer["number"], b"no"))
+        world.caches.handle("x", c.ToSubscriber(answer["number"], b"yes"))
+        assert world.of("a", c.CacheSays) == [c.CacheSays(1, b"yes")]
+        world.caches.handle("a", c.Uncache(1))
+        assert world.of("x", c.Unassign)
+        assert world.of("y", c.Unassign)
+        assert world.responsible() == {}
+
+    run(main())
+
+
+def test_a_cache_that_is_gone_is_replaced_and_its_subscribers_are_told():
+    async def main():
+        world = World()
+        world.serve("x", "y", "z")
+        first = (await world.assign("a"))["cache"]
+        await eventually(lambda: world.responsible()["a", 1][1] is not None)
+        standby = world.responsible()["a", 1][1]
+        world.caches.lost(first)
+        assert world.of("a", c.CacheLost) == [c.CacheLost(1)]
+        await eventually(lambda: world.responsible()["a", 1][0] == standby and world.responsible()["a", 1][1])
+        for name in ("x", "y", "z"):
+            world.caches.lost(name)
+        assert world.responsible()["a", 1] == (None, None)
+        world.caches.handle("a", c.ToCache(1, b"word"))
+        assert len(world.of("a", c.CacheLost)) >= 3
+        # The next one that comes is responsible.
+        world.serve("w")
+        await eventually(lambda: world.responsible()["a", 1][0] == "w")
+        world.caches.left("a")
+        assert world.responsible() == {}
+
+    run(main())
+
+
+def test_a_cache_that_does_not_answer_is_passed_over(monkeypatch):
+    async def main():
+        world = World()
+        world.serve("x", "y")
+        world.dumb.add("x")
+        monkeypatch.setattr(module, "_PATIENCE", 0.05)
+        assert (await world.assign("a"))["cache"] == "y"
+        world.gone.add("y")
+        with pytest.raises(Unavailable, match="not connected"):
+            await world.assign("b", content=b"other")
+
+    run(main())
+
+
+def test_responsibilities_move_to_a_cache_with_less(monkeypatch):
+    async def main():
+        monkeypatch.setattr(module, "_OVERLAP", 0.05)
+        world = World()
+        world.serve("x")
+        for i in range(6):
+            await world.assign("a", i, b"%d" % i)
+        world.serve("y")
+        for _ in range(40):
+            world.caches.handle("x", c.CacheLoad(active=(1, 2)))
+            world.caches.handle("y", c.CacheLoad())
+            await asyncio.sleep(0.01)
+        first = [cache for cache, _ in world.responsible().values()]
+        assert len(first) == 6
+        assert {"x", "y"} >= set(first)
+        # Those that are being served stay.
+        assert world.responsible()["a", 0][0] == "x"
+        assert world.responsible()["a", 1][0] == "x"
+        rows = {row["cache"]: row for row in world.caches.status()}
+        assert rows["x"]["active"] == 2
+        assert not rows["y"]["durable"]
+
+    run(main())
