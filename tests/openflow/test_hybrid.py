@@ -58,7 +58,9 @@ def test_subspaces_go_through_matchers_and_back_and_nothing_is_lost(folder, plan
             stop.set()
             await task
             await eventually(lambda: len(got) >= len(sent))
-            assert got == sent
+            assert sorted(got) == sent
+            # Open vSwitch itself lets packets overtake the first one of a flow, which its daemon decides.
+            assert plane == "ovs" or got == sent
             counts = sub.statistics().received
             assert counts.directed > 50
             assert hybrid.failures == 1

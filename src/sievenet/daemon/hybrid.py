@@ -116,7 +116,7 @@ class Hybrid:
             for name, matcher in list(self.matchers.items()):
                 wrong = matcher.wrong(self.now())
                 if wrong and matcher.load:
-                    self._orders.gone(name)  # whoever waits for it holds a lock
+                    self._orders.gone(name, wrong)  # whoever waits for it holds a lock
                     self._spawn(self.fail(name, wrong))
 
     async def close(self) -> None:

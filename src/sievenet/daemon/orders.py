@@ -42,8 +42,8 @@ class Orders:
         if future is not None and not future.done():
             future.set_result(None)
 
-    def gone(self, client: str) -> None:
-        """A client is gone: nobody waits for it."""
+    def gone(self, client: str, reason: str = "it is gone") -> None:
+        """Nobody waits for a client any more."""
         for (name, _), future in list(self._open.items()):
             if name == client and not future.done():
-                future.set_exception(Unavailable(f"{client} is gone"))
+                future.set_exception(Unavailable(f"{client}: {reason}"))

@@ -176,7 +176,8 @@ class Selector:
             choice = ssa(model, limit, usable)
         else:
             regions = clusters(model.cell, model.link + model.hosts, CELL_BITS, self.config.clusters)
-            choice = csa(model, numbered(model.cell, CELL_BITS, regions), len(regions), limit, usable)
+            small = model.collapsed(numbered(model.cell, CELL_BITS, regions))
+            choice = csa(small, small.cell, len(regions), limit, usable)
         now = _evaluated(model, present)
         better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
         if better or now.penalty > limit or (present and not now.benefit and not choice.benefit):

@@ -117,6 +117,15 @@ def test_both_keep_the_limit_and_csa_is_at_least_as_good(seen, factor):
             assert parts.benefit == best
 
 
+@given(observations, st.sets(st.tuples(st.sampled_from(SWITCHES), st.integers(0, 1)), max_size=4))
+def test_cells_of_a_cluster_collapse_into_one_and_nothing_changes(seen, pairs):
+    model = Model.of(merged(seen), TREE.path)
+    cluster = np.array([c >> 1 for c in model.cell], np.int64)
+    small = model.collapsed(cluster)
+    assert len(small) <= len(model)
+    assert evaluated(small, small.cell, tuple(pairs)) == evaluated(model, cluster, tuple(pairs))
+
+
 @given(observations)
 def test_without_a_bound_only_what_is_on_publishers_own_links_remains(seen):
     model = Model.of(merged(seen), TREE.path)

@@ -21,7 +21,7 @@ PLEROMA; a cell that two subscriptions share in part is what finer cells are for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -79,6 +79,21 @@ class Model:
     def __len__(self) -> int:
         return len(self.node)
 
+    def collapsed(self, cluster: Ints) -> Model:
+        """The same with one cell for each cluster: what is diverted together is counted together."""
+        origin = self.node.copy()
+        for level in self._levels[1:]:
+            origin[level] = origin[self.parent[level]]
+        width = len(self.switches)
+        group = (origin * (int(cluster.max(initial=0)) + 1) + cluster) * width
+        keys, first, which = np.unique(group + self.node, return_index=True, return_inverse=True)
+        above = np.where(self.parent >= 0, group + self.node[self.parent], -1)[first]
+        parent = np.where(above >= 0, np.searchsorted(keys, above), -1)
+        link, hosts, wanted = (
+            np.bincount(which, each, len(keys)).astype(np.float64) for each in (self.link, self.hosts, self.wanted)
+        )
+        return Model(self.switches, self.node[first], parent, self.depth[first], cluster[first], link, hosts, wanted)
+
     @property
     def deliveries(self) -> float:
         """Wanted events in all."""
@@ -133,40 +148,84 @@ class Model:
     # -- from what subscribers report --------------------------------------------------------
 
     @classmethod
-    def of(cls, observations: Iterable[Observation], path: Callable[[str, str], Sequence[str]]) -> Model:
-        """The model that reports lead to; ``path`` names the switches from one to another, both included."""
-        trees: dict[tuple[str, int], dict[str, list[Any]]] = {}
-        paths: dict[tuple[str, str], Sequence[str]] = {}
+    def of(cls, observations: Sequence[Observation], path: Callable[[str, str], Sequence[str]]) -> Model:
+        """The model that reports lead to; ``path`` names the switches from one to another, both included.
+
+        For each switch that publishes, all cells together: a matrix of trees by places, from the leaves to the root.
+        """
+        names = {each.switch for each in observations} | {each.origin for each in observations}
+        number: dict[str, int] = {name: i for i, name in enumerate(sorted(names))}
+        trees = {key: i for i, key in enumerate({(each.publisher, each.cell): None for each in observations})}
+        by_origin: dict[str, list[Observation]] = {}
         for each in observations:
-            way = paths.get((each.origin, each.switch))
-            if way is None:
-                way = paths[each.origin, each.switch] = path(each.origin, each.switch)
-            tree = trees.setdefault((each.publisher, each.cell), {})
-            total = each.wanted + each.unwanted
-            above = None
-            for depth, switch in enumerate(way):
-                # parent, depth, the most that anybody behind gets, how much of it in vain, hosts, wanted
-                row = tree.setdefault(switch, [above, depth, -1.0, 0.0, 0.0, 0.0])
-                if total > row[2]:
-                    row[2], row[3] = total, each.unwanted
-                above = switch
-            if way:
-                row[4] += each.unwanted
-                row[5] += each.wanted
-        return _assembled(trees)
+            by_origin.setdefault(each.origin, []).append(each)
+        parts: list[tuple[npt.NDArray[Any], ...]] = []
+        rows = 0
+        for origin, seen in by_origin.items():
+            above = _above(origin, {each.switch for each in seen}, path, number)
+            tree = np.array([trees[each.publisher, each.cell] for each in seen], np.int64)
+            at = np.array([number[each.switch] for each in seen], np.int64)
+            counts = np.array([(each.wanted, each.unwanted) for each in seen], np.float64).reshape(len(seen), 2)
+            cells = np.zeros(len(trees), np.int64)
+            cells[tree] = [each.cell for each in seen]
+            parts.append(_rows(number[origin], above, tree, at, counts, cells, rows))
+            rows += len(parts[-1][0])
+        columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 7
+        node, parent, depth, cell = (each.astype(np.int64) for each in columns[:4])
+        return cls(list(number), node, parent, depth, cell, *columns[4:])
 
 
-def _assembled(trees: Mapping[tuple[str, int], Mapping[str, list[Any]]]) -> Model:
-    names = sorted({switch for tree in trees.values() for switch in tree})
-    number = {name: i for i, name in enumerate(names)}
-    columns: list[tuple[int, int, int, int, float, float, float]] = []
-    for (_, cell), tree in trees.items():
-        first = len(columns)
-        where = {switch: first + i for i, switch in enumerate(tree)}
-        for switch, (above, depth, _, link, hosts, wanted) in tree.items():
-            parent = where[above] if above is not None else -1
-            columns.append((number[switch], parent, depth, cell, link if above is not None else 0.0, hosts, wanted))
-    table = list(zip(*columns, strict=True)) if columns else [()] * 7
-    node, up, deep, cells = (np.array(each, np.int64) for each in table[:4])
-    links, at_hosts, delivered = (np.array(each, np.float64) for each in table[4:])
-    return Model(names, node, up, deep, cells, links, at_hosts, delivered)
+def _above(
+    origin: str, switches: Iterable[str], path: Callable[[str, str], Sequence[str]], number: dict[str, int]
+) -> dict[int, tuple[int, int]]:
+    """Of each switch on a way from the origin: the one above it and its depth, the nearest first."""
+    found = {number[origin]: (-1, 0)}
+    for switch in switches:
+        way = [number.setdefault(name, len(number)) for name in path(origin, switch)]
+        for depth, (upper, lower) in enumerate(pairwise(way), 1):
+            found.setdefault(lower, (upper, depth))
+    return dict(sorted(found.items(), key=lambda item: item[1][1]))
+
+
+def _rows(
+    origin: int,
+    above: dict[int, tuple[int, int]],
+    tree: Ints,
+    at: Ints,
+    counts: Floats,
+    cells: Ints,
+    first: int,
+) -> tuple[npt.NDArray[Any], ...]:
+    """The rows of all trees from one switch: node, parent, depth, cell, link, hosts, wanted."""
+    places = {node: i for i, node in enumerate(above)}
+    groups, group = np.unique(tree, return_inverse=True)
+    place = np.array([places[node] for node in at.tolist()], np.int64)
+    shape = len(groups), len(above)
+    flat = group * shape[1] + place
+    size = shape[0] * shape[1]
+    wanted = np.bincount(flat, counts[:, 0], size).reshape(shape)
+    hosts = np.bincount(flat, counts[:, 1], size).reshape(shape)
+    # The one behind each link that gets most, and what of it is in vain: sorted, the last one written stays.
+    most, vain = np.full(size, -1.0), np.zeros(size)
+    order = np.argsort(counts.sum(axis=1), kind="stable")
+    most[flat[order]], vain[flat[order]] = counts[order].sum(axis=1), counts[order, 1]
+    most, vain = most.reshape(shape), vain.reshape(shape)
+    for node, (up, _) in reversed(above.items()):
+        if up >= 0:
+            i, j = places[node], places[up]
+            more = most[:, i] > most[:, j]
+            most[more, j], vain[more, j] = most[more, i], vain[more, i]
+    there, where = np.nonzero(most >= 0)
+    index = np.full(shape, -1)
+    index[there, where] = np.arange(len(there)) + first
+    upper = np.array([places.get(each, -1) for each, _ in above.values()])
+    root = upper[where] < 0
+    return (
+        np.array(list(above))[where],
+        np.where(root, -1, index[there, upper[where]]),
+        np.array([depth for _, depth in above.values()])[where],
+        cells[groups[there]],
+        np.where(root, 0.0, vain[there, where]),
+        hosts[there, where],
+        wanted[there, where],
+    )

@@ -5,7 +5,7 @@ what is left (algorithm 4).  **CSA** has the event space cut into disjoint *clus
 switch, then of those pairs the ones worth most within the limit (`knapsack`), and so on with the rest (algorithm 5).
 
 Both are greedy, and which of several greedy answers is better depends.  So CSA also tries pairs by benefit per penalty,
-a cluster at a time or one pair at a time, and SSA's own answer, and keeps the best: it is never worse than SSA.
+those worth most together or those worth about the same, and SSA's own answer, and keeps the best: it is never worse.
 
 The limit is a number of deliveries that may go through matchers.  With mean latencies N through the network and A
 through a matcher, and D deliveries in all, a mean of at most Δ allows
@@ -31,7 +31,9 @@ __all__ = ["Choice", "allowed", "clusters", "csa", "evaluated", "ssa"]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 #: Rounds after which whatever is left is left alone.
-_ROUNDS: Final = 1000
+_ROUNDS: Final = 200
+#: Of the best pair's worth per penalty, what others of a round must be worth.
+_LEVEL: Final = 0.7
 
 
 class Choice(NamedTuple):
@@ -92,7 +94,7 @@ def csa(model: Model, cluster: Ints, count: int, limit: float, where: Bools | No
     found = [
         _rounds(model, cluster, count, limit, where),
         _rounds(model, cluster, count, limit, where, by_ratio=True),
-        _rounds(model, cluster, count, limit, where, by_ratio=True, singly=True),
+        _rounds(model, cluster, count, limit, where, by_ratio=True, level=True),
     ]
     whole = ssa(model, limit, where)
     pairs = tuple((switch, i) for switch, _ in whole.pairs for i in range(count))
@@ -117,7 +119,7 @@ def _rounds(
     where: Bools | None,
     *,
     by_ratio: bool = False,
-    singly: bool = False,
+    level: bool = False,
 ) -> Choice:
     width = len(model.switches)
     pair = cluster * width + model.node
@@ -133,11 +135,14 @@ def _rounds(
         worth = np.where(good, benefit / np.maximum(penalty, 1e-9) if by_ratio else benefit, -1.0)
         best = worth.reshape(count, width).argmax(axis=1) + np.arange(count) * width
         best = best[good[best]]
-        if singly and len(best):
-            best = best[[int(worth[best].argmax())]]
         if not len(best):
             break
-        items = knapsack(benefit[best].tolist(), penalty[best].tolist(), left)
+        if level:
+            best = best[np.argsort(-worth[best], kind="stable")]
+            best = best[worth[best] >= _LEVEL * worth[best[0]]]
+            items = np.flatnonzero(np.cumsum(penalty[best]) <= left).tolist()
+        else:
+            items = knapsack(benefit[best].tolist(), penalty[best].tolist(), left)
         if not items:
             break
         for i in best[items].tolist():
