@@ -58,8 +58,8 @@ def test_judges_agree(spark):
         for sites in (None, SITES):
             source = None if sites is None else sites.located(["c1", "elsewhere"] * 1000)
             local = LocalJudge(BATCH, INTERESTS, budget, sites, source).costs(plans)
-            assert SparkJudge(spark, BATCH, INTERESTS, budget, sites, source).costs(plans) == local
-    assert SparkJudge(spark, BATCH, INTERESTS, 4).costs([]) == []
+            assert SparkJudge(spark, LocalJudge(BATCH, INTERESTS, budget, sites, source)).costs(plans) == local
+    assert SparkJudge(spark, LocalJudge(BATCH, INTERESTS, 4)).costs([]) == []
 
 
 @pytest.mark.parametrize("kind", ["kmeans", "bisecting"])

@@ -3,52 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from sievenet.cli.file_options import reading_of, reading_options
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.pipeline_options import finish, master_option, opened, report_option, say
+from sievenet.cli.pipeline_options import bundled, finish, master_option, opened, report_option, say
 
 if TYPE_CHECKING:
     from sievenet.content import Schema
     from sievenet.pipeline.ingest import How
     from sievenet.pipeline.store import Store
 
-__all__ = ["ingest", "schema_of", "time_of", "trace_options"]
+__all__ = ["Trace", "ingest", "schema_of", "time_of", "trace_options"]
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+@dataclass(frozen=True)
+class Trace:
+    """What was said about traces."""
+
+    schema_name: str | None
+    category: str | None
+    kind: str | None
+    columns: str | None
+    separator: str | None
+    encoding: str | None
+    rename: tuple[str, ...]
+    select: str | None
+    pairs: str | None
+    time_column: str | None
+    time_format: str | None
+    publisher: str | None
+
+    @property
+    def how(self) -> How:
+        """How files are read."""
+        from sievenet.pipeline.ingest import How
+
+        said = (self.columns, self.separator, self.encoding, self.rename, self.select, self.pairs, self.kind)
+        return How(reading_of(*said), self.time_format, self.publisher)
+
+    def found(
+        self, store: Store, inputs: tuple[str, ...], say: Callable[[str], None] = say
+    ) -> tuple[Schema, str | None]:
+        """The schema (as said, the store's own, or one made from the files), and the column of the time."""
+        from sievenet.workload.samples import load_schema
+
+        given = load_schema(self.schema_name) if self.schema_name else None
+        time = time_of(store, inputs, self.time_column, self.how)
+        return given or schema_of(store, self.category, inputs, self.kind, time, self.how, say), time
 
 
-def trace_options(command: F) -> F:
-    """How traces are read, up to ``--publisher``."""
-    kinds = click.Choice(["csv", "json", "parquet", "tap"])
-    before = (
-        click.option(
-            "--schema",
-            "schema_name",
-            metavar="NAME|FILE",
-            help="A built-in schema or a JSON file. Default: from the files.",
-        ),
-        click.option(
-            "--category", metavar="NAME", help="What a schema from the files is called. Default: as the first file."
-        ),
-        click.option("--format", "kind", type=kinds, help="Default: by file name."),
-    )
-    behind = (
-        click.option(
-            "--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …"
-        ),
-        click.option("--time-format", metavar="PATTERN", help="How times are written, such as dd/MM/yyyy HH:mm."),
-        click.option(
-            "--publisher", metavar="COLUMN", help="Who published. Default: publisher, if there is such a column."
-        ),
-    )
-    for option in (*reversed(behind), reading_options, *reversed(before)):
-        command = option(command)
-    return command
+_KINDS = click.Choice(["csv", "json", "parquet", "tap"])
+#: How traces are read, up to ``--publisher``, as the argument ``trace``.
+trace_options = bundled(
+    "trace",
+    Trace,
+    click.option(
+        "--schema",
+        "schema_name",
+        metavar="NAME|FILE",
+        help="A built-in schema or a JSON file. Default: from the files.",
+    ),
+    click.option(
+        "--category", metavar="NAME", help="What a schema from the files is called. Default: as the first file."
+    ),
+    click.option("--format", "kind", type=_KINDS, help="Default: by file name."),
+    reading_options,
+    click.option(
+        "--time", "time_column", metavar="COLUMN", help="Where the time is. Default: time, timestamp, date, …"
+    ),
+    click.option("--time-format", metavar="PATTERN", help="How times are written, such as dd/MM/yyyy HH:mm."),
+    click.option("--publisher", metavar="COLUMN", help="Who published. Default: publisher, if there is such a column."),
+)
 
 
 @click.command()
@@ -67,18 +96,7 @@ def trace_options(command: F) -> F:
 def ingest(
     store: str,
     inputs: tuple[str, ...],
-    schema_name: str | None,
-    category: str | None,
-    kind: str | None,
-    columns: str | None,
-    separator: str | None,
-    encoding: str | None,
-    rename: tuple[str, ...],
-    select: str | None,
-    pairs: str | None,
-    time_column: str | None,
-    time_format: str | None,
-    publisher: str | None,
+    trace: Trace,
     by: str | None,
     dry_run: bool,
     master: str | None,
@@ -100,20 +118,15 @@ def ingest(
     """
     import msgspec
 
-    from sievenet.pipeline.ingest import How
     from sievenet.pipeline.ingest import ingest as run
     from sievenet.pipeline.report import Report
-    from sievenet.workload.samples import load_schema
 
-    given = load_schema(schema_name) if schema_name else None
-    how = How(reading_of(columns, separator, encoding, rename, select, pairs, kind), time_format, publisher)
     with opened(store, master, inputs) as where:
-        time_column = time_of(where, inputs, time_column, how)
-        schema = given or schema_of(where, category, inputs, kind, time_column, how)
+        schema, time = trace.found(where, inputs)
         if dry_run:
-            _shown(where, schema, inputs, kind, time_column, how, as_json)
+            _shown(where, schema, inputs, trace.kind, time, trace.how, as_json)
             return
-        done = run(where, schema, inputs, kind=kind, time=time_column, by=by, how=how, say=say)
+        done = run(where, schema, inputs, kind=trace.kind, time=time, by=by, how=trace.how, say=say)
     report = Report(f"Ingest of {schema.name}")
     report.figures = msgspec.to_builtins(done)
     report.text(f"{done.events} events, {done.quarantined} bad rows, {len(done.bad_files)} unreadable files.")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
     from sievenet.pipeline.store import Store
 
 __all__ = [
+    "Searching",
     "budget_of",
     "budget_option",
+    "bundled",
     "finish",
     "interests_option",
     "load_plan",
@@ -26,6 +31,7 @@ __all__ = [
     "opened",
     "report_option",
     "say",
+    "search_options",
     "store_argument",
 ]
 
@@ -71,10 +77,26 @@ def budget_option(command: F) -> F:
     """``--budget``."""
     return click.option(
         "--budget",
-        default="8",
-        show_default=True,
-        help="Most entries per subscription, or `any` for as many as it takes.",
+        help="Most entries per subscription, or `any` for as many as it takes. Default: that in use, else 8.",
     )(command)
+
+
+def bundled(name: str, make: Callable[..., object], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """Options that a command gets as one argument: what ``make`` makes of them, by the names of its parameters."""
+    keys = list(inspect.signature(make).parameters)
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            mine = {key: given.pop(key) for key in keys}
+            return command(**given, **{name: make(**mine)})
+
+        found = cast("F", called)
+        for option in reversed(options):
+            found = option(found)
+        return found
+
+    return decorate
 
 
 def budget_of(text: str) -> int | None:
@@ -84,6 +106,40 @@ def budget_of(text: str) -> int | None:
     if not text.isdecimal() or not 1 <= int(text) <= 4096:
         raise click.BadParameter(f"Expected 1 to 4096 entries or `any`, got {text!r}", param_hint="--budget")
     return int(text)
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How a plan is searched for."""
+
+    bits: int
+    budget: str | None
+    seconds: float
+    objective: Any
+
+    def settings(self, in_use: int | None, known: bool) -> dict[str, Any]:
+        """What `plan_for` takes; ``in_use`` is the budget of the fabric, if it is ``known``."""
+        asked = budget_of(self.budget) if self.budget else 8
+        budget = in_use if known and not self.budget else asked
+        return {"bits": self.bits, "budget": budget, "seconds": self.seconds, "objective": self.objective}
+
+
+def search_options(seconds: float) -> Callable[[F], F]:
+    """``--bits``, ``--budget``, ``--seconds`` and ``--objective``, as the argument ``searching``."""
+    return bundled(
+        "searching",
+        Searching,
+        click.option("--bits", default=23, show_default=True, help="Bits of a code."),
+        budget_option,
+        click.option("--seconds", default=seconds, show_default=True, help="How long to search."),
+        click.option(
+            "--objective",
+            type=click.Choice(["links", "host", "subscription"]),
+            default="links",
+            show_default=True,
+            help="What is to be least: transmissions, packets received by hosts, or the rate per subscription.",
+        ),
+    )
 
 
 def say(text: str) -> None:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sievenet.cli.output import json_option
-from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
+from sievenet.cli.pipeline_deployment import Asked, deployment_options
 from sievenet.cli.pipeline_options import (
+    Searching,
     budget_of,
+    budget_option,
     finish,
     load_plan,
     master_option,
     opened,
     report_option,
     say,
+    search_options,
     store_argument,
 )
 
@@ -29,26 +32,13 @@ __all__ = ["advice", "evaluate", "plan", "save_plan"]
 #: Of a cost, what tables show.
 _COLUMNS = ("transmissions", "received", "per_link", "per_host", "per_subscription")
 
-budget_option = click.option(
-    "--budget", help="Most entries per subscription, or `any` for as many as it takes. Default: that in use, else 8."
-)
-
 
 @click.command()
 @store_argument
 @deployment_options
-@click.option("--bits", default=23, show_default=True, help="Bits of a code.")
-@budget_option
+@search_options(60.0)
 @click.option(
     "--kind", type=click.Choice(["dz", "cells"]), default="dz", show_default=True, help="What filters become."
-)
-@click.option("--seconds", default=60.0, show_default=True, help="How long to search.")
-@click.option(
-    "--objective",
-    type=click.Choice(["links", "host", "subscription"]),
-    default="links",
-    show_default=True,
-    help="What is to be least: transmissions, packets received by hosts, or the false-positive rate per subscription.",
 )
 @click.option(
     "--method",
@@ -68,16 +58,9 @@ budget_option = click.option(
 def plan(
     store: str,
     category: str,
-    interests: str | None,
-    snapshot_id: str | None,
-    topology: str | None,
-    config_file: str | None,
-    at: tuple[str, ...],
-    bits: int,
-    budget: str | None,
+    asked: Asked,
+    searching: Searching,
     kind: Any,
-    seconds: float,
-    objective: Any,
     recipes: tuple[str, ...],
     closed: bool,
     version: int,
@@ -111,24 +94,19 @@ def plan(
     unknown = [name for name in recipes if name not in RECIPES]
     if unknown:
         raise click.BadParameter(f"Expected one of {', '.join(RECIPES)}, got {unknown[0]!r}", param_hint="--method")
-    asked = budget_of(budget) if budget else 8
     with opened(store, master) as where:
         schema = where.schema(category)
-        place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
-        known = place.plan is not None
+        place = asked.deployment(where, schema)
         planned = plan_for(
             where.events(category),
             schema,
             place.wanted.subscriptions,
-            bits,
-            budget=place.budget if known and not budget else asked,
+            **searching.settings(place.budget, place.plan is not None),
             kind=kind,
             rest=not closed,
-            seconds=seconds,
             version=version,
-            objective=objective,
             recipes=recipes,
-            sites=place.sites(*sources_of(at)) if known or topology else None,
+            sites=asked.sites(place),
             present=place.plan,
             say=say,
         )
@@ -197,11 +175,7 @@ def advice(planned: Planned, output: str) -> str:
 def evaluate(
     store: str,
     category: str,
-    interests: str | None,
-    snapshot_id: str | None,
-    topology: str | None,
-    config_file: str | None,
-    at: tuple[str, ...],
+    asked: Asked,
     plans: tuple[str, ...],
     bits: int,
     budget: str | None,
@@ -220,17 +194,16 @@ def evaluate(
     from sievenet.pipeline.evaluate import evaluate as run
     from sievenet.pipeline.report import Report
 
-    asked = budget_of(budget) if budget else 8
+    most = budget_of(budget) if budget else 8
     loaded = [load_plan(path) for path in plans]
     with opened(store, master) as where:
         schema = where.schema(category)
-        place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
+        place = asked.deployment(where, schema)
         known = place.plan is not None
         names = [*plans, *(("present",) if known else ())] or [f"regular, {bits} bits"]
         every = [*loaded, *((place.plan,) if place.plan is not None else ())] or [Plan.regular(schema, bits)]
-        sites = place.sites(*sources_of(at)) if known or topology else None
-        most = place.budget if known and not budget else asked
-        results = run(where.events(category), schema, place.wanted.subscriptions, every, most, sites)
+        most = place.budget if known and not budget else most
+        results = run(where.events(category), schema, place.wanted.subscriptions, every, most, asked.sites(place))
     report = Report(f"Evaluation for {category}")
     report.figures = {
         name: {**r.summary(), "delivered_to": r.delivered.tolist(), "wanted_by": r.wanted.tolist()}

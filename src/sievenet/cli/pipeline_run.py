@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from sievenet.cli.file_options import reading_of
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
-from sievenet.cli.pipeline_ingest import schema_of, time_of, trace_options
-from sievenet.cli.pipeline_options import budget_of, master_option, opened, say
+from sievenet.cli.pipeline_deployment import Asked, deployment_options
+from sievenet.cli.pipeline_ingest import Trace, trace_options
+from sievenet.cli.pipeline_options import Searching, master_option, opened, say, search_options
 from sievenet.cli.pipeline_plan import advice, save_plan
 
 __all__ = ["run"]
@@ -21,16 +19,7 @@ __all__ = ["run"]
 @click.argument("inputs", nargs=-1, required=True)
 @trace_options
 @deployment_options
-@click.option("--bits", default=23, show_default=True, help="Bits of a code.")
-@click.option("--budget", help="Most entries per subscription, or `any`. Default: that in use, else 8.")
-@click.option("--seconds", default=20.0, show_default=True, help="How long to search.")
-@click.option(
-    "--objective",
-    type=click.Choice(["links", "host", "subscription"]),
-    default="links",
-    show_default=True,
-    help="What is to be least: transmissions, packets received by hosts, or the false-positive rate per subscription.",
-)
+@search_options(20.0)
 @click.option("--store", metavar="FOLDER", help="Where events are kept. Default: `store` in the report's folder.")
 @click.option("--output", "-o", help="Where the plan goes. Default: plan.json in the report's folder.")
 @click.option(
@@ -45,27 +34,9 @@ __all__ = ["run"]
 @json_option
 def run(
     inputs: tuple[str, ...],
-    schema_name: str | None,
-    category: str | None,
-    kind: str | None,
-    columns: str | None,
-    separator: str | None,
-    encoding: str | None,
-    rename: tuple[str, ...],
-    select: str | None,
-    pairs: str | None,
-    time_column: str | None,
-    time_format: str | None,
-    publisher: str | None,
-    interests: str | None,
-    snapshot_id: str | None,
-    topology: str | None,
-    config_file: str | None,
-    at: tuple[str, ...],
-    bits: int,
-    budget: str | None,
-    seconds: float,
-    objective: Any,
+    trace: Trace,
+    asked: Asked,
+    searching: Searching,
     store: str | None,
     output: str | None,
     folder: str,
@@ -83,37 +54,27 @@ def run(
       $ sievenet pipeline run trips.csv --subscriptions wanted.txt --report report  # needs Spark
       $ sievenet pipeline run tap --schema stock --subscriptions journal.db --topology testbed  # needs Spark
     """
-    from sievenet.pipeline.ingest import How
     from sievenet.pipeline.page import page
     from sievenet.pipeline.run import Journal
     from sievenet.pipeline.run import run as whole
-    from sievenet.workload.samples import load_schema
 
-    given = load_schema(schema_name) if schema_name else None
-    how = How(reading_of(columns, separator, encoding, rename, select, pairs, kind), time_format, publisher)
-    asked = budget_of(budget) if budget else 8
     journal = Journal(say)
     root = store or str(Path(folder) / "store")
     plan_file = output or str(Path(folder) / "plan.json")
     with opened(root, master, inputs) as where:
-        time_column = time_of(where, inputs, time_column, how)
-        schema = given or schema_of(where, category, inputs, kind, time_column, how, journal)
-        place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
-        known = place.plan is not None
+        schema, time = trace.found(where, inputs, journal)
+        place = asked.deployment(where, schema)
         done = whole(
             where,
             schema,
             inputs,
             place,
-            bits,
-            sites=place.sites(*sources_of(at)) if known or topology else None,
+            sites=asked.sites(place),
             journal=journal,
-            kind=kind,
-            time_column=time_column,
-            how=how,
-            budget=place.budget if known and not budget else asked,
-            seconds=seconds,
-            objective=objective,
+            kind=trace.kind,
+            time_column=time,
+            how=trace.how,
+            **searching.settings(place.budget, place.plan is not None),
         )
     save_plan(done.planned, plan_file)
     made = page(done, plan_file)

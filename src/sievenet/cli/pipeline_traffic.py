@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sievenet.cli.output import json_option
-from sievenet.cli.pipeline_deployment import deployment_of, deployment_options, sources_of
+from sievenet.cli.pipeline_deployment import Asked, deployment_options, sources_of
 from sievenet.cli.pipeline_options import (
     budget_of,
     finish,
@@ -45,11 +45,7 @@ def traffic(
     plan_file: str | None,
     bits: int,
     prefix: int,
-    interests: str | None,
-    snapshot_id: str | None,
-    topology: str | None,
-    config_file: str | None,
-    at: tuple[str, ...],
+    asked: Asked,
     budget: str | None,
     master: str | None,
     folder: str | None,
@@ -76,8 +72,8 @@ def traffic(
     with opened(store, master) as where:
         schema = where.schema(category)
         place = None
-        if snapshot_id or (interests and topology):
-            place = deployment_of(where, schema, interests, snapshot_id, topology, config_file)
+        if asked.snapshot_id or (asked.interests and asked.topology):
+            place = asked.deployment(where, schema)
         present = place.plan if place is not None and place.plan is not None else Plan.regular(schema, bits)
         used = load_plan(plan_file) if plan_file else present
         check_plans(schema, [used])
@@ -85,7 +81,7 @@ def traffic(
         rows = found.sort_by([("packets", "descending"), ("dz", "ascending")]).slice(0, 10_000).to_pylist()
         if place is not None:
             most = budget_of(budget) if budget else place.budget or 8
-            _links(report, where, used, place, most, at)
+            _links(report, where, used, place, most, asked.at)
     dz = [(row["publisher"], str(dz_of(row["dz"])), row["packets"]) for row in rows]
     report.figures["prefixes"] = [{"publisher": p, "dz": code, "packets": n} for p, code, n in dz]
     report.table("Packets by dz, most first", ["publisher", "dz", "packets"], dz[:100])

@@ -140,10 +140,10 @@ def plan_for(
         looked_at = interests.take(rows.tolist())
         near = None if sites is None else sites.take(rows.tolist())
     some, who = sampled(events, schema, sample, known.events, seed)
-    given = (some, looked_at, budget, near, None if near is None else near.located(who))
+    judge = LocalJudge(some, looked_at, budget, near, None if near is None else near.located(who))
     many = len(some) * len(looked_at) > PAIRS and spark.sparkContext.defaultParallelism >= CORES
     found = search(
-        SparkJudge(spark, *given) if many else LocalJudge(*given),
+        SparkJudge(spark, judge) if many else judge,
         known,
         spark_clustering(spark, schema, wanted, seed, sample=some)
         if known.filters > FILTERS

@@ -12,8 +12,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content import EventBatch
+from sievenet.content import EventBatch, Schema, decode_batch, decode_subscription, encode_batch, encode_subscription
 from sievenet.index import DEFAULT_BUDGET, Plan
+from sievenet.tuning.boxes import as_subscription
 from sievenet.tuning.cost import Cost, Needed, cost_of, needed_of
 from sievenet.tuning.covers import Covers, Interest, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants
@@ -50,14 +51,32 @@ class LocalJudge:
         self.batch = batch
         self.interests = interests
         self.budget = budget
-        self._sites, self._source = sites, source
+        self.sites, self.source = sites, source
         self._needed: Needed | None = None
+
+    def packed(self) -> tuple[Schema, bytes, list[bytes], int | None, Sites | None, _I64 | None]:
+        """What another process makes the same judge of (`unpacked`)."""
+        wanted = [encode_subscription(as_subscription(each)) for each in self.interests.wanted]
+        return self.interests.schema, encode_batch(self.batch), wanted, self.budget, self.sites, self.source
+
+    @staticmethod
+    def unpacked(
+        schema: Schema,
+        batch: bytes,
+        wanted: list[bytes],
+        budget: int | None,
+        sites: Sites | None,
+        source: _I64 | None,
+    ) -> LocalJudge:
+        """The judge that was packed."""
+        interests = Interests.of(schema, [decode_subscription(schema, each) for each in wanted])
+        return LocalJudge(decode_batch(schema, batch), interests, budget, sites, source)
 
     def costs(self, plans: Sequence[Plan]) -> list[Cost]:
         """What each plan costs on the sample."""
         if self._needed is None:
             wants = Wants(self.interests.schema, self.interests.wanted)
-            self._needed = needed_of(wants, self.batch, self._sites, self._source)
+            self._needed = needed_of(wants, self.batch, self.sites, self.source)
         return [self._cost(plan, self._needed) for plan in plans]
 
     def rates(self, plans: Sequence[Plan]) -> list[float]:
@@ -67,7 +86,7 @@ class LocalJudge:
     def _cost(self, plan: Plan, needed: Needed) -> Cost:
         covers = Covers.of(plan, self.interests, self.budget)
         deliveries = Deliveries(plan, covers, len(self.interests))
-        return cost_of(deliveries, self.batch, needed, self._sites, self._source)
+        return cost_of(deliveries, self.batch, needed, self.sites, self.source)
 
 
 def evaluate(plan: Plan, batch: EventBatch, wanted: Sequence[Interest], budget: int | None = DEFAULT_BUDGET) -> Cost:
