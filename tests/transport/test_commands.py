@@ -1,5 +1,7 @@
 """`sievenet sub` and `sievenet pub` with a transport, over links that lose and reorder; the examples of their help."""
 
+import asyncio
+import contextlib
 import json
 import re
 import shlex
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 import sievenet.sync
 from sievenet.cli import main
+from sievenet.cli.cache import caches
 from sievenet.cli.transport import gap_json, publishing, received_text, sent_text, subscribing
 from sievenet.client.transport.exchange import control_schema, events_of
 from sievenet.transport import Publishing, Recover
@@ -171,6 +174,30 @@ def test_a_gap_without_an_end_has_no_last_number():
     }
 
 
+@contextlib.contextmanager
+def cached(daemon):
+    """A cache of the fabric, in a thread of its own."""
+    ready, box = threading.Event(), {}
+
+    async def main():
+        box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with caches(daemon.url, ["h4"]):
+                ready.set()
+                await box["stop"].wait()
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    ready.wait()
+    try:
+        yield
+    finally:
+        box["loop"].call_soon_threadsafe(box["stop"].set)
+        thread.join()
+
+
 @pytest.mark.parametrize("name", ["sub", "pub"])
 def test_examples_of_the_help_run(call, daemon, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -194,9 +221,12 @@ def test_examples_of_the_help_run(call, daemon, name, tmp_path, monkeypatch):
                 words = shlex.split(after, comments=True)[1:]
                 if "--for" in words:
                     words[words.index("--for") + 1] = "300ms"
-                if name == "sub" and not {"-n", "--for"} & set(words):
+                if "-n" in words:
+                    words[words.index("-n") + 1] = "2"
+                elif name == "sub" and "--for" not in words:
                     words += ["-n", "2"]
-                call(*words, input=shlex.split(piped)[1] if piped else None)
+                with cached(daemon) if "with a cache" in example.needs else contextlib.nullcontext():
+                    call(*words, input=shlex.split(piped)[1] if piped else None)
         finally:
             ended.set()
             thread.join()
