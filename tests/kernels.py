@@ -18,6 +18,7 @@ from sievenet.matcher import Matcher, level
 from sievenet.tuning.covers import Covers, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants
 from sievenet.tuning.profile import profile_batches
+from sievenet.tuning.task import solve
 from sievenet.workload import Hotspots, Mixed, Ticks, grid
 
 #: Whole numbers alone, all types, and strings of few values.
@@ -60,11 +61,19 @@ def index() -> None:
     Coverer(plan, 4).ahead(Subscription([f]) for f in LOADS[0].subscriptions(5).filters())
 
 
+def search() -> None:
+    """What a search for a plan needs: a fabric that tunes itself starts one in a process of its own."""
+    from tests.tuning.test_task import task
+
+    solve(task(seconds=2.0))
+
+
 if __name__ == "__main__":
     # Apart, for they share next to nothing.
     other = multiprocessing.get_context("spawn").Process(target=match)
     other.start()
     warmup.load()
     index()
+    search()
     other.join()
     raise SystemExit(other.exitcode)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -99,8 +100,9 @@ class Broker:
         self._limit = limit
         #: Numbers of messages of QoS 1 that the broker has not acknowledged.
         self._under_way: set[int] = set()
-        #: Bytes of messages of QoS 0 that wait.
+        #: Bytes of messages of QoS 0 that wait; paho's thread adds, ours subtracts.
         self._waiting = 0
+        self._counting = threading.Lock()
         self._subscriptions: dict[str, int] = {}
         #: Messages dropped since too many waited, those of this network that came back, and connections made.
         self.dropped = self.loops = self.connections = 0
@@ -188,7 +190,8 @@ class Broker:
     def done(self, message: Message) -> None:
         """A message is done with: the broker may forget it."""
         if not message.qos:
-            self._waiting -= len(message.body)
+            with self._counting:
+                self._waiting -= len(message.body)
         elif message.connection == self.connections:
             self._client.ack(message.number, message.qos)
 
@@ -234,7 +237,8 @@ class Broker:
             return
         else:
             if not found.qos:
-                self._waiting += len(found.body)
+                with self._counting:
+                    self._waiting += len(found.body)
             self._in_loop(self._taken, found)
             return
         if found.qos:

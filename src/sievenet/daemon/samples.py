@@ -17,6 +17,8 @@ __all__ = ["Samples"]
 #: Of one category: bytes and pieces.
 _BYTES: Final = 1 << 20
 _PIECES: Final = 4096
+#: Bytes of all categories together; what comes when they are full is not taken.
+_ALL: Final = 32 << 20
 #: Seconds after which a piece is of the past.
 _AGE: Final = 60.0
 #: Events that one heartbeat can have had.
@@ -41,20 +43,33 @@ class Samples:
     def __init__(self, age: float = _AGE) -> None:
         self._age = age
         self._windows: dict[int, _Window] = {}
+        self._bytes = 0
 
     def add(self, category: int, publisher: str, seen: int, size: int, events: bytes, now: float) -> None:
         """A publisher sampled ``size`` of ``seen`` events."""
+        if self._bytes + len(events) > _ALL:
+            self._trim_all(now)
+            if self._bytes + len(events) > _ALL:
+                return
         window = self._windows.setdefault(category, _Window())
         window.pieces.append((now, size, Piece(publisher, min(seen, _MOST), events)))
         window.bytes += len(events)
         window.events += size
+        self._bytes += len(events)
         self._trim(window, now)
 
     def _trim(self, window: _Window, now: float) -> None:
+        self._bytes -= window.bytes
         while window.pieces and (
             window.bytes > _BYTES or len(window.pieces) > _PIECES or window.pieces[0][0] < now - self._age
         ):
             window.drop()
+        self._bytes += window.bytes
+
+    def _trim_all(self, now: float) -> None:
+        for each in self._windows.values():
+            self._trim(each, now)
+        self._windows = {number: each for number, each in self._windows.items() if each.pieces}
 
     def events(self, category: int, now: float) -> int:
         """How many events the sample of a category has."""
@@ -71,4 +86,5 @@ class Samples:
 
     def forget(self, category: int) -> None:
         """Of the past, as after a change of what is published."""
-        self._windows.pop(category, None)
+        window = self._windows.pop(category, None)
+        self._bytes -= 0 if window is None else window.bytes
