@@ -109,3 +109,28 @@ def test_sides_follow_the_tree():
         await plane.close()
 
     run_virtual(main())
+
+
+def test_a_full_table_makes_room_for_diversions_and_for_what_comes_after():
+    async def main():
+        fabric = Simulator.on_loop(parse_topology("line,switches=3"), seed=1, capacity=6)
+        _, plane = await network(fabric=fabric)
+        number = await populate(plane)
+        for i in range(8):
+            await plane.subscribe("s", 10 + i, parse_subscription(f"x = {100 + 17 * i}", SCHEMA))
+        assert len(await fabric.table("s2")) >= 4
+        await plane.divert(number, "s2", {Dz.parse("0"): 7, Dz.parse("01"): 8})
+        assert len(diversions(await fabric.table("s2"))) == 2
+        for i in range(8):
+            await plane.subscribe("s", 30 + i, parse_subscription(f"x = {101 + 17 * i}", SCHEMA))
+        assert len(await fabric.table("s2")) <= 6
+        assert set(plane.table("s2")) == set(await fabric.table("s2"))
+        with pytest.raises(Rejected, match="full"):
+            await plane.divert(number, "s2", {Dz(i, 4): 7 for i in range(9)})
+        await plane.divert(number, "s2", {})
+        await plane.subscribe("s", 50, parse_subscription("x = 3", SCHEMA))
+        assert not diversions(await fabric.table("s2"))
+        assert plane.status().refused == 1
+        await plane.close()
+
+    run_virtual(main())

@@ -15,8 +15,11 @@ removes them.  What would make a diversion wrong ends it at once: another plan, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
+from sievenet.control.deployment.passage import peak
+from sievenet.control.deployment.rooms import Rooms
 from sievenet.control.rollout import Rollout
 from sievenet.control.switchboard import Switchboard
 from sievenet.errors import SievenetError
@@ -39,8 +42,10 @@ def is_diversion(flow: Flow) -> bool:
 class Diversions:
     """What is diverted now, as far as switches have been told."""
 
-    def __init__(self, board: Switchboard) -> None:
+    def __init__(self, board: Switchboard, rooms: Rooms) -> None:
         self._board = board
+        #: Switches with few entries need room for them.
+        self._rooms = rooms
         #: By category and switch: the port of the matcher for each dz.
         self._wanted: dict[tuple[int, str], dict[Dz, int]] = {}
 
@@ -62,21 +67,30 @@ class Diversions:
         self._wanted[number, switch] = new
         if not new:
             del self._wanted[number, switch]
-        self._board.watch(
-            Rollout(
-                self._board,
-                [{switch: changes}] if changes else [{}],
-                expected=lambda name, _: self.flows(name, number),
-                scope=lambda flow: flow.match.category == number and is_diversion(flow),
-                done=lambda error: self._ended(number, switch, old, error, done),
-            )
+        rollout = Rollout(
+            self._board,
+            [{switch: changes}] if changes else [{}],
+            expected=lambda name, _: self.flows(name, number),
+            scope=lambda flow: flow.match.category == number and is_diversion(flow),
+            done=lambda error: self._ended(number, switch, old, error, done),
         )
+        if switch not in self._rooms.capacity:
+            self._board.watch(rollout)
+            return
+        who = ("diversions", number)
+        self._rooms.share(switch, who, len(new))
+        most = peak(len(old), changes)
+        begin = partial(self._board.watch, rollout)
+        self._rooms.begin(who, {switch: most}, begin, lambda error: self._ended(number, switch, old, error, done))
 
     def _ended(self, number: int, switch: str, old: dict[Dz, int], error: SievenetError | None, done: Done) -> None:
         if error is not None:  # refused: nothing was carried out
             self._wanted[number, switch] = old
             if not old:
                 del self._wanted[number, switch]
+        if switch in self._rooms.capacity:
+            self._rooms.settle(switch, ("diversions", number), len(self._wanted.get((number, switch), ())))
+            self._rooms.retry()
         done(error)
 
     def end(self, categories: Iterable[int] | None = None, switches: Iterable[str] | None = None) -> None:

@@ -44,7 +44,7 @@ class Fleet:
         self.routes = [Routes(self.wires, tree) for tree in trees.trees]
         self.board = Switchboard(self.up, retry, self._saw)
         self.rooms = Rooms()
-        self.diversions = Diversions(self.board)
+        self.diversions = Diversions(self.board, self.rooms)
         #: Switches that are back, but not used before they are clean.
         self.joining: set[str] = set()
         #: Switches with limits whose tables nobody has seen since the start, and the lanes of then.

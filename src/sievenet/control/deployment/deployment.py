@@ -241,8 +241,13 @@ class Deployment:
         if merge is None:
             self._put(key, ports)
             if self.merges:
+                less = old if old is not None else ports_at(self._wanted, key, self.root)
+                more = ports is not None and less <= ports
                 for each in self._merge_order.below(key):
-                    self._put(each, self._union(each, self._wanted_order.below(each)))
+                    if more and ports is not None:
+                        self._put(each, self._merged[each] | ports)
+                    else:
+                        self._put(each, self._union(each, self._wanted_order.below(each)))
         elif not self._wanted_order.any_below(merge):
             self._drop(merge)
         elif ports is not None and (old is None or old <= ports):

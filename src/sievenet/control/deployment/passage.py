@@ -27,8 +27,8 @@ from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTa
 
 __all__ = ["UMBRELLA", "deletions_first", "passage", "peak", "ports_of", "under_catch_all"]
 
-#: Above the priority of any dz, below that of flows that hold while a plan changes.
-UMBRELLA: Final = 900
+#: Above the priority of any dz, below that of diversions and of flows that hold while a plan changes.
+UMBRELLA: Final = 300
 
 
 def passage(

@@ -174,7 +174,7 @@ class Rooms:
                 claim.go()
                 continue
             for switch in lacking:
-                if self._too_small(switch):
+                if self._too_small(switch, claim.who):
                     self._waiting.remove(claim)
                     claim.refuse(
                         Rejected(
@@ -185,8 +185,9 @@ class Rooms:
                     break
                 self.balance(switch)
 
-    def _too_small(self, switch: str) -> bool:
-        return self.capacity[switch] < len(self._share.holders(switch))
+    def _too_small(self, switch: str, who: Hashable) -> bool:
+        """Whether a holder's share never fits, with one entry for each of the others."""
+        return self.capacity[switch] < self._share.get(switch, who) + len(self._others(switch, who))
 
     def _lacks(self, who: Hashable, switch: str, entries: int) -> bool:
         room = self.room(switch, who)

@@ -1,0 +1,224 @@
+"""Tables that fit: what merging adds to the traffic of a network, by each way of choosing merges."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._tcam_network import Locally, Network
+from benchmarks.harness import Bench, Report
+from sievenet.content import EventBatch, Filter, Schema
+from sievenet.network import Random, Topology, Tree
+from sievenet.workload import Hotspots, Ticks, Uniform, grid, load_quotes
+from sievenet.workload.drift import Drift
+
+#: What it should come to.
+GOALS = {
+    "zipf_pattern_removes": ">= 99.9 %",
+    "zipf_pattern_adds_at_half": "< 0.5 %",
+    "stock_points_lost_by_sfr_0.4": "<= 0.1",
+    "la_b_share_of_request": "<= 0.5",
+    "la_c_share_of_request": "<= 1",
+    "load_time_over_building": "<= 1",
+    "pattern_time_over_building": "<= 4",
+    "load_growth_100_to_300_switches": "<= 4",
+    "pattern_growth_100_to_300_switches": "<= 4",
+}
+
+#: Bits of the plan, most dz per subscription, publishers.
+BITS, BUDGET, PUBLISHERS = 50, 4, 50
+SCHEMA = grid(5, hi=1023)
+Wanted = Sequence[tuple[int, list[int]]]
+
+
+def loads(seed: int = 1) -> dict[str, Uniform | Hotspots]:
+    """Uniform and Zipf, five attributes in [0, 1023]."""
+    return {
+        "uniform": Uniform(schema=SCHEMA, selectivity=0.05, seed=seed),
+        "zipf": Hotspots(schema=SCHEMA, selectivity=0.02, seed=seed),
+    }
+
+
+def half(tables: dict[str, dict[int, frozenset[int]]], share: float = 0.5) -> int:
+    """The capacity at which so much of all entries has to go."""
+    sizes = np.array([len(table) for table in tables.values()])
+    low, high = 1, int(sizes.max())
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if np.minimum(sizes, middle).sum() < (1 - share) * sizes.sum() else (low, middle)
+    return low
+
+
+def run(bench: Bench) -> Report:
+    """All of it."""
+    report = Report(GOALS)
+    few, subs, events = bench.size(100, quick=6), bench.size(3_000, quick=60), bench.size(100_000, quick=300)
+    shapes: dict[str, Topology] = {
+        "random": Random.build(switches=few, degree=3.0, hosts=few * 14, seed=1),
+        "tree": Tree.build(depth=bench.size(4, quick=3), fanout=bench.size(4, quick=2), hosts=bench.size(16, quick=6)),
+    }
+    rows = []
+    for shape, topology in shapes.items():
+        for name, load in loads().items():
+            with bench.step(f"{name} on a {shape} network"):
+                rows += _compare(report, shape, name, topology, load, subs, events)
+    report.table("added by merging", ["network", "load", "capacity", "merged", "LA-B", "LA-C", "FA-LB", "FA-PB"], rows)
+    with bench.step("requests that trigger merges"):
+        _requests(report, shapes["random"], subs, bench.size(150, quick=20))
+    with bench.step("samples of stock quotes"):
+        _stock(report, shapes["random"], bench.size(1_500, quick=60), bench.size(40_000, quick=800))
+    with bench.step("subscriptions that arrive, and hotspots that move"):
+        _arriving(report, shapes["random"], bench.size(2_000, quick=80), bench.size(20_000, quick=400))
+    with bench.step("time and growth"):
+        _times(report, bench)
+    report.note("added: transmissions that tables without limits would not make, of all, counted per link")
+    report.note(f"{BITS} bits, {BUDGET} dz per subscription, {PUBLISHERS} publishers of everything, one tree")
+    return report
+
+
+def _network(topology: Topology, seed: int = 1) -> Network:
+    return Network(topology, SCHEMA, BITS, BUDGET, min(PUBLISHERS, len(topology.hosts) // 2), seed)
+
+
+def _local(network: Network, wanted: Wanted, limit: int, least: bool) -> Locally:
+    local = Locally(network, limit, least=least)
+    local.add(wanted, 100)
+    return local
+
+
+def _compare(
+    report: Report, shape: str, name: str, topology: Topology, load: Uniform | Hotspots, subs: int, events: int
+) -> list[list[object]]:
+    network = _network(topology)
+    wanted = network.keys_of(load.subscriptions(subs).filters())
+    tables, _ = network.build(wanted)
+    sample = network.sample(load.events(events))
+    rows: list[list[object]] = []
+    for share in (0.25, 0.5, 0.75):
+        limit = min(600, half(tables, share))
+        sizes = sum(map(len, tables.values()))
+        merged = 1 - sum(min(len(table), limit) for table in tables.values()) / max(1, sizes)
+        found = [
+            network.carried(sample, network.fitted(tables, limit, each)[0], tables).added for each in (None, sample)
+        ]
+        local = [0.0, 0.0]
+        if share == 0.5:
+            local = [
+                network.carried(sample, _local(network, wanted, limit, c).tables(), tables).added for c in (False, True)
+            ]
+            if name == "zipf" and shape == "random":
+                report.goal("zipf_pattern_removes", 100 * (1 - found[1] / local[0]) if local[0] else float("nan"))
+                report.goal("zipf_pattern_adds_at_half", 100 * found[1])
+        shown = [f"{each:.3%}" if share == 0.5 else "" for each in local] + [f"{each:.3%}" for each in found]
+        rows.append([shape, name, limit, f"{merged:.0%}", *shown])
+    return rows
+
+
+def _requests(report: Report, topology: Topology, subs: int, count: int) -> None:
+    network = _network(topology)
+    wanted = network.keys_of(loads()["zipf"].subscriptions(subs + count).filters())
+    limit = min(600, half(network.build(wanted)[0]))
+    for goal, least in (("la_b_share_of_request", False), ("la_c_share_of_request", True)):
+        local = Locally(network, limit, least=least)
+        local.add(wanted[:subs], 100)
+        local.spent.clear()
+        local.add(wanted[subs:], 1)
+        base, extra = (sum(each[i] for each in local.spent) for i in (0, 1))
+        report.goal(goal, extra / base if base else float("nan"))
+        report.figure(f"{goal.partition('_share')[0]}_per_request", 1e6 * extra / max(1, len(local.spent)), "us")
+
+
+def _stock(report: Report, topology: Topology, subs: int, events: int) -> None:
+    schema, wanted_filters, batch = _quotes(subs, events)
+    network = Network(topology, schema, 40, BUDGET, min(PUBLISHERS, len(topology.hosts) // 2))
+    wanted = network.keys_of(wanted_filters)
+    tables, _ = network.build(wanted)
+    sample = network.sample(batch)
+    limit = min(600, half(tables))
+    rows, added = [], {}
+    for share in (0.05, 0.1, 0.2, 0.4, 0.7, 1.0):
+        deployed, spent = network.fitted(tables, limit, network.part(sample, share))
+        added[share] = network.carried(sample, deployed, tables).added
+        rows.append([share, f"{added[share]:.3%}", f"{spent:.2f}"])
+    report.table("stock quotes, FA-PB", ["sfr", "added", "processor s"], rows)
+    report.goal("stock_points_lost_by_sfr_0.4", 100 * (added[0.4] - added[1.0]))
+
+
+def _quotes(subs: int, events: int) -> tuple[Schema, list[Filter], EventBatch]:
+    """Daily quotes that SIEVENET_QUOTES names or that lie next to the project; else made ones."""
+    named = os.environ.get("SIEVENET_QUOTES")
+    near = [Path(named)] if named else sorted(Path(__file__).resolve().parents[2].glob("*/data/*daily*.csv*"))
+    if near:
+        quotes = load_quotes(str(near[0]))
+        rows = np.random.default_rng(1).permutation(len(quotes.batch))[:events]
+        return quotes.batch.schema, quotes.subscriptions(subs).filters(), quotes.batch.take(np.sort(rows))
+    load = Ticks(seed=3)
+    return load.schema, load.subscriptions(subs).filters(), load.events(events)
+
+
+def _arriving(report: Report, topology: Topology, subs: int, events: int) -> None:
+    load = loads()["zipf"]
+    assert isinstance(load, Hotspots)
+    network = _network(topology)
+    wanted = network.keys_of(load.subscriptions(subs).filters())
+    limit = min(600, half(network.build(wanted)[0]))
+    sample = network.sample(load.events(events))
+    rows = []
+    for name, least, fitted in (
+        ("LA-B", False, False),
+        ("LA-B and FA-PB", False, True),
+        ("LA-C and FA-PB", True, True),
+    ):
+        local = Locally(network, limit, least=least)
+        row: list[object] = [name]
+        for part in range(4):
+            local.add(wanted[part * subs // 4 : (part + 1) * subs // 4], 50)
+            before = network.carried(sample, local.tables(), local.ideal()).added
+            if fitted:
+                local.refit(sample)
+            row.append(f"{before:.2%} → {network.carried(sample, local.tables(), local.ideal()).added:.2%}")
+        rows.append(row)
+    report.table("subscriptions that arrive (before and after FA-PB)", ["", "a quarter", "half", "3/4", "all"], rows)
+    moving = replace(load, drift=Drift(distance=0.1, every=10.0))
+    local = Locally(network, limit, least=False)
+    local.add(wanted, 100)
+    kept = [network.sample(moving.events(events, times=np.full(events, 10.0 * at))) for at in range(4)]
+    rows, fixed = [], dict(local.tables())
+    for at, now in enumerate(kept):
+        last = network.carried(now, local.tables(), local.ideal()).added
+        local.refit(now)
+        if at == 0:
+            fixed = {switch: dict(table) for switch, table in local.tables().items()}
+        stale = network.carried(now, fixed, local.ideal()).added
+        fresh = network.carried(now, local.tables(), local.ideal()).added
+        rows.append([at, f"{stale:.2%}", f"{last:.2%}", f"{fresh:.2%}"])
+    title = "hotspots that move: added with the merges of the start, of the last look, of now"
+    report.table(title, ["look", "start", "last", "now"], rows)
+
+
+def _times(report: Report, bench: Bench) -> None:
+    load = loads()["zipf"]
+    spent: dict[int, tuple[float, float, float]] = {}
+    for switches in (bench.size(100, quick=8), bench.size(300, quick=12)):
+        topology = Random.build(switches=switches, degree=3.0, hosts=bench.size(4402, quick=60), seed=1)
+        network = _network(topology)
+        wanted = network.keys_of(load.subscriptions(bench.size(15_000, quick=150)).filters())
+        build = min(network.build(wanted)[1] for _ in range(2))
+        tables, _ = network.build(wanted)
+        events = network.sample(load.events(bench.size(100_000, quick=500)))
+        both = [min(network.fitted(tables, 600, each)[1] for _ in range(2)) for each in (None, events)]
+        spent[switches] = build, both[0], both[1]
+    report.table(
+        "processor seconds",
+        ["switches", "building all tables", "FA-LB", "FA-PB"],
+        [[switches, *(f"{each:.2f}" for each in times)] for switches, times in spent.items()],
+    )
+    (_, load_few, pattern_few), (build, load_many, pattern_many) = spent.values()
+    report.goal("load_time_over_building", load_many / build)
+    report.goal("pattern_time_over_building", pattern_many / build)
+    report.goal("load_growth_100_to_300_switches", load_many / load_few)
+    report.goal("pattern_growth_100_to_300_switches", pattern_many / pattern_few)
