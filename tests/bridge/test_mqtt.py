@@ -112,7 +112,7 @@ async def brokered(tmp_path, lasting=True):
 
 
 @contextlib.asynccontextmanager
-async def bridged(daemon, broker, mapping=MAPPING, client_id="bridge", network="net"):
+async def bridged(daemon, broker, mapping=MAPPING, client_id="bridge", network="net", **options):
     import tomllib
 
     import msgspec
@@ -120,7 +120,12 @@ async def bridged(daemon, broker, mapping=MAPPING, client_id="bridge", network="
     async with sievenet.connect(daemon.url, name=client_id) as node:
         await node.schema(SCHEMA)
         made = Bridge(
-            node, msgspec.convert(tomllib.loads(mapping), Mapping), broker.address, client_id=client_id, network=network
+            node,
+            msgspec.convert(tomllib.loads(mapping), Mapping),
+            broker.address,
+            client_id=client_id,
+            network=network,
+            **options,
         )
         async with made:
             yield made
@@ -287,6 +292,34 @@ def test_messages_wait_for_a_network_that_is_away(tmp_path):
             await asyncio.to_thread(broker.publish, "in/a", lines([7]))
             assert (await asyncio.wait_for(anext(feed), 20))["n"] == 7
             assert (bridge.published, bridge.bad) == (1, 0)
+
+    run(main())
+
+
+def test_a_flood_without_acknowledgements_is_dropped_and_counted(tmp_path):
+    """Messages of QoS 0 that the network does not take: a bounded number waits, the rest is counted."""
+    mapping = MAPPING.replace('category = "sensor"', 'category = "sensor"\nqos = 0', 1)
+
+    async def main():
+        async with (
+            brokered(tmp_path, lasting=False) as broker,
+            fabric() as daemon,
+            bridged(daemon, broker, mapping, limit=2000) as bridge,
+        ):
+            publish, free = bridge._node.publish, asyncio.Event()
+
+            async def slow(event):
+                await free.wait()
+                await publish(event)
+
+            bridge._node.publish = slow
+            await asyncio.to_thread(broker.publish, "in/a", lines(range(1000)), 0)
+            await eventually(lambda: bridge.broker.dropped > 0)
+            assert bridge.broker._waiting <= 2000
+            free.set()
+            await eventually(lambda: bridge.published + bridge.statistics()["dropped_in"] == 1000)
+            assert bridge.published > 10
+            assert bridge.broker._waiting == 0
 
     run(main())
 
