@@ -20,9 +20,9 @@ from sievenet.cachehost.envelope import records_of, rows_of
 from sievenet.cachehost.filters import SchemaFilters
 from sievenet.client.directed import wrapped_many
 from sievenet.client.ports.burst import Burst, uniform
-from sievenet.client.ports.layout import Bytes, layout_of
 from sievenet.client.ports.mmsg import NAME, Inlet, Outlet
 from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription
+from sievenet.content.layout import Bytes, layout_of
 
 SCHEMA = Schema("point", (Attribute("x", "int", lo=0, hi=65535), Attribute("y", "int", lo=0, hi=65535)))
 #: Datagrams that are read together.

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from sievenet.access.permissions import EVERYTHING, Permissions
 from sievenet.access.rule import parse_rule
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, parse_subscription
+from sievenet.content.codec import encode_event
+from sievenet.daemon.clearance import Inspection
 from sievenet.errors import InvalidInput, Rejected
+from tests.fabric.harness import SCHEMA as READING
 
 STOCK = Schema(
     "stock",
@@ -130,3 +133,31 @@ def test_a_wish_that_is_too_involved_is_refused_soon():
 
 def test_without_rules_everything_is_allowed():
     assert EVERYTHING.decide("publish", wish("any")).allowed == wish("any")
+
+
+@given(
+    st.lists(
+        st.sampled_from(("x < 100", "x in [300, 700]", 'kind = "hot"', "y > 0.5 and ok = true", "any")), max_size=3
+    ),
+    st.lists(st.tuples(st.integers(0, 1023), st.floats(0, 1), st.sampled_from(("cold", "hot", "warm"))), max_size=30),
+    st.integers(0, 1 << 32),
+)
+def test_many_events_are_judged_as_one_by_one(texts, values, seed):
+    """Whatever is among them: events with payloads, of other lengths, flipped bytes."""
+    rng = random.Random(seed)
+    granted = Permissions(tuple(parse_rule(f"publish reading: {text}") for text in texts))
+    events = [READING.event(x=x, y=y, kind=kind, ok=x % 2 == 0) for x, y, kind in values]
+    bodies = [encode_event(each) for each in events]
+    allowed = [any(parse_subscription(text, READING).matches(each) for text in texts) for each in events]
+    for i in range(len(bodies)):
+        if rng.random() < 0.1:
+            flipped = bytearray(bodies[i])
+            flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+            bodies[i] = bytes(flipped) if rng.random() < 0.5 else bodies[i][:-1]
+            allowed[i] = None
+    checks = Inspection(granted, (), {1: READING}.get)
+    together = list(checks.sends(1, bodies))
+    assert together == [checks.sends(1, [body])[0] for body in bodies]
+    assert all(each == wanted for each, wanted in zip(together, allowed, strict=True) if wanted is not None)
+    assert not any(checks.sends(2, bodies))
+    assert not any(checks.receives(1, bodies))

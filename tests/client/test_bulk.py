@@ -14,12 +14,12 @@ from sievenet.client.latency import Latency
 from sievenet.client.outbox import Outbox
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
-from sievenet.client.ports.layout import layout_of
 from sievenet.client.receiver import Receiver
 from sievenet.client.registrations import Registration
 from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, parse_subscription
 from sievenet.content.codec import decode_event, encode_event
 from sievenet.content.columns import matching
+from sievenet.content.layout import layout_of
 from sievenet.content.valueset import ValueSet
 from sievenet.control.protocol import CategoryInfo
 from sievenet.dataplane.packet import PACKET_HEADER, Packet, encode_packet

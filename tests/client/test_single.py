@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sievenet.client.edge import Edge
-from sievenet.client.ports.layout import layout_of
 from sievenet.client.segments import Segments
 from sievenet.content import Attribute, Event, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_event
+from sievenet.content.layout import layout_of
 from sievenet.dataplane.packet import (
     MAX_NUMBER,
     Packet,

@@ -13,11 +13,11 @@ import numpy as np
 
 from sievenet.cache.record import HEAD
 from sievenet.client.edge import MANY, Edge
-from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_event
 from sievenet.content.columns import matching
 from sievenet.content.filter import Filter, Subscription
+from sievenet.content.layout import layout_of
 from sievenet.content.schema import Schema
 from sievenet.errors import CodecError
 

@@ -25,9 +25,9 @@ from sievenet.cache.states import State
 from sievenet.cache.subscriber import Deliver, Instruction, Lost, Over, Pause, Resume, Say, Subscriber
 from sievenet.client.delivery import Delivery
 from sievenet.client.directed import Mark
-from sievenet.client.ports.layout import layout_of
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.codec import decode_event
+from sievenet.content.layout import layout_of
 from sievenet.control import caching as c
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError, InvalidInput, SievenetError, Unavailable

@@ -23,9 +23,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.ports.layout import Bytes
 from sievenet.content.binary import varint
 from sievenet.content.codec import encode_event
+from sievenet.content.layout import Bytes
 from sievenet.control.directed import BITS, twin_schema
 from sievenet.dataplane.packet import Packet, encode_packet, packet_alone
 from sievenet.errors import CodecError, InvalidInput

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sievenet.client.ports.layout import layout_of
 from sievenet.client.segments import Segments
 from sievenet.content.batch import EventBatch
 from sievenet.content.columns import matching
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
+from sievenet.content.layout import layout_of
 from sievenet.content.schema import Schema
 from sievenet.control.directed import twin_schema
 

@@ -25,11 +25,11 @@ import numpy.typing as npt
 from sievenet.access.login import Login
 from sievenet.client.component import ComponentNode, DirectedSender
 from sievenet.client.ports.burst import Arrivals
-from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_event, decode_subscription
 from sievenet.content.event import Event
 from sievenet.content.filter import Filter
+from sievenet.content.layout import layout_of
 from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ValueSet
 from sievenet.control import protocol as p

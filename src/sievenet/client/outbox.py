@@ -18,10 +18,10 @@ import numpy.typing as npt
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.offers import Offers
 from sievenet.client.ports.burst import Burst
-from sievenet.client.ports.layout import layout_of
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
+from sievenet.content.layout import layout_of
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError
 

@@ -7,9 +7,10 @@ where packets are ours to look at), and the audit log (who changed what).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import numpy as np
 
 from sievenet.access import clearance
 from sievenet.access.doorkeeper import Doorkeeper
@@ -20,8 +21,9 @@ from sievenet.access.quota import Quota, Usage
 from sievenet.access.rule import Action
 from sievenet.access.seal import new_key
 from sievenet.content.codec import decode_event
-from sievenet.content.event import Event
+from sievenet.content.columns import matching
 from sievenet.content.filter import Subscription
+from sievenet.content.layout import Layout, layout_of
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.control.directed import is_twin
@@ -36,6 +38,8 @@ __all__ = ["Clearance"]
 #: Not counted against the requests per second: the daemon itself asks for them.
 _FREE: Final = (p.Renew, p.PlanAdopted, p.Alive, p.Goodbye)
 _ACTIONS: Final[dict[str, Action]] = {"advertisement": "publish", "subscription": "subscribe"}
+#: Events that are quicker checked together.
+_MANY: Final = 6
 #: What changes something, and goes into the audit log.
 _CHANGES: Final = (
     p.Register,
@@ -50,10 +54,11 @@ _CHANGES: Final = (
 )
 
 
-@lru_cache(maxsize=256)
-def _decoded(schema: Schema, body: bytes) -> Event:
-    """An event; whoever else gets it too does not decode it again."""
-    return decode_event(schema, body)
+def _matches(schema: Schema, within: Subscription, body: bytes) -> bool:
+    try:
+        return within.matches(decode_event(schema, body))
+    except SievenetError:
+        return False
 
 
 class Inspection:
@@ -65,40 +70,47 @@ class Inspection:
         self._permissions = permissions
         self._usages = usages
         self._schema = schema
-        #: What is allowed, by action and category; True for everything, None for nothing.
-        self._allowed: dict[tuple[Action, int], tuple[Schema, Subscription] | bool] = {}
+        #: What is allowed, by action and category; True for everything.
+        self._allowed: dict[tuple[Action, int], tuple[Schema, Subscription, Layout | None] | bool] = {}
 
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets are within the quotas."""
         return all(usage.publish(packets, size, now) for usage in self._usages)
 
-    def sends(self, category: int, body: bytes) -> bool:
-        """Whether the client may publish this event."""
-        return self._within("publish", category, body)
+    def sends(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
+        """Which of these events the client may publish."""
+        return self._within("publish", category, bodies)
 
-    def receives(self, category: int, body: bytes) -> bool:
-        """Whether the client may get this event."""
-        return self._within("subscribe", category, body)
+    def receives(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
+        """Which of these events the client may get."""
+        return self._within("subscribe", category, bodies)
 
-    def _within(self, action: Action, category: int, body: bytes) -> bool:
+    def _within(self, action: Action, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
         allowed = self._allowed.get((action, category))
         if allowed is None:
             schema = self._schema(category)
             if schema is None:
-                return False
+                return [False] * len(bodies)
             # What comes in a twin was matched with subscriptions that are within the rules.
             if action == "subscribe" and is_twin(schema.name):
                 within = None
             else:
                 within = self._permissions.within(action, schema)
-            allowed = self._allowed[action, category] = True if within is None else (schema, within)
+            allowed = True if within is None else (schema, within, layout_of(schema))
+            self._allowed[action, category] = allowed
         if isinstance(allowed, bool):
-            return allowed
-        schema, within = allowed
-        try:
-            return within.matches(_decoded(schema, body))
-        except SievenetError:
-            return False
+            return [allowed] * len(bodies)
+        schema, within, layout = allowed
+        if len(bodies) < _MANY or layout is None or any(len(body) != layout.size for body in bodies):
+            return [_matches(schema, within, body) for body in bodies]
+        # Many at once, as columns; what cannot be read so is looked at one by one.
+        batch, good = layout.decode(np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), layout.size))
+        found = np.zeros(len(bodies), np.bool_)
+        found[good] = matching(within, batch)
+        for i in np.flatnonzero(~good).tolist():
+            found[i] = _matches(schema, within, bodies[i])
+        verdicts: list[bool] = found.tolist()
+        return verdicts
 
     def forget(self) -> None:
         """Categories may have other schemas now."""

@@ -31,10 +31,10 @@ from collections import deque
 from typing import Any, Final
 
 from sievenet.access.seal import Channel
-from sievenet.dataplane.endpoint import Checks, Endpoint, udp_socket
+from sievenet.dataplane.endpoint import Checks, Endpoint, judged, udp_socket
 from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, LinkStatistics
-from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, PACKET_HEADER, Kind, header, split
+from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
 from sievenet.dataplane.sockets import Sockets
 from sievenet.dataplane.walks import Port
@@ -266,20 +266,23 @@ class EmbeddedDataPlane(Fabric):
             self._over_quota += len(found)
             return -1
         before = self._packets
+        welcome: list[tuple[int, int, bytes]] = []
         for start, end, category, code, claimed in found:
             if claimed != publisher:
                 self._forged += 1
-                continue
-            if categories is not None and category not in categories:
+            elif categories is not None and category not in categories:
                 self._unadvertised += 1
-                continue
-            packet = bytes(data[start:end])
-            if checks is not None and not checks.sends(category, packet[PACKET_HEADER:]):
-                client.unpermitted += 1
-                self._unpermitted += 1
-                continue
+            else:
+                welcome.append((category, code, bytes(data[start:end])))
+        if checks is not None and welcome:
+            verdicts = judged(checks.sends, [packet for _, _, packet in welcome])
+            refused = len(welcome) - sum(verdicts)
+            client.unpermitted += refused
+            self._unpermitted += refused
+            welcome = [each for each, good in zip(welcome, verdicts, strict=True) if good]
+        for category, code, packet in welcome:
             self._packets += 1
-            inject(port, category, code, packet, end - start)
+            inject(port, category, code, packet, len(packet))
         return -1 if count and self._packets == before else count
 
     # -- sending ---------------------------------------------------------------------------------
@@ -327,6 +330,8 @@ class EmbeddedDataPlane(Fabric):
         stalled = False
         for client in dirty:
             client.dirty = False
+            if client.unchecked:
+                client.admit()
             if client.address is None:
                 continue
             for datagram in client.link.datagrams(now):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from sievenet.dataplane.hostlink import HostLink
 from sievenet.dataplane.packet import PACKET_HEADER, category_of, publisher_of
 from sievenet.dataplane.walks import Port
 
-__all__ = ["BUFFER", "Checks", "Endpoint", "udp_socket"]
+__all__ = ["BUFFER", "Checks", "Endpoint", "judged", "udp_socket"]
 
 #: Bytes of socket buffer to ask for; the system may grant less.
 BUFFER: Final = 4 << 20
@@ -39,11 +40,11 @@ class Checks(Protocol):
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets, of so many bytes together, are within the quota."""
 
-    def sends(self, category: int, body: bytes) -> bool:
-        """Whether the client may publish this encoded event."""
+    def sends(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
+        """Which of these encoded events the client may publish."""
 
-    def receives(self, category: int, body: bytes) -> bool:
-        """Whether the client may get this encoded event."""
+    def receives(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
+        """Which of these encoded events the client may get."""
 
 
 class Server(Protocol):
@@ -71,6 +72,7 @@ class Endpoint:
         "port",
         "publisher",
         "socket",
+        "unchecked",
         "unpermitted",
     )
 
@@ -90,6 +92,8 @@ class Endpoint:
         self.over_quota = 0
         #: Bytes that may wait for it, if its quota says so.
         self.most = 0
+        #: Packets that came for it in this turn, and that it perhaps may not have.
+        self.unchecked: list[bytes] = []
         #: Whether it is on the list of those to serve at the end of the turn.
         self.dirty = False
         #: Whether it is on the list of those to acknowledge to, later.
@@ -97,9 +101,35 @@ class Endpoint:
 
     def take(self, packet: bytes, _size: int) -> None:
         """A packet leaves the network here."""
-        if self.checks is not None and not self.checks.receives(category_of(packet), packet[PACKET_HEADER:]):
-            self.plane.withheld += 1
-            return
-        self.link.push(packet)
+        if self.checks is None:
+            self.link.push(packet)
+        else:
+            self.unchecked.append(packet)
         if not self.dirty:
             self.plane.serve(self)
+
+    def admit(self) -> None:
+        """Of what came in this turn, keep what the client may have."""
+        packets, self.unchecked = self.unchecked, []
+        if self.checks is None:
+            verdicts: Sequence[bool] = [True] * len(packets)
+        else:
+            verdicts = judged(self.checks.receives, packets)
+        for packet, good in zip(packets, verdicts, strict=True):
+            if good:
+                self.link.push(packet)
+            else:
+                self.plane.withheld += 1
+
+
+def judged(check: Callable[[int, Sequence[bytes]], Sequence[bool]], packets: Sequence[bytes]) -> Sequence[bool]:
+    """What a check says of packets, those of one category asked together."""
+    categories = [category_of(packet) for packet in packets]
+    if len(set(categories)) == 1:
+        return check(categories[0], [packet[PACKET_HEADER:] for packet in packets])
+    verdicts = [False] * len(packets)
+    for category in set(categories):
+        places = [i for i, each in enumerate(categories) if each == category]
+        for i, good in zip(places, check(category, [packets[i][PACKET_HEADER:] for i in places]), strict=True):
+            verdicts[i] = good
+    return verdicts

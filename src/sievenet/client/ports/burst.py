@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.ports.layout import Bytes
+from sievenet.content.layout import Bytes
 from sievenet.dataplane.packet import PACKET_HEADER, Packet
 
 __all__ = ["HEAD", "Arrivals", "Burst", "uniform"]

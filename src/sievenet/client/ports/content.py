@@ -32,9 +32,9 @@ from sievenet.access.quota import Bucket
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.identity import publisher_number
-from sievenet.client.ports.layout import Bytes
 from sievenet.client.ports.pacing import BURST, MANY, RATE, TURN, gathering
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
+from sievenet.content.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
 from sievenet.dataplane.packet import (

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.ports.layout import Bytes
+from sievenet.content.layout import Bytes
 
 __all__ = ["NAME", "Inlet", "Outlet", "available"]
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from sievenet.access.seal import Channel
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
-from sievenet.client.ports.layout import Bytes
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
+from sievenet.content.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
 from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, encode_packet, header, packets_of
