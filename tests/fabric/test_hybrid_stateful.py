@@ -1,0 +1,173 @@
+"""Anything may happen while events go through matchers: an oracle knows who should have got what."""
+
+import asyncio
+import random
+
+import pytest
+
+import sievenet
+from sievenet.client.matcher import MatcherNode
+from sievenet.errors import SievenetError
+from sievenet.index import Dz, Plan
+from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
+from tests.seeds import seeds
+
+HOSTS = ("h1", "h2", "h3", "h4")
+
+
+class World:
+    """Publishers, subscribers and matchers, and what each subscriber should have got."""
+
+    def __init__(self, daemon, rng):
+        self.daemon, self.rng = daemon, rng
+        self.hybrid = daemon.service.components.hybrid
+        self.number = daemon.control.category("reading").number
+        self.publishers, self.nodes, self.matchers = {}, {}, {}
+        #: By subscription: what is wanted, since when and until when of each publisher, and what came.
+        self.subscriptions = {}
+        self.counts, self.sent = {}, {}
+        self.made = 0
+
+    async def add_publisher(self):
+        name = f"p{len(self.publishers)}"
+        node = await sievenet.connect(self.daemon.url, name=name, host=self.rng.choice(HOSTS))
+        await node.schema(SCHEMA)
+        await node.advertise(SCHEMA)
+        self.sent[name] = []
+        self.publishers[name] = node
+
+    async def add_node(self):
+        name = f"s{len(self.nodes)}"
+        self.nodes[name] = await sievenet.connect(self.daemon.url, name=name, host=self.rng.choice(HOSTS))
+        await self.nodes[name].schema(SCHEMA)
+
+    async def add_subscription(self):
+        name = self.rng.choice(sorted(self.nodes))
+        lo = self.rng.randrange(1000)
+        hi = min(1023, lo + self.rng.randrange(200))
+        got, self.made = [], self.made + 1
+        feed = await self.nodes[name].subscribe(f"reading: x in [{lo}, {hi}]", lambda e, got=got: got.append(e.payload))
+        since = {p: len(s) for p, s in self.sent.items()}
+        self.subscriptions[self.made] = [lo, hi, since, None, got, feed]
+
+    async def drop_subscription(self):
+        live = [key for key, each in self.subscriptions.items() if each[3] is None]
+        if len(live) > 2:
+            each = self.subscriptions[self.rng.choice(live)]
+            await asyncio.sleep(0.3)  # what is under way may still come
+            each[3] = {p: len(s) for p, s in self.sent.items()}
+            await asyncio.sleep(0.3)
+            await each[5].close()
+
+    async def add_matcher(self):
+        name = f"m{len(self.matchers)}"
+        node = MatcherNode(self.daemon.url, name=name, host=self.rng.choice(HOSTS))
+        await node.start()
+        self.matchers[name] = node
+
+    def alive(self):
+        return [m for name, m in self.hybrid.matchers.items() if self.matchers.get(name) is not None]
+
+    async def divert(self):
+        if self.alive():
+            matcher = self.rng.choice(self.alive())
+            length = self.rng.randrange(4)
+            try:
+                await self.hybrid.divert(self.number, Dz(self.rng.randrange(1 << length), length), matcher.switch)
+            except SievenetError:
+                pass  # not now: a matcher rests, a plan changes
+
+    async def release(self):
+        for matcher in self.alive():
+            for dz in sorted(matcher.live(self.number), key=str)[:2]:
+                await self.hybrid.release(self.number, dz, matcher.switch)
+
+    async def crash(self):
+        """A matcher loses its connection, or hangs."""
+        names = [name for name, node in self.matchers.items() if node is not None and name in self.hybrid.matchers]
+        if len(names) < 2:
+            return
+        name = self.rng.choice(names)
+        node, self.matchers[name] = self.matchers[name], None
+        for task in node._tasks:
+            task.cancel()
+        if self.rng.random() < 0.5:
+            node.node._session._link.writer.transport.abort()
+        await eventually(lambda: name not in self.hybrid.matchers or not self.hybrid.matchers[name].load)
+        await node.close()
+
+    async def change_plan(self):
+        plan = Plan.regular(SCHEMA, self.rng.choice((6, 8, 32)))
+        await self.daemon.control.apply_plan("reading", plan)
+
+    async def publish(self):
+        for name, node in list(self.publishers.items()):
+            events = [
+                reading(self.rng.randrange(1024), payload=b"%s %d" % (name.encode(), len(self.sent[name]) + i))
+                for i in range(self.rng.randrange(1, 30))
+            ]
+            self.sent[name] += [(e["x"], e.payload) for e in events]
+            await node.publish_many(events)
+
+    def wanted(self, key):
+        lo, hi, since, until, _, _ = self.subscriptions[key]
+        return {
+            payload
+            for name, sent in self.sent.items()
+            for x, payload in sent[since.get(name, 0) : None if until is None else until.get(name, 0)]
+            if lo <= x <= hi
+        }
+
+    def check(self, trail):
+        for key, (*_, got, _feed) in self.subscriptions.items():
+            wanted = self.wanted(key)
+            assert len(got) == len(set(got)), f"subscription {key} after {trail}: duplicates"
+            missing = wanted - set(got)
+            assert not missing, f"subscription {key} after {trail}: {len(missing)} of {len(wanted)} are missing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(2))
+def test_whatever_happens_everybody_gets_what_is_wanted_once(seed):
+    async def main():
+        rng = random.Random(seed)
+        async with fabric(
+            topology="line,switches=4", control__forwarding_delay=0.05, hybrid__latency_bound=0.0
+        ) as daemon:
+            await daemon.control.register_schema(SCHEMA)
+            world = World(daemon, rng)
+            for make in (world.add_publisher, world.add_node, world.add_node, world.add_matcher, world.add_matcher):
+                await make()
+            for _ in range(4):
+                await world.add_subscription()
+            stop = asyncio.Event()
+
+            async def traffic():
+                while not stop.is_set():
+                    await world.publish()
+                    await asyncio.sleep(0.005)
+
+            task = asyncio.create_task(traffic())
+            actions = [world.divert] * 6 + [world.release] * 2 + [world.add_subscription] * 3
+            actions += [world.drop_subscription, world.add_publisher, world.add_node, world.add_matcher, world.crash]
+            actions += [world.change_plan]
+            trail = []
+            for _ in range(16):
+                action = rng.choice(actions)
+                trail.append(action.__name__)
+                await action()
+                await asyncio.sleep(rng.random() * 0.1)
+            stop.set()
+            await task
+            try:
+                async with asyncio.timeout(15):
+                    while any(world.wanted(key) - set(each[4]) for key, each in world.subscriptions.items()):
+                        await asyncio.sleep(0.02)
+            except TimeoutError:
+                pass
+            world.check(trail)
+            for node in (*world.matchers.values(), *world.nodes.values(), *world.publishers.values()):
+                if node is not None:
+                    await node.close()
+
+    run(main(), timeout=150)
