@@ -62,6 +62,7 @@ async def daemon() -> None:
                     "memory": memory(),
                     "cpu": time.process_time(),
                     "looks": server.live.looks,
+                    "look": server.live.took,
                     "streams": server.residents.streams,
                 }
 

@@ -137,7 +137,7 @@ def measure_pages(
     publisher = fabric.Worker(stack, "publisher", str(where["url"]))
     subscriber.ready(), publisher.ready()
     subscriber.ask("tile", count=bench.size(1000, quick=20))
-    count = bench.size(60_000, quick=1_000)
+    count = bench.size(200_000, quick=1_000)
 
     def flood() -> float:
         subscriber.ask("reset")
@@ -148,7 +148,7 @@ def measure_pages(
     flood()
     without, costs = [], []
     looks = 0
-    for _ in bench.track(range(bench.size(8, quick=1)), f"events without and with {PAGES} pages"):
+    for _ in bench.track(range(bench.size(6, quick=1)), f"events without and with {PAGES} pages"):
         first = flood()
         readers.ask("open", count=PAGES, port=where["port"], path="/live", filter="")
         before = daemon.ask("status")["looks"]

@@ -26,7 +26,7 @@ __all__ = ["Live"]
 log = logging.getLogger("sievenet.web")
 
 #: A look may take this part of the processor's time.
-_SHARE: Final = 0.02
+_SHARE: Final = 0.03
 #: Bytes of deltas that are kept for slow pages.
 _WINDOW: Final = 1 << 20
 
