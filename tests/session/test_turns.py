@@ -40,11 +40,23 @@ def test_no_address_comes_more_often_than_it_may(steps, rate):
     pace, now, begun = Pace(rate), 0.0, {"a": [], "b": []}
     for address, pause in steps:
         now += pause
-        begun[address].append(now + pace.wait(address, now))
+        wait = pace.wait(address, now)
+        if wait is not None:
+            assert wait <= 5.0
+            begun[address].append(now + wait)
     for times in begun.values():
         for i, first in enumerate(times):
             for j, last in enumerate(times[i:], 1):
                 assert j <= rate * (last - first) + rate + 2, (i, j)
+
+
+def test_a_flood_of_connections_keeps_nobody_out_for_longer_than_it_lasts():
+    pace = Pace(10, patience=2.0)
+    waits = [pace.wait("a", 0.0) for _ in range(1000)]
+    assert None in waits
+    assert max(each for each in waits if each is not None) <= 2.0
+    assert pace.wait("b", 0.5) < 0.1
+    assert pace.wait("a", 4.0) < 0.1
 
 
 def test_a_connection_that_lasted_gives_its_place_back():

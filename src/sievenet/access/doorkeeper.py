@@ -52,7 +52,7 @@ class Doorkeeper:
         self._usages: dict[str, Usage] = {}
         total = NO_QUOTA if self._watched is None else self._watched.keyring.members.total
         #: What all members use together.
-        self.total = Usage(total, "of all members together")
+        self.total = Usage(total, "of all members together", shared=True)
         #: Why the files of now are not in force; empty if they are.
         self.error = ""
 

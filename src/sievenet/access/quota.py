@@ -114,8 +114,10 @@ class Bucket:
 class Usage:
     """What one member uses now, or all together; ``who`` is named in errors."""
 
-    def __init__(self, quota: Quota, who: str) -> None:
+    def __init__(self, quota: Quota, who: str, *, shared: bool = False) -> None:
         self.quota = quota
+        #: Whether it is of many members, none of whom is to pay for another's connections.
+        self._shared = shared
         self._who = who
         self._requests = Bucket(quota.requests)
         self.events = Bucket(quota.events)
@@ -150,7 +152,7 @@ class Usage:
             wait = self._requests.wait(amount, now)
             raise TooFast(
                 f"Expected at most {self.quota.requests:g} requests per second {self._who} (quota); wait {wait:.1g} s",
-                max(1, self.connections),
+                1 if self._shared else max(1, self.connections),
             )
 
     def subscription(self, number: int) -> None:

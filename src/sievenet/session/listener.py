@@ -108,7 +108,7 @@ class Listener(Generic[C]):
         #: Where it listens.
         self.address = (host, port)
         self._admission = Admission(limits)
-        self._pace = Pace(limits.arrivals)
+        self._pace = Pace(limits.arrivals, limits.hello)
         #: One large message is decoded at a time, beside the event loop.
         self._apart = asyncio.Semaphore(1)
         self._unfinished: Unfinished[C] = Unfinished(limits)
@@ -234,6 +234,10 @@ class Listener(Generic[C]):
                 # Not by the listening socket: the context may be another one for the next connection. Nothing was read
                 # yet, since this is the first step of a task that begins before its connection is read.
                 wait = self._pace.wait(address, time.monotonic())
+                if wait is None:
+                    self._admission.turned_away += 1
+                    writer.close()
+                    return
                 if wait:
                     writer.transport.pause_reading()  # type: ignore[attr-defined]
                     await asyncio.sleep(wait)

@@ -3,6 +3,7 @@
 A handshake takes a millisecond or two of the event loop, and nobody is known before it. So they begin one after the
 other, a little apart, and those of one address at a bounded rate: whoever comes more often waits, and those who are
 connected notice nothing. A connection that lasts gives its place back, so that many who stay can come from one address.
+One that would wait too long is turned away and takes no place: nobody is kept out for longer than a flood lasts.
 
 Pure: the time is an argument.
 """
@@ -20,16 +21,16 @@ _MOST: Final = 4096
 
 
 class Pace:
-    """``rate`` connections per second from one address, and as many at once."""
+    """``rate`` connections per second from one address, and as many at once; none waits longer than ``patience``."""
 
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
+    def __init__(self, rate: float, patience: float = 5.0) -> None:
+        self._rate, self._patience = rate, patience
         #: When the next connection of an address is due, if all come evenly: the farther ahead of now, the more came.
         self._due: dict[str, float] = {}
         self._next = 0.0
 
-    def wait(self, address: str, now: float) -> float:
-        """Seconds until a connection that has just come may begin.
+    def wait(self, address: str, now: float) -> float | None:
+        """Seconds until a connection that has just come may begin; None if that is too long.
 
         >>> pace = Pace(10)
         >>> [round(pace.wait("a", 0.0), 3) for _ in range(3)]
@@ -40,10 +41,14 @@ class Pace:
         if len(self._due) >= _MOST:
             self._due = {each: due for each, due in self._due.items() if due > now}
         due = max(now, self._due.get(address, 0.0)) + 1 / self._rate
-        self._due[address] = due
-        begin = max(now, due - 1.0 - 1 / self._rate)
-        if begin <= now:
+        begin = due - 1.0 - 1 / self._rate
+        prompt = begin <= now
+        if prompt:
             begin = max(now, self._next)
+        if begin - now > self._patience:
+            return None
+        self._due[address] = due
+        if prompt:
             self._next = begin + _APART
         return begin - now
 
