@@ -12,6 +12,7 @@ from sievenet.pipeline.report import Report
 from sievenet.pipeline.run import Run
 from sievenet.pipeline.sketch import carried, sketch
 from sievenet.tuning.arrays import bounds, each_filter
+from sievenet.tuning.cost import RATES
 from sievenet.tuning.splits import edges
 
 __all__ = ["page"]
@@ -220,13 +221,14 @@ def _candidates(report: Report, run: Run) -> None:
             t.name,
             t.cost.transmissions,
             t.cost.received,
-            f"{t.cost.per_subscription:.2%}",
+            *(f"{t.cost.summary()[name]:.2%}" for name in RATES),
             t.rectangles,
             ", ".join(t.dimensions),
         )
         for t in listed
     ]
-    report.table("Candidates", ["", "transmissions", "received", "per subscription", "regions", "attributes"], rows)
+    rates = [name.replace("_", " ") for name in RATES]
+    report.table("Candidates", ["", "transmissions", "received", *rates, "regions", "attributes"], rows)
 
 
 def _plan(report: Report, run: Run, plan_file: str) -> None:
