@@ -90,7 +90,7 @@ class Service(RequestService[Peer]):
         self._tickets = tickets
         self.components = Components(control, plane, self._say, hybrid)
         self.caches = Caches(self._say)
-        self._questions, self._fitter = Questions(answers), answers.fitter
+        self._questions, self._answers = Questions(answers), answers
         self._reports = reports
         self._heartbeat = listen.heartbeat
         self._max_observers = listen.max_observers
@@ -246,7 +246,7 @@ class Service(RequestService[Peer]):
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.FitTables(request, traffic):
-                return p.Done(request, await self._fitter.answer(traffic))
+                return p.Done(request, await self._answers.fitter.answer(traffic))
             case p.Register(request, schema):
                 return p.CategoryReply(request, self._described(await self._register(schema, identity)))
             case p.RemoveSchema(request, name, version, force):
