@@ -229,6 +229,9 @@ def run(bench: Bench) -> Report:
             end = auto.rate(i, seconds - WINDOW)
             cells = [f"{value:.1%}" for value in (off.rate(i, 0.0), end, goal)]
             rows.append([name, i + 1, *cells, round(times[i], 1), auto.changes, auto.lost, f"{auto.share:.1%}"])
+            report.figure(f"{name.replace(' ', '_')}_{i + 1}_off", off.rate(i, 0.0))
+            report.figure(f"{name.replace(' ', '_')}_{i + 1}_auto", end)
+            report.figure(f"{name.replace(' ', '_')}_{i + 1}_pipeline", goal)
         series[name] = [(seconds * at + when, rate) for at, when, rate in auto.rates]
     report.table(
         "unnecessary packets per host",
