@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 
+import pytest
+
 import sievenet
 from sievenet.client.matcher import MatcherNode
-from sievenet.index import Dz
+from sievenet.control.directed import twin_schema
+from sievenet.errors import Rejected
+from sievenet.index import Dz, Plan
 from tests.fabric.harness import eventually, fabric, publisher, reading, run
 
 
@@ -176,5 +180,31 @@ def test_the_fabric_chooses_by_itself_what_is_filtered_exactly_and_keeps_its_bou
             await eventually(lambda: len(got) >= len(wanted))
             assert sorted(got) == sorted(wanted)
             assert hybrid.failures == 0
+
+    run(main())
+
+
+def test_a_category_that_is_removed_takes_its_diversions_along_and_twins_are_left_alone():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon),
+        ):
+            hybrid, switch = daemon.service.components.hybrid, switch_of(daemon, "h2")
+            await far.subscribe("reading: x < 300")
+            number = daemon.control.category("reading").number
+            await hybrid.divert(number, Dz(0, 0), switch)
+            twin = twin_schema("reading")
+            with pytest.raises(Rejected, match="daemon's own"):
+                await pub.apply_plan(twin.name, Plan.regular(twin, 8).to_json())
+            with pytest.raises(Rejected, match="daemon's own"):
+                await pub.remove_schema(twin.name, force=True)
+            assert "sievenet.directed.reading" not in (await far.ask("interests", "nobody "))["categories"]
+            await pub.remove_schema("reading", force=True)
+            assert daemon.control.diverted(number) == {}
+            assert not hybrid.concerns(number)
+            assert (await daemon.answers.check())["ok"]
 
     run(main())

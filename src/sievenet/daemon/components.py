@@ -15,7 +15,7 @@ from sievenet.daemon.orders import Orders
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients
 from sievenet.daemon.selector import Selector
-from sievenet.errors import SievenetError
+from sievenet.errors import Rejected, SievenetError
 from sievenet.session.message import Message
 
 __all__ = ["Components"]
@@ -58,6 +58,12 @@ class Components:
         """A client's report has come; what it is answered."""
         self.selector.report(client, report)
         return {**(answer or {}), "observe": True} if self.selector.wanted else answer
+
+    def check(self, name: str) -> None:
+        """`Rejected` if a category's plan and life are the daemon's own business; `SchemaError` if there is none."""
+        self._control.category(name)
+        if is_twin(name):
+            raise Rejected(f"Expected another category than {name}: twins of categories are the daemon's own")
 
     def is_twin(self, number: int) -> bool:
         """Whether a category is a twin."""

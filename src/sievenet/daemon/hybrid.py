@@ -319,6 +319,16 @@ class Hybrid:
                 if not matcher.regions(number):
                     matcher.serving[number].begun = False  # sides may be others
 
+    async def removed(self, number: int, force: bool) -> None:
+        """A category is about to be removed, if nobody uses it or that does not matter."""
+        if force:
+            for matcher in self.matchers.values():
+                matcher.give_up(number)
+                matcher.serving.pop(number, None)
+            for switch in self._control.diverted(number):
+                await self._control.divert(number, switch, {})
+            self._retained.discard(number)
+
     # -- registrations under way ----------------------------------------------------------
 
     def concerns(self, number: int) -> bool:

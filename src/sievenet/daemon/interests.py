@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sievenet.content.codec import encode_filter, encode_schema
 from sievenet.content.schema import Schema
+from sievenet.control.directed import is_twin
 from sievenet.control.plane import ControlPlane
 
 __all__ = ["Interests"]
@@ -65,7 +66,7 @@ class Interests:
         latest = self._latest()
         for i, (client, kind, _, category, wanted) in enumerate(self._control.registrations(), 1):
             # Whoever subscribed to an older version has a twin of that in the latest.
-            if kind == "subscription" and wanted.schema == latest.get(category):
+            if kind == "subscription" and wanted.schema == latest.get(category) and not is_twin(category):
                 mine = found.setdefault(category, {}).setdefault(client, {})
                 mine.update(dict.fromkeys(map(encode_filter, wanted.filters)))
             if i % _TURN == 0:

@@ -326,7 +326,7 @@ class Service(RequestService[Peer]):
     # -- plans ----------------------------------------------------------------------------
 
     async def _apply_plan(self, name: str, data: bytes) -> Any:
-        self._control.category(name)
+        self.components.check(name)
         plan = Plan.from_json(data)
         if all(plan.schema != category.schema for category in self._control.versions(name)):
             raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
@@ -373,6 +373,8 @@ class Service(RequestService[Peer]):
         if len(versions) != 1:
             known = ", ".join(str(each.schema.version) for each in self._control.versions(name)) or "none"
             raise SchemaError(expected=f"a version of {name} ({known})", got=version or "`no version`", where="remove")
+        self.components.check(name)
+        await self.components.hybrid.removed(versions[0].number, force)
         await self._control.remove(versions[0].number, force)
         self._clearance.forget()
         for peer in list(self._peers.values()):
