@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from sievenet.cli import main
+from sievenet.cli.tables import read_traffic
 from sievenet.content import Schema
+from sievenet.errors import CodecError, PlanError
 from sievenet.index import Plan
 from sievenet.tap import Tap
 from sievenet.workload import Ticks
@@ -79,6 +81,21 @@ def test_from_a_trace_to_a_plan(world):
     links = json.loads(call(*traffic, "--subscriptions", "wanted.txt", "--topology", "line,switches=3").stdout)
     assert sum(row["packets"] for row in links["prefixes"]) == 600
     assert links["links"]
+
+
+def test_traffic_is_counted_for_merging(world):
+    call("pipeline", "ingest", "store", "trace.csv", "--schema", "stock")
+    counted = json.loads(call("pipeline", "aggregate", "store", "stock", "--prefix", "10", "--json").stdout)
+    held = json.loads((world / "traffic.json").read_text())
+    assert counted["packets"] == sum(row[2] for row in held["rows"]) == 600
+    plans = {"stock": (held["plan"].encode(), 4)}
+    traffic = read_traffic(world / "traffic.json", plans)
+    assert (traffic.epoch, traffic.publishers) == (4, ["cboe", "nyse"])
+    with pytest.raises(PlanError, match="plan of stock in use"):
+        read_traffic(world / "traffic.json", {})
+    (world / "bad.json").write_text("{}")
+    with pytest.raises(CodecError, match="aggregate"):
+        read_traffic(world / "bad.json", plans)
 
 
 def test_watch(world):

@@ -47,6 +47,9 @@ _HERE = "sievenet.cli.pipeline"
             "sievenet.cli.pipeline_snapshot:snapshot",
             "Put registrations, network and flow tables of a fabric into a store.",
         ),
+        "aggregate": Entry(
+            "sievenet.cli.pipeline_aggregate:aggregate", "Count what was published, for the choice of merges."
+        ),
         "traffic": Entry(
             "sievenet.cli.pipeline_traffic:traffic", "Count packets per part of the event space, per link and per host."
         ),

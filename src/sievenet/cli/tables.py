@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from sievenet.cli.app import LazyGroup
 from sievenet.cli.fabric import asked, run, seconds_text, url_option
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from sievenet.control.traffic import Traffic
     from sievenet.index import Plan
 
-__all__ = ["fit", "show_tables", "tables"]
+__all__ = ["ROWS", "fit", "show_tables", "tables"]
 
 _HERE = "sievenet.cli.tables"
 _SHARE = click.FloatRange(0.0, 1.0, min_open=True)
 #: Rows of a traffic table that fit a request.
-_ROWS = 40_000
+ROWS = 40_000
 
 
 @click.group(
@@ -69,10 +70,11 @@ def show_tables(url: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.option("--tap", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="What was published.")
+@click.option("--traffic", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="The same, counted.")
 @click.option("--share", default=1.0, show_default=True, type=_SHARE, help="How much of that to use.")
 @url_option
 @json_option
-def fit(tap: str | None, share: float, url: str | None, as_json: bool) -> None:
+def fit(tap: str | None, traffic: str | None, share: float, url: str | None, as_json: bool) -> None:
     """Choose anew which entries to merge.
 
     Where a switch holds fewer entries than there should be, some are merged, and it sends more than is wanted. This
@@ -80,26 +82,27 @@ def fit(tap: str | None, share: float, url: str | None, as_json: bool) -> None:
     to time (`control.fit`).
 
     Without --tap it goes by how much each publisher has sent. With a tap (`sievenet pub --tap DIR`) it goes by what,
-    which is much better where some content is far more frequent than other.
+    which is much better where some content is far more frequent than other. --traffic is a file of `sievenet pipeline
+    aggregate`, for more events than one process should count.
 
     \b
     Examples:
       $ sievenet tables fit  # needs a running fabric
       $ sievenet tables fit --tap tap --share 0.4  # needs a running fabric
+      $ sievenet tables fit --traffic traffic.json  # needs a running fabric
     """
     from sievenet.client.connector import connect
     from sievenet.client.operator import fit_tables
 
     async def ask() -> Any:
-        import msgspec
-
         async with connect(url, operator=True, reconnect=False, timeout=120.0) as node:
-            data = b""
-            if tap is not None:
-                known = {each["name"]: each for each in (await node.ask("status"))["categories"]}
-                plans = {name: (await node.plan(name), known[name]["epoch"]) for name in known}
-                data = msgspec.msgpack.encode(counted(Path(tap), plans, share))
-            return await fit_tables(node, data)
+            if tap is None and traffic is None:
+                return await fit_tables(node)
+            known = {each["name"]: each for each in (await node.ask("status"))["categories"]}
+            plans = {name: (await node.plan(name), known[name]["epoch"]) for name in known}
+            found = [] if tap is None else counted(Path(tap), plans, share)
+            found += [] if traffic is None else [read_traffic(Path(traffic), plans)]
+            return await fit_tables(node, msgspec.msgpack.encode(found))
 
     found = run(ask())
     if as_json:
@@ -137,10 +140,38 @@ def counted(folder: Path, plans: dict[str, tuple[bytes, int]], share: float, see
             for code, count in zip(values.tolist(), counts.tolist(), strict=True):
                 key = segment.publisher, code
                 into[key] = into.get(key, 0.0) + count * segment.factor / share
-    room = _ROWS // max(1, len(rows))
+    room = ROWS // max(1, len(rows))
     for name, into in rows.items():
         if len(into) > room:
             keep = random.choice(len(into), room, replace=False)
             every = list(into.items())
             rows[name] = {every[i][0]: every[i][1] * len(into) / room for i in keep}
     return [Traffic.of(name, plans[name][1], into) for name, into in rows.items()]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """What `sievenet pipeline aggregate` writes."""
+
+    category: str
+    plan: str
+    rows: list[tuple[str, int, float]]
+
+
+def read_traffic(path: Path, plans: dict[str, tuple[bytes, int]]) -> Traffic:
+    """A file of `sievenet pipeline aggregate`; it must be of the plan in use."""
+    from sievenet.control.traffic import Traffic
+    from sievenet.errors import CodecError, PlanError
+    from sievenet.index.plan import Plan
+
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_File)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise CodecError(f"Expected a file of `sievenet pipeline aggregate`, got {path}: {error}") from None
+    known = plans.get(found.category)
+    if known is None or Plan.from_json(known[0]) != Plan.from_json(found.plan.encode()):
+        raise PlanError(
+            f"Expected traffic counted by the plan of {found.category} in use, got another in {path}: "
+            f"give `sievenet plan show {found.category} --json` to `sievenet pipeline aggregate --plan`"
+        )
+    rows = {(name, code): count for name, code, count in found.rows[:ROWS]}
+    return Traffic.of(found.category, known[1], rows)
