@@ -214,9 +214,9 @@ class Selector:
                 ]
         worth = {
             self._control.numbered(number).name: {
-                "false_positives_saved": choice.benefit / self.config.interval,
+                "false_positives_saved": self._hybrid.concerns(number) * choice.benefit / self.config.interval,
                 "of": removable / self.config.interval,
-                "deliveries_through_matchers": choice.penalty / self.config.interval,
+                "deliveries_through_matchers": self._hybrid.concerns(number) * choice.penalty / self.config.interval,
                 "deliveries": deliveries / self.config.interval,
             }
             for number, (choice, removable, deliveries) in self._worth.items()
