@@ -56,10 +56,10 @@ def half(tables: dict[str, dict[int, frozenset[int]]], share: float = 0.5) -> in
 def run(bench: Bench) -> Report:
     """All of it."""
     report = Report(GOALS)
-    few, subs, events = bench.size(100, quick=6), bench.size(3_000, quick=60), bench.size(100_000, quick=300)
+    few, subs, events = bench.size(60, quick=6), bench.size(1_500, quick=60), bench.size(100_000, quick=300)
     shapes: dict[str, Topology] = {
         "random": Random.build(switches=few, degree=3.0, hosts=few * 14, seed=1),
-        "tree": Tree.build(depth=bench.size(4, quick=3), fanout=bench.size(4, quick=2), hosts=bench.size(16, quick=6)),
+        "tree": Tree.build(depth=bench.size(4, quick=3), fanout=bench.size(4, quick=2), hosts=bench.size(13, quick=6)),
     }
     rows = []
     for shape, topology in shapes.items():
@@ -68,11 +68,11 @@ def run(bench: Bench) -> Report:
                 rows += _compare(report, shape, name, topology, load, subs, events)
     report.table("added by merging", ["network", "load", "capacity", "merged", "LA-B", "LA-C", "FA-LB", "FA-PB"], rows)
     with bench.step("requests that trigger merges"):
-        _requests(report, shapes["random"], subs, bench.size(150, quick=20))
+        _requests(report, shapes["random"], subs, bench.size(100, quick=20))
     with bench.step("samples of stock quotes"):
-        _stock(report, shapes["random"], bench.size(1_500, quick=60), bench.size(40_000, quick=800))
+        _stock(report, shapes["random"], bench.size(1_000, quick=60), bench.size(40_000, quick=800))
     with bench.step("subscriptions that arrive, and hotspots that move"):
-        _arriving(report, shapes["random"], bench.size(2_000, quick=80), bench.size(20_000, quick=400))
+        _arriving(report, shapes["random"], bench.size(1_000, quick=80), bench.size(20_000, quick=400))
     with bench.step("time and growth"):
         _times(report, bench)
     report.note("added: transmissions that tables without limits would not make, of all, counted per link")

@@ -73,6 +73,7 @@ if __name__ == "__main__":
     other = multiprocessing.get_context("spawn").Process(target=match)
     other.start()
     warmup.load()
+    warmup.load_fitting()
     index()
     search()
     other.join()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sievenet.control import warmup
 from sievenet.control.traffic import FitReport, Traffic, traffic_from
 from sievenet.errors import SievenetError
 
@@ -41,6 +42,8 @@ class Fitter:
 
     async def run(self, every: float) -> None:
         """Choose anew from time to time, where anything has changed."""
+        if self._limited():
+            await asyncio.to_thread(warmup.load_fitting)  # else the first who asks would wait for a compiler
         while every:
             await asyncio.sleep(every)
             try:

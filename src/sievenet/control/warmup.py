@@ -13,7 +13,7 @@ from sievenet.control.routes import Routes, Wires
 from sievenet.index.cover import warmup
 from sievenet.network import Line, SpanningTree
 
-__all__ = ["load"]
+__all__ = ["load", "load_fitting"]
 
 
 _loading = threading.Lock()
@@ -37,3 +37,15 @@ def load() -> None:
         registrations.changes()
         registrations.table(switch)
         _loaded = True
+
+
+def load_fitting() -> None:
+    """Load what chooses merges, which only a network with limited tables needs."""
+    import numpy as np
+
+    from sievenet.control.aggregation import Sample, Source, Tables, aggregate
+
+    table = {4: frozenset({1}), 7: frozenset({2})}
+    sample = Sample(np.zeros(1, np.uint64), np.zeros(1, np.int64))
+    for known in (None, sample):
+        aggregate([Tables({"s": table}, {"s": {}}, [Source("s", 1, (1,))], known)], {"s": 1})
