@@ -10,8 +10,9 @@ filter, limit and policy share a queue and one transmission, if the newcomer nee
 holds the others up gets a queue of its own. `Stop` ends a stream with a mark, a moment later: what was published before
 the plain path stood may still be on its way here.
 
-Invariant: a queue holds, in the order of arrival, every record of its ring that matches, from the first that one of its
-members lacks. Pure: stimuli come with the time `now`, and what is to be said and sent is returned.
+Invariant: a queue holds, in the order of arrival, every record of its ring that matches from an offset on (`whole`) and
+whatever its first member lacks before that. Who joins lacks nothing before it. Pure: stimuli come with the time `now`,
+and what is to be said and sent is returned.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class _Subscriber:
     epoch: int = -1
     queue: Queue | None = None
     answer: Taken | None = None
+    #: How often it got another stream in this epoch.
+    turn: int = 0
     #: When its stream is to end.
     stops: float | None = None
     told: float = float("-inf")
@@ -223,15 +226,20 @@ class Cache:
         place = self._places[found.category]
         state = search(place.ring, take, max(place.began, found.since), place.interruptions, now)
         rows = place.filters.rows(found.wanted, state.records)
-        offsets = [state.offsets[row] for row in rows]
+        lacking = [state.offsets[row] for row in rows]
         key = (found.need, take.limit, take.on_full)
-        queue = self._joinable(place, key, offsets)
+        queue = self._joinable(place, key, lacking)
         if queue is None:
             queue = self._queue(found, take.limit, take.on_full, now)
-            queue.push(offsets)
+            # What it has already is in it too, since others that lack it may join.
+            queue.whole = max(lacking[0], state.begun) if lacking else place.ring.next
+            since = place.ring.between(queue.whole, place.ring.next)
+            more = [queue.whole + row for row in place.filters.rows(found.wanted, since)]
+            queue.push(sorted({*lacking, *more}))
             place.groups[queue.stream] = key
         first = queue.join(member, take.epoch, now)
         found.queue, found.epoch, found.stops = queue, take.epoch, None
+        found.turn = 0
         found.answer = Taken(take.epoch, queue.stream, first, state.missing, state.reaches)
         return found.answer
 
@@ -242,7 +250,7 @@ class Cache:
             if place.groups.get(stream) != key or queue.ended is not None or queue.parked:
                 continue
             position = queue.position()
-            if not offsets or (position is not None and offsets[0] >= position):
+            if not offsets or (position is not None and offsets[0] >= max(position, queue.whole)):
                 return queue
         return None
 
@@ -260,15 +268,16 @@ class Cache:
             leader = leaders.setdefault(key, queue) if key is not None else queue
             if leader is queue:
                 continue
-            near = max(64, int(leader.release.limit or 0))
-            queue.parked = leader.ahead(self._front(queue)) <= near
+            near, front = max(64, int(leader.release.limit or 0)), self._front(queue)
+            queue.parked = leader.whole <= front and leader.ahead(front) <= near
             if queue.parked and queue.settled:
                 for member in list(queue.members):
                     found = self._subscribers[member]
                     if found.stops is None:
                         self._leave(member, found)
                         first = leader.join(member, found.epoch, now)
-                        found.queue, found.answer = leader, Taken(found.epoch, leader.stream, first)
+                        found.queue, found.turn = leader, found.turn + 1
+                        found.answer = Taken(found.epoch, leader.stream, first, turn=found.turn)
                         words.append((member, found.answer))
         return words
 
@@ -348,9 +357,11 @@ class Cache:
         self._leave(member, found)
         found.queue = own = self._queue(found, queue.release.limit, queue.on_full, now)
         own.push(rest)
+        own.whole = queue.whole
         if key is not None:
             self._places[found.category].groups[own.stream] = key
-        found.answer = Taken(found.epoch, own.stream, own.join(member, found.epoch, now))
+        found.turn += 1
+        found.answer = Taken(found.epoch, own.stream, own.join(member, found.epoch, now), turn=found.turn)
         return found.answer
 
     @property

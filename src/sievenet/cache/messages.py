@@ -101,6 +101,8 @@ class Taken(Word, frozen=True):
     missing: Annotated[tuple[Missing, ...], msgspec.Meta(max_length=_SOURCES)] = ()
     #: Seconds before now that the cache can look back, if that is less than was asked for.
     reaches: _Seconds | None = None
+    #: Counts the streams of an epoch: a subscriber may be given another one, and words may come late.
+    turn: _Number = 0
 
 
 class Progress(Word, frozen=True):

@@ -67,6 +67,8 @@ class Queue:
         #: The next number that was never sent.
         self._new = 0
         self.members: dict[int, Member] = {}
+        #: From this offset of the ring on it has everything that matches.
+        self.whole = 0
         self.release = Release(limit, now)
         self.dropped = 0
         #: Why it has ended, if it has.

@@ -204,6 +204,8 @@ class Ring:
         while at < len(offsets):
             block = self._blocks[bisect_right(self._starts, offsets[at]) - 1]
             end = bisect_left(offsets, block.start + block.count, at)
+            if end == at or offsets[at] < block.start:
+                raise IndexError(f"no record at offset {offsets[at]} of a ring from {self.first} to {self.next}")
             records, start = self._records(block), block.start
             found += [records[offset - start] for offset in offsets[at:end]]
             at = end

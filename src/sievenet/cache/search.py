@@ -30,6 +30,8 @@ class Found:
     offsets: list[int]
     records: list[bytes]
     missing: tuple[Missing, ...]
+    #: The offset from which on everything is wanted, whatever its source.
+    begun: int
     #: Seconds that the ring reaches back, if that is less than was asked for.
     reaches: float | None
 
@@ -72,7 +74,7 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Sequence[int],
         offsets.append(offset)
         wanted.append(record)
     missing += [Missing(*source, last[source] + 1, -1) for source in sorted(doubtful)]
-    return Found(offsets, wanted, tuple(missing[:4096]), now - oldest if uncertain else None)
+    return Found(offsets, wanted, tuple(missing[:4096]), begun, now - oldest if uncertain else None)
 
 
 def _behind(records: Sequence[bytes], start: int, source: Source, sequence: int) -> int:

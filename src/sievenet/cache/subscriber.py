@@ -114,6 +114,7 @@ class Subscriber:
         self._epoch = 0
         self._stream: int | None = None
         self._next = 0
+        self._turn = 0
         #: When the cache was asked first in this epoch, and when something was last said.
         self._asked = self._said = self._resumed = now
         self._back = 0.0
@@ -278,8 +279,8 @@ class Subscriber:
         if getattr(word, "epoch", None) != self._epoch:
             return []
         match word:
-            case Taken(_, stream, first, missing, _):
-                return self._taken(stream, first, missing, now)
+            case Taken():
+                return self._taken(word, now)
             case Drained(_, stream) if stream == self._stream and self.state is State.ACTIVE:
                 return self._move(Stimulus.DRAINED, now)
             case Ended(_, reason, full):
@@ -288,8 +289,10 @@ class Subscriber:
                 return self.refused(now) if self.state is State.TAKING else self.lost(now)
         return []
 
-    def _taken(self, stream: int, first: int, missing: tuple[Missing, ...], now: float) -> list[Instruction]:
+    def _taken(self, word: Taken, now: float) -> list[Instruction]:
+        stream, first, missing = word.stream, word.first, word.missing
         if self.state is State.TAKING:
+            self._turn = word.turn
             self._stream, self._next, self._after = stream, first, None
             self._pause = _PAUSE
             self.activations += 1
@@ -298,9 +301,9 @@ class Subscriber:
             self._doubtful |= open_ends
             told = tuple(each for each in missing if each.last >= 0)
             return [*done, *([Lost(told)] if told else []), self._progress(now)]
-        if stream != self._stream and self.state in (State.ACTIVE, State.RESUMING, State.STOPPING):
-            # It gets a stream of its own.
-            self._stream, self._next = stream, first
+        if word.turn > self._turn and self.state in (State.ACTIVE, State.RESUMING, State.STOPPING):
+            # It gets another stream.
+            self._stream, self._next, self._turn = stream, first, word.turn
             return [self._progress(now)]
         return []
 
