@@ -5,9 +5,9 @@ The ideal table follows from registrations alone.  The *deployed* one is a funct
     ideal ──▶ diverted ──▶ merged ──▶ reduced        each keeps or enlarges what is delivered
             transforms    at merges   lossless
 
-- **Transforms** come first: anything that replaces a table by one that serves as well, such as sending a subspace
-  to a matcher that delivers in the ports' stead.  They are a list of functions (`keys.Transform`); who adds one
-  answers for it that nobody gets less.
+- **Transforms** come first: anything that replaces a table by one that serves as well.  They are a list of functions
+  (`keys.Transform`); who adds one answers for it that nobody gets less.  (Diversions to matchers are not of them: they
+  are entries above the table, see `diversions`.)
 - **Merges** are dz.  Below a merge all entries become one, whose ports are those of all of them, and of the entry
   around it:
 
