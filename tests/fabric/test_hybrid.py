@@ -208,3 +208,31 @@ def test_a_category_that_is_removed_takes_its_diversions_along_and_twins_are_lef
             assert (await daemon.answers.check())["ok"]
 
     run(main())
+
+
+def test_one_subspace_goes_back_while_others_stay_and_nobody_waits_for_long():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon),
+        ):
+            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
+            await far.subscribe("reading: any", lambda e: got.append(e.payload))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            halves = Dz(0, 1), Dz(1, 1)
+            for dz in halves:
+                await hybrid.divert(number, dz, switch)
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            await asyncio.sleep(0.2)
+            await hybrid.release(number, halves[0], switch)
+            # It has ended by its marker, not by the clock.
+            await eventually(lambda: not far._receiver.handovers, timeout=1.5)
+            assert far.statistics().received.hasty == 0
+            stop.set()
+            await task
+            await eventually(lambda: len(got) >= len(sent))
+            assert sorted(got) == sorted(payload for _, payload in sent)
+
+    run(main())

@@ -193,8 +193,8 @@ class DirectedSender:
     def __init__(self, node: ComponentNode, category: str, standing: Advertisement) -> None:
         self._node, self.category, self._standing = node, category, standing
         self._twin = standing.registration.category
-        #: Ways that are about to end: what was sent to each recipient since, by source.
-        self._ending: dict[int, dict[int, dict[Source, int]]] = {}
+        #: Ways that are about to end: their subspaces, and what of them was sent to each recipient since, by source.
+        self._ending: dict[int, tuple[Begin, dict[int, dict[Source, int]]]] = {}
         self._way = 0
         self.sent = 0
 
@@ -218,7 +218,7 @@ class DirectedSender:
         for start in range(0, len(several), _CHUNK):
             chunk = several[start : start + _CHUNK]
             for recipient, packet in chunk if self._ending else ():
-                self._note(recipient, (packet.publisher, packet.incarnation), packet.sequence)
+                self._note(recipient, (packet.publisher, packet.incarnation), packet.sequence, packet.code)
             await self._node.send_packets(self._twin, [(to, wrapped(to, encode_packet(each))) for to, each in chunk])
             self.sent += len(chunk)
             await asyncio.sleep(0)
@@ -232,15 +232,18 @@ class DirectedSender:
             if self._ending:
                 heads = arrivals.heads[part]
                 sources = zip(heads["publisher"].tolist(), heads["incarnation"].tolist(), strict=True)
-                for one, source, number in zip(to.tolist(), sources, heads["sequence"].tolist(), strict=True):
-                    self._note(one, source, number)
+                codes = zip(heads["hi"].tolist(), heads["lo"].tolist(), strict=True)
+                packets = zip(to.tolist(), sources, heads["sequence"].tolist(), codes, strict=True)
+                for one, source, number, (hi, lo) in packets:
+                    self._note(one, source, number, hi << 64 | lo)
             await self._node.send_burst(self._twin, to, wrapped_many(to, arrivals.matrix[part]))
             self.sent += len(part)
             await asyncio.sleep(0)
 
-    def _note(self, recipient: int, source: Source, number: int) -> None:
-        for sent in self._ending.values():
-            if recipient in sent:
+    def _note(self, recipient: int, source: Source, number: int, code: int) -> None:
+        for began, sent in self._ending.values():
+            shift = 128 - began.length
+            if recipient in sent and code >> shift == began.code >> shift:
                 sent[recipient][source] = number
 
     # -- handovers ------------------------------------------------------------------------
@@ -255,15 +258,16 @@ class DirectedSender:
         """
         self._way += 1
         way, to = self._way, list(recipients)
-        packet = begin(Begin((self._node.number, way), category, code, length, patience))
+        began = Begin((self._node.number, way), category, code, length, patience)
+        packet = begin(began)
         await self._node.send_packets(self._twin, [(one, wrapped(one, packet)) for one in to])
-        self._ending[way] = {one: {} for one in to}
+        self._ending[way] = began, {one: {} for one in to}
         return way
 
     async def end(self, way: int, category: int) -> None:
         """Everything that was to be sent this way has been."""
         bodies = []
-        for recipient, marks in self._ending.pop(way).items():
+        for recipient, marks in self._ending.pop(way)[1].items():
             packet = end(End((self._node.number, way), marks), category)
             bodies.append((recipient, wrapped(recipient, packet)))
         await self._node.send_packets(self._twin, bodies)
