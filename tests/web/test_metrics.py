@@ -74,7 +74,10 @@ def test_metrics_say_what_happened_and_promtool_finds_nothing_wrong():
             async with asyncio.timeout(20):
                 # Each client reports in its own time.
                 counts = ("sievenet_events_published_total", "sievenet_events_delivered_total")
-                while min((found := samples(await text()))[name] for name in counts) < 11:
+                while True:
+                    found = samples(await text())
+                    if all(found[name] >= 11 for name in counts):
+                        break
                     await asyncio.sleep(0.05)
             assert found["sievenet_events_published_total"] == 11
             assert found['sievenet_switch_up{switch="s2"}'] == 1
