@@ -35,6 +35,8 @@ log = logging.getLogger("sievenet.daemon")
 #: How much of the last picture stays when there is a new one, and counts that are forgotten.
 _STAYS: Final = 0.5
 _TINY: Final = 0.25
+#: What the last interval counts in mean latencies.
+_NEW: Final = 0.3
 #: Seconds that a matcher is expected to add before that is measured.
 _GUESS: Final = 0.002
 
@@ -45,15 +47,27 @@ Pairs = frozenset[tuple[str, Dz]]
 
 
 class _Mean:
-    """A mean of the last while."""
+    """A mean over the last few intervals."""
 
     def __init__(self) -> None:
-        self.value: float | None = None
+        self._past: float | None = None
+        self._events, self._seconds = 0, 0.0
 
     def add(self, events: int, seconds: float) -> None:
-        if events > 0:
-            new = seconds / events
-            self.value = new if self.value is None else self.value * 0.8 + new * 0.2
+        if events > 0 and seconds >= 0:
+            self._events += events
+            self._seconds += seconds
+
+    @property
+    def value(self) -> float | None:
+        if not self._events:
+            return self._past
+        new = self._seconds / self._events
+        return new if self._past is None else self._past * (1 - _NEW) + new * _NEW
+
+    def turn(self) -> None:
+        """An interval is over."""
+        self._past, self._events, self._seconds = self.value, 0, 0.0
 
 
 class Selector:
@@ -106,6 +120,8 @@ class Selector:
         for number in sorted(numbers):
             if not self._control.changing(number):
                 await self._choose(number)
+        self._network.turn()
+        self._matcher.turn()
 
     def _remember(self) -> None:
         busy = {}
@@ -169,7 +185,9 @@ class Selector:
     ) -> tuple[Pairs, Choice, float, float]:
         """The pairs to have from now on, what they are worth, and what there is in all. Nothing is changed here."""
         model = Model.of(seen, path)
-        limit = self._limit(model.deliveries)
+        most = self._limit(model.deliveries)
+        # A little less than may be, if not everything may: not every change of what is measured shall be too much.
+        limit = most if most >= model.deliveries else most / (1 + self.config.hysteresis)
         usable = np.array([switch in where for switch in model.switches], np.bool_)
         if self.config.method == "ssa":
             regions = [Dz(0, 0)]
@@ -180,7 +198,7 @@ class Selector:
             choice = csa(small, small.cell, len(regions), limit, usable)
         now = _evaluated(model, present)
         better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
-        if better or now.penalty > limit or (present and not now.benefit and not choice.benefit):
+        if better or now.penalty > most or (present and not now.benefit and not choice.benefit):
             return (
                 frozenset((switch, regions[i]) for switch, i in choice.pairs),
                 choice,
