@@ -13,7 +13,8 @@ from tests.fabric.test_lasting import vanish
 
 STRANGER = Identity(Role.CLIENT)
 MEMBER = Identity(Role.CLIENT, "ann", proof=Proof("ann"))
-LOCAL = Identity(Role.OPERATOR)
+LOCAL = Identity(Role.OPERATOR, local=True)
+COMPONENT = Identity(Role.COMPONENT, local=True)
 
 
 def test_who_may_take_over_and_when():
@@ -26,6 +27,7 @@ def test_who_may_take_over_and_when():
     names.lost("ann", 20.0)
     assert names.wait("ann", MEMBER, False, 20.0, 30.0, now=20.5) == 1.5
     assert names.wait("ann", LOCAL, False, 20.0, 30.0, now=22.0) == 0.0
+    assert names.wait("ann", COMPONENT, False, 20.0, 30.0, now=22.0) == 0.0
     # Clients that an earlier life of the daemon knew have been away since this one began.
     assert names.wait("bob", LOCAL, False, 20.0, 30.0, now=11.0) == 1.0
     names.here("ann")

@@ -124,7 +124,7 @@ def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_pa
             # What was half written is dropped, and nothing else.
             newest = max((tmp_path / "past" / "stock").iterdir())
             newest.write_bytes(newest.read_bytes() + b"half of a fra")
-            again = await commands.start("cache", "--url", url, *options, "--name", "c2")
+            again = await commands.start("cache", "--url", url, *options, "--name", "c1")
             await again.says("serves at")
             past = await commands.start("sub", "stock", "--url", url, "--json", "--since", "1h", "-n", "2000")
             await past.ends()

@@ -125,6 +125,26 @@ def test_a_cache_that_is_full_ends_the_subscription_with_a_reason_or_drops():
     run(main())
 
 
+def test_a_cache_that_comes_late_serves_all_who_wait_for_one():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            async with CacheHost(daemon.url, name="first", host="h2"):
+                slow = [Slow(await sub.subscribe("reading", max_rate=300), 400) for _ in range(4)]
+            # All of them are assigned at the same time to a cache that has no ring yet.
+            async with CacheHost(daemon.url, name="second", host="h2") as second:
+                await eventually(lambda: len(second._assigned) == 4, 5)
+                await flood(pub, 900, 1500)
+                await eventually(lambda: all(len(each.got) == 900 for each in slow), 20)
+                assert all(each.got == list(range(900)) for each in slow)
+                assert all(each.caches().cache == "second" for each in slow)
+
+    run(main())
+
+
 def test_without_a_limit_the_pace_is_measured():
     async def main():
         async with (

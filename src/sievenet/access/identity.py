@@ -97,6 +97,8 @@ class Identity:
     quota: Quota = NO_QUOTA
     #: By what it is known; None if nobody has to be.
     proof: Proof | None = None
+    #: Whether nobody has to be known, and it is on this machine: it may do everything here.
+    local: bool = False
 
 
 class Gate(Protocol):
@@ -116,8 +118,8 @@ class OpenGate:
         if asked is Role.OPERATOR and not credentials.near:
             raise Rejected("Expected a connection from the daemon's own machine for an operator")
         if asked is Role.CLIENT and credentials.near:
-            return Identity(Role.OPERATOR)
-        return Identity(asked)
+            asked = Role.OPERATOR
+        return Identity(asked, local=credentials.near)
 
 
 def certified_names(certificate: dict[str, Any] | None) -> frozenset[str]:

@@ -112,6 +112,7 @@ class CacheHost:
         self._rings: dict[str, Ring] = {}
         self._assigned: dict[int, _Assignment] = {}
         self._senders: dict[str, DirectedSender] = {}
+        self._opening = asyncio.Lock()
         self._groups: dict[tuple[str, frozenset[str]], int | None] = {}
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,9 +192,12 @@ class CacheHost:
         assert schema is not None
         category = await self._node.category(schema.name)
         if schema.name not in self._rings:
-            ring = self._rings[schema.name] = self.settings.ring(schema.name)
-            self.core.open(schema.name, lambda: ring, SchemaFilters(category.schema), self._now())
-            self._senders[schema.name] = await self._node.directed(schema.name)
+            # Several subscriptions may be assigned at once: whoever finds a ring finds its sender too.
+            async with self._opening:
+                if schema.name not in self._rings:
+                    self._senders[schema.name] = await self._node.directed(schema.name)
+                    ring = self._rings[schema.name] = self.settings.ring(schema.name)
+                    self.core.open(schema.name, lambda: ring, SchemaFilters(category.schema), self._now())
         self._names[category.number] = schema.name
         self._numbers[schema.name] = category.number
         return schema.name

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sievenet.access.identity import Identity, Role
+from sievenet.access.identity import Identity
 from sievenet.errors import Rejected
 
 __all__ = ["Names", "same_credentials"]
@@ -60,4 +60,4 @@ def same_credentials(identity: Identity) -> bool:
 
     Members have only names of their own; without members, whoever is on this machine may do everything.
     """
-    return identity.proof is not None or identity.role is Role.OPERATOR
+    return identity.proof is not None or identity.local
