@@ -236,3 +236,45 @@ def test_one_subspace_goes_back_while_others_stay_and_nobody_waits_for_long():
             assert sorted(got) == sorted(payload for _, payload in sent)
 
     run(main())
+
+
+def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_waits_for_it():
+    async def main():
+        async with (
+            fabric(
+                data__capacity=1,
+                control__bits=4,
+                listen__heartbeat=0.1,
+                hybrid__interval=0.2,
+                hybrid__latency_bound=float("inf"),
+            ) as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon, host="h1"),
+        ):
+            got, sent, stop, states, loop = [], [], asyncio.Event(), [], asyncio.get_running_loop()
+            await far.subscribe("reading: x in [10, 30]", lambda e: got.append(e.payload))
+            task = asyncio.create_task(traffic(pub, stop, sent))
+
+            async def resting():
+                found = await far.ask("hybrid")
+                assert found["diverted"] == []  # what is not possible is not claimed
+                states.append(found["matchers"][0]["state"])
+                return "is full" in states[-1]
+
+            await eventually(resting)
+            longest = 0.0
+            for i in range(20):
+                begin = loop.time()
+                feed = await far.subscribe(f"reading: x = {500 + i}", lambda e: None)
+                longest = max(longest, loop.time() - begin)
+                await feed.close()
+                await asyncio.sleep(0.05)
+            assert longest < 3, states  # an order that cannot be carried out would be waited for, for 7 s
+            stop.set()
+            await task
+            wanted = [payload for x, payload in sent if 10 <= x <= 30]
+            await eventually(lambda: len(got) >= len(wanted))
+            assert got == wanted
+
+    run(main())

@@ -173,6 +173,7 @@ class MatcherNode:
                     await self._serve(order)
             except SievenetError as error:
                 log.error("matcher %s: %s", self.node.name, error)
+                self.node.tell(p.Did(order.serial, str(error)[:256]))
             else:
                 self.node.tell(p.Did(order.serial))
 

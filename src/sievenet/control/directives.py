@@ -85,9 +85,11 @@ class Match(Message, frozen=True):
 
 
 class Did(Message, frozen=True):
-    """What the daemon asked for under this number is done. Not answered."""
+    """What the daemon asked for under this number is done, or cannot be. Not answered."""
 
     serial: Number
+    #: Why it cannot be done; empty if it is.
+    trouble: Text = ""
 
 
 class Matched(Message, frozen=True):

@@ -50,8 +50,8 @@ class Components:
                 return p.Done(request)
             case p.Matched():
                 self.hybrid.beat(client, message)
-            case p.Did(serial):
-                self.orders.done(client, serial)
+            case p.Did(serial, trouble):
+                self.orders.done(client, serial, trouble)
         return None
 
     def heard(self, client: str, report: p.Report, answer: dict[str, int] | None) -> dict[str, Any] | None:

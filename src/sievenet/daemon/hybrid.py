@@ -33,7 +33,7 @@ from typing import Final
 from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.matchers import Matcher, Serving
-from sievenet.daemon.orders import Orders
+from sievenet.daemon.orders import Orders, Unable
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
 from sievenet.errors import Rejected, SievenetError, Unavailable
@@ -166,7 +166,9 @@ class Hybrid:
                     raise Unavailable(f"{matcher.name} was given up meanwhile")
                 serving.live.add(dz)
                 await self._deploy(number, switch)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, Unable):
+                    matcher.rest(str(error), self.now())  # there is no room for its packets, say
                 serving.regions.discard(dz)
                 serving.live.discard(dz)
                 await self._deploy(number, switch)

@@ -9,7 +9,11 @@ from itertools import count
 from sievenet.errors import Unavailable
 from sievenet.session.message import Message
 
-__all__ = ["Orders"]
+__all__ = ["Orders", "Unable"]
+
+
+class Unable(Unavailable):
+    """A client says that it cannot do what it was told."""
 
 
 class Orders:
@@ -21,7 +25,10 @@ class Orders:
         self._open: dict[tuple[str, int], asyncio.Future[None]] = {}
 
     async def give(self, client: str, order: Callable[[int], Message], timeout: float) -> int:
-        """Returns, with the order's number, when the client says that it is done; `Unavailable` if it does not."""
+        """Returns, with the order's number, when the client says that it is done; `Unavailable` if it does not.
+
+        Whoever says that it cannot (`Unable`) is not waited for.
+        """
         serial = next(self._serial)
         future = self._open[client, serial] = asyncio.get_running_loop().create_future()
         message = order(serial)
@@ -36,10 +43,14 @@ class Orders:
             self._open.pop((client, serial), None)
         return serial
 
-    def done(self, client: str, serial: int) -> None:
-        """A client says that an order is carried out."""
+    def done(self, client: str, serial: int, trouble: str = "") -> None:
+        """A client says that an order is carried out, or why it cannot be."""
         future = self._open.get((client, serial))
-        if future is not None and not future.done():
+        if future is None or future.done():
+            return
+        if trouble:
+            future.set_exception(Unable(f"{client}: {trouble}"))
+        else:
             future.set_result(None)
 
     def gone(self, client: str, reason: str = "it is gone") -> None:

@@ -175,6 +175,8 @@ class Selector:
         for switch, dz in sorted(present - pairs, key=str):
             await self._hybrid.release(number, dz, switch)
         for switch, dz in sorted(pairs - present, key=str):
+            if not self._hybrid.at(switch):
+                continue  # the last one there was given up meanwhile; that was said
             try:
                 await self._hybrid.divert(number, dz, switch)
             except SievenetError as error:
@@ -228,7 +230,7 @@ class Selector:
                 name = self._control.numbered(number).name if not self._control.changing(number) else str(number)
                 diverted += [
                     {"category": name, "dz": str(dz), "switch": each.switch, "matcher": each.name}
-                    for dz in sorted(serving.regions, key=str)
+                    for dz in sorted(serving.live, key=str)
                 ]
         worth = {
             self._control.numbered(number).name: {
