@@ -6,6 +6,7 @@ asks first, and puts off what needs them.
 
 from __future__ import annotations
 
+import sys
 import threading
 
 from sievenet.content import Attribute, Filter, Schema
@@ -33,7 +34,14 @@ def begin() -> None:
         if _started:
             return
         _started = True
-    threading.Thread(target=load, name="sievenet-loading", daemon=True).start()
+    threading.Thread(target=_untraced, name="sievenet-loading", daemon=True).start()
+
+
+def _untraced() -> None:
+    # Traced (by coverage, by a debugger), the compiler takes many times as long; and where the main thread waits for
+    # it with a signal to handle, CPython 3.11 lets a traced thread spin and get nowhere.
+    sys.settrace(None)
+    load()
 
 
 def done() -> bool:
