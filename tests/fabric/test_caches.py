@@ -125,6 +125,30 @@ def test_a_cache_that_is_full_ends_the_subscription_with_a_reason_or_drops():
     run(main())
 
 
+@pytest.mark.parametrize("policy", ["oldest", "newest"])
+def test_a_subscriber_is_told_exactly_what_a_full_cache_dropped(policy):
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, CacheSettings(queue=50), name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            gaps = []
+            slow = Slow(await sub.subscribe("reading", max_rate=100, on_full=policy, on_gap=gaps.append), 150)
+            await flood(pub, 1500, 1000)
+            await eventually(lambda: slow.caches().state == "idle", 20)
+            await flood(pub, 5, 20, 1500)
+            await eventually(lambda: slow.got[-1] == 1504)
+            told = [number for gap in gaps for number in range(gap.first, gap.last + 1)]
+            assert told
+            # The numbers of a publisher's events begin with 0, as those in the payloads.
+            assert sorted(told + slow.got) == list(range(1505))
+            assert slow.caches().dropped == len(told)
+
+    run(main())
+
+
 def test_a_cache_that_comes_late_serves_all_who_wait_for_one():
     async def main():
         async with (

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sievenet.cache import drops
 from sievenet.cache.messages import Drained, Ended, Progress, Stop, Take, Taken, Word
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import Run, key_of
@@ -315,6 +316,7 @@ class Cache:
         for place in self._places.values():
             for queue in place.queues.values():
                 queue.look(now)
+                words += drops.words(queue, place.ring)
             words += self._merge(place, now)
             needed = [each for queue in place.queues.values() if (each := queue.needed) is not None]
             place.ring.trim(now, min(needed, default=None))

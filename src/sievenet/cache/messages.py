@@ -7,6 +7,8 @@
       │ ◀────────────────────────────────────── │
       │  Progress(next, taken)                  │   what came, and what the application has taken: sets the pace
       │ ──────────────────────────────────────▶ │
+      │  Dropped(missing)                       │   too many wait, and the subscriber wants these dropped
+      │ ◀────────────────────────────────────── │
       │  Drained                                │   nothing waits any more: the plain path may come back
       │ ◀────────────────────────────────────── │
       │  Stop                                   │   the plain path stands; the stream ends with a mark, in its order
@@ -26,8 +28,10 @@ import msgspec
 from sievenet.errors import CodecError
 
 __all__ = [
+    "DROPPED",
     "POLICIES",
     "Drained",
+    "Dropped",
     "Ended",
     "Missing",
     "OnFull",
@@ -52,6 +56,8 @@ _Stream = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 #: Sources of which a subscriber says how far it is, at most.
 _SOURCES: Final = 4096
+#: Ranges of dropped events in one word, at most.
+DROPPED: Final = 64
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="say", tag=True):
@@ -123,6 +129,14 @@ class Drained(Word, frozen=True):
     stream: _Stream
 
 
+class Dropped(Word, frozen=True):
+    """The queue was full, and these events were dropped; of ``unknown`` more the cache cannot say which they were."""
+
+    epoch: _Number
+    missing: Annotated[tuple[Missing, ...], msgspec.Meta(max_length=DROPPED)] = ()
+    unknown: _Number = 0
+
+
 class Stop(Word, frozen=True):
     """The plain path stands again: end the stream."""
 
@@ -138,7 +152,7 @@ class Ended(Word, frozen=True):
     full: bool = False
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(Take | Taken | Progress | Drained | Stop | Ended)
+_DECODER: Final = msgspec.msgpack.Decoder(Take | Taken | Progress | Drained | Dropped | Stop | Ended)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 

@@ -71,6 +71,8 @@ class Queue:
         self.whole = 0
         self.release = Release(limit, now)
         self.dropped = 0
+        #: Offsets that were dropped, until members are told.
+        self.gone = array("q")
         #: Why it has ended, if it has.
         self.ended: str | None = None
         self._complained = float("-inf")
@@ -132,6 +134,7 @@ class Queue:
         elif self.on_full == "newest":
             kept = len(self._offsets) - min(surplus, len(offsets))
             self.dropped += len(self._offsets) - kept
+            self.gone.extend(self._offsets[kept:])
             del self._offsets[kept:]
         else:
             self._drop(self._new - self._base, surplus)
@@ -141,6 +144,7 @@ class Queue:
         rest = self._offsets[at : at + count]
         kept = array("q", [each for each in rest if each < 0])
         self.dropped += len(rest) - len(kept)
+        self.gone.extend(each for each in rest if each >= 0)
         self._offsets[at : at + count] = kept
 
     # -- members --------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sievenet.cache.drops import Drops
 from sievenet.cache.held import Held
 from sievenet.cache.messages import Drained, Ended, Missing, OnFull, Position, Progress, Stop, Take, Taken, Word
 from sievenet.cache.overload import Meter
@@ -109,6 +110,7 @@ class Subscriber:
         #: The highest number delivered of each source; the one heard last is the last.
         self._positions: dict[Source, int] = {}
         self._held = Held(hold)
+        self.drops = Drops(self._window, self._positions)
         #: Whether the plain path is wanted.
         self.wants_plain = True
         self._epoch = 0

@@ -208,6 +208,8 @@ def _sum_up(node: Node, feeds: list[Feed], open_: list[ReceiverStatistics | None
         )
         if (cached := seen.caches) is not None:
             served = f"{cached.cached} events from a cache, which took over {cached.activations} times"
+            if cached.dropped:
+                served += f"; it was full, and {cached.dropped} are lost"
             click.echo(f"  {served}", err=True)
             if as_json:
                 click.echo(msgspec.json.encode({"subscription": str(feed), "caches": cached}).decode())

@@ -87,6 +87,8 @@ class CacheStatistics(msgspec.Struct, frozen=True):
     #: Times that a cache began to serve, and events that came from it.
     activations: int
     cached: int
+    #: Events that are lost because it was full (`on_full`).
+    dropped: int
     #: The cache that is responsible, if there is one.
     cache: str | None
 
@@ -97,6 +99,8 @@ class CacheSink:
     def __init__(self, node: Caching, feed: Feed, sink: Sink, options: CacheOptions) -> None:
         self._node, self.feed, self._sink, self._options = node, feed, sink, options
         self.entry: Registration = feed.registration
+        #: Dropped events of which the log has heard.
+        self._logged = 0
         assert self.entry.wanted.schema is not None
         self._schema = self.entry.wanted.schema
         self._layout = layout_of(self._schema)
@@ -168,6 +172,7 @@ class CacheSink:
     def close(self) -> None:
         """The subscription has ended."""
         self._closed = True
+        self._tell_dropped(True)
         if self._timer is not None:
             self._timer.cancel()
         if self._path is not None and not self._path.done():
@@ -232,7 +237,10 @@ class CacheSink:
             return
         if isinstance(said, messages.Taken) and said.reaches is not None and self._options.since is not None:
             log.warning("%s: the cache reaches back %.1f s only", self.feed, said.reaches)
-        self._do(self.core.hear(said, self._now()))
+        if isinstance(said, messages.Dropped):
+            self.core.drops.add(said)
+        else:
+            self._do(self.core.hear(said, self._now()))
 
     def lost(self) -> None:
         """The cache is gone."""
@@ -246,6 +254,7 @@ class CacheSink:
         self._drain()
         now, feed = self._now(), self.feed
         self._do(self.core.tick(now))
+        self._tell_dropped(self.idle)
         if self._pace is not None and self._pace.looked(feed.taken, self._waiting(), now):
             self._do(self.core.overloaded(now))
 
@@ -313,10 +322,19 @@ class CacheSink:
             except Exception:
                 log.exception("on_gap of %s failed", self.feed)
 
+    def _tell_dropped(self, everything: bool) -> None:
+        """What a full cache dropped; the log has a line each time that it has doubled."""
+        lost, count = self.core.drops.settled(everything), self.core.drops.count
+        if self._options.on_gap is not None:
+            self._tell(lost)
+        elif count > 2 * self._logged:
+            self._logged = count
+            log.warning("the cache of %s was full: %d events are lost so far", self.feed, count)
+
     def statistics(self) -> CacheStatistics:
         """What caches did for this subscription."""
         core = self.core
-        return CacheStatistics(str(core.state), core.activations, core.cached, self.cache)
+        return CacheStatistics(str(core.state), core.activations, core.cached, core.drops.count, self.cache)
 
     @property
     def idle(self) -> bool:

@@ -1,0 +1,98 @@
+"""What a full cache dropped: the cache says which events, and the subscriber finds out which of them it never gets.
+
+    cache        queue drops offsets ─▶ `words`: their sources and numbers ─▶ Dropped
+    subscriber   `Drops.add` ─▶ waits until the source is past them ─▶ `settled`: those that came by no way
+
+A dropped event need not be lost: the subscriber may have it already, or hold it from the plain path. Each source comes
+in order, so when something later of it is delivered, or nothing is held any more, the rest is lost for good. It is
+noted as seen then: what was told to be lost is never delivered after that. Pure: no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sievenet.cache.messages import DROPPED, Dropped, Missing, Word
+from sievenet.cache.queue import Queue
+from sievenet.cache.record import Key, Source, key_of
+from sievenet.cache.ring import Ring
+from sievenet.transport.duplicates import DuplicateWindow
+
+__all__ = ["Drops", "words"]
+
+#: Ranges that wait at a subscriber, and numbers in one range: each of them is looked at.
+_WAITING: Final = 8192
+_LONGEST: Final = 4096
+
+
+def _ranges(keys: Iterable[Key]) -> list[Missing]:
+    """Events as ranges of numbers.
+
+    >>> [(each.publisher, each.first, each.last) for each in _ranges([(1, 0, 5), (2, 0, 9), (1, 0, 6), (1, 0, 8)])]
+    [(1, 5, 6), (1, 8, 8), (2, 9, 9)]
+    """
+    found: list[Missing] = []
+    for publisher, incarnation, number in sorted(keys):
+        last = found[-1] if found else Missing(0, 0, 0, -1)
+        follows = (last.publisher, last.incarnation, last.last) == (publisher, incarnation, number - 1)
+        if found and follows and number - last.first < _LONGEST:
+            found[-1] = Missing(publisher, incarnation, last.first, number)
+        else:
+            found.append(Missing(publisher, incarnation, number, number))
+    return found
+
+
+def words(queue: Queue, ring: Ring) -> list[tuple[int, Word]]:
+    """Tell the members of a queue what was dropped since this was asked last."""
+    if not queue.gone:
+        return []
+    gone = sorted(queue.gone)
+    del queue.gone[:]
+    there = [each for each in gone if each >= ring.first]
+    missing, unknown = _ranges(map(key_of, ring.read(there))), len(gone) - len(there)
+    parts = [tuple(missing[at : at + DROPPED]) for at in range(0, len(missing), DROPPED)] or [()]
+    return [
+        (number, Dropped(member.epoch, part, unknown if part is parts[0] else 0))
+        for number, member in queue.members.items()
+        for part in parts
+    ]
+
+
+class Drops:
+    """What a subscriber was told; ``window`` knows what it has, and ``positions`` how far each source is."""
+
+    def __init__(self, window: DuplicateWindow, positions: Mapping[Source, int]) -> None:
+        self._window, self._positions = window, positions
+        self._waiting: list[Missing] = []
+        #: Events that are lost; of those that the cache could not name any more, all that it dropped.
+        self.count = 0
+
+    def add(self, word: Dropped) -> None:
+        """The cache has dropped something."""
+        self._waiting += [each for each in word.missing if each.last - each.first < _LONGEST]
+        self.count += word.unknown
+
+    def settled(self, everything: bool) -> list[Missing]:
+        """What is lost for good; ``everything`` if nothing that was dropped can come any more."""
+        if not self._waiting:
+            return []
+        everything |= len(self._waiting) > _WAITING
+        lost: list[Key] = []
+        later: list[Missing] = []
+        for each in self._waiting:
+            if everything or self._positions.get((each.publisher, each.incarnation), -1) > each.last:
+                lost += self._lost(each)
+            else:
+                later.append(each)
+        self._waiting = later
+        self.count += len(lost)
+        return _ranges(lost)
+
+    def _lost(self, some: Missing) -> Iterable[Key]:
+        window = self._window
+        for number in range(some.first, some.last + 1):
+            late = window.late
+            # What is too far back to know is better told than not.
+            if window.fresh(some.publisher, some.incarnation, number) or window.late != late:
+                yield some.publisher, some.incarnation, number
