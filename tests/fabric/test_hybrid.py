@@ -278,3 +278,37 @@ def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_
             assert got == wanted
 
     run(main())
+
+
+def test_a_subscription_that_goes_is_taken_from_each_of_several_matchers_and_no_other_is():
+    async def main():
+        async with (
+            fabric(listen__heartbeat=0.1) as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon, name="m1", host="h1") as first,
+            matching(daemon, name="m2", host="h2") as second,
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            number = daemon.control.category("reading").number
+            low, high = Dz.parse("0"), Dz.parse("1")
+            # The matchers know different subscriptions, and some under different numbers.
+            early = [await far.subscribe(f"reading: x = {i}", lambda e: None) for i in range(1000, 1004)]
+            await hybrid.divert(number, high, switch_of(daemon, "h1"))
+            await far.subscribe("reading: x in [10, 20]", lambda e: got.append(e["x"]))
+            both = [await far.subscribe(f"reading: y = {i / 8}", lambda e: None) for i in range(8)]
+            await hybrid.divert(number, low, switch_of(daemon, "h2"))
+            assert first.node.losses == second.node.losses == 0
+            for feed in both + early:
+                await feed.close()
+
+            def held(node):
+                return sum(len(served.matcher) for served in node._served.values())
+
+            await eventually(lambda: held(second) == 1 and held(first) <= 1)
+            await pub.publish_many([reading(x, y=0.3) for x in range(5, 25)])
+            await eventually(lambda: len(got) >= 11)
+            assert got == list(range(10, 21))
+            assert second.node.losses == first.node.losses == hybrid.failures == 0
+
+    run(main())

@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from sievenet.control import protocol as p
@@ -376,7 +377,7 @@ class Hybrid:
                 key, _ = serving.keys.pop((client, id), (-1, b""))
                 if key >= 0 and serving.begun and not self._control.changing(number):
                     info = info_of(self._control.numbered(number))
-                    order = lambda n: p.Serve(n, info, removed=(key,))  # noqa: E731, B023
+                    order = partial(p.Serve, category=info, removed=(key,))  # told when others have their turn here
                     self._spawn(self._all((matcher.name,), order, PATIENCE))
 
     async def advertised(self, client: str, number: int) -> None:
