@@ -136,7 +136,9 @@ def test_a_subscriber_is_told_exactly_what_a_full_cache_dropped(policy):
         ):
             gaps = []
             slow = Slow(await sub.subscribe("reading", max_rate=100, on_full=policy, on_gap=gaps.append), 150)
-            await flood(pub, 1500, 1000)
+            await flood(pub, 300, 1000)
+            await eventually(lambda: slow.caches().activations)
+            await flood(pub, 1200, 1000, 300)
             await eventually(lambda: slow.caches().state == "idle", 20)
             await flood(pub, 5, 20, 1500)
             await eventually(lambda: slow.got[-1] == 1504)
@@ -145,6 +147,29 @@ def test_a_subscriber_is_told_exactly_what_a_full_cache_dropped(policy):
             # The numbers of a publisher's events begin with 0, as those in the payloads.
             assert sorted(told + slow.got) == list(range(1505))
             assert slow.caches().dropped == len(told)
+
+    run(main())
+
+
+def test_what_a_dead_cache_had_of_a_publisher_that_fell_silent_is_told_in_the_end():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            gaps = []
+            async with CacheHost(daemon.url, name="cache", host="h2"):
+                slow = Slow(await sub.subscribe("reading", max_rate=100, on_gap=gaps.append), 150)
+                await flood(pub, 300, 1000)
+                await eventually(lambda: slow.caches().state == "active")
+                await flood(pub, 500, 1000, 300)
+            await eventually(lambda: slow.caches().state == "idle", 10)
+            await slow.feed.close()
+            await slow.task
+            assert slow.got == list(range(len(slow.got)))
+            assert len(slow.got) < 800
+            assert [(gap.first, gap.open) for gap in gaps] == [(len(slow.got), True)]
 
     run(main())
 

@@ -115,8 +115,7 @@ class Subscriber:
         self.wants_plain = True
         self._epoch = 0
         self._stream: int | None = None
-        self._next = 0
-        self._turn = 0
+        self._next = self._turn = 0
         #: When the cache was asked first in this epoch, and when something was last said.
         self._asked = self._said = self._resumed = now
         self._back = 0.0
@@ -137,6 +136,10 @@ class Subscriber:
     def stream(self) -> int | None:
         """The cache's stream, if one serves or served last."""
         return self._stream
+
+    def doubts(self) -> tuple[Missing, ...]:
+        """From where on events may be lost of sources that were not heard since."""
+        return tuple(Missing(*each, self._positions.get(each, -1) + 1, -1) for each in sorted(self._doubtful))
 
     def began(self, now: float) -> None:
         """The subscription stands: nothing older is wanted."""

@@ -31,7 +31,7 @@ from sievenet.content.layout import layout_of
 from sievenet.control import caching as c
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError, InvalidInput, SievenetError, Unavailable
-from sievenet.transport.actions import Gap
+from sievenet.transport.actions import OPEN, Gap
 
 if TYPE_CHECKING:
     from sievenet.client.catalog import Catalog
@@ -173,6 +173,7 @@ class CacheSink:
         """The subscription has ended."""
         self._closed = True
         self._tell_dropped(True)
+        self._tell(self.core.doubts())
         if self._timer is not None:
             self._timer.cancel()
         if self._path is not None and not self._path.done():
@@ -313,7 +314,7 @@ class CacheSink:
 
     def _tell(self, missing: Iterable[messages.Missing]) -> None:
         for each in missing:
-            gap = Gap(each.publisher, each.incarnation, each.first, max(each.first, each.last))
+            gap = Gap(each.publisher, each.incarnation, each.first, OPEN if each.last < 0 else each.last)
             if self._options.on_gap is None:
                 log.warning("%s may be missing in %s: a cache was lost", gap, self.feed)
                 continue
