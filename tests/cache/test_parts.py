@@ -300,3 +300,24 @@ def test_the_picture_of_states_is_that_of_the_table():
     with open("docs/topics/caches.md", encoding="utf-8") as page:
         assert diagram() in page.read()
     assert {state for state, _ in TRANSITIONS} == {*State} - {State.OVER}
+
+
+def test_a_later_overload_does_not_end_the_doubt_about_a_source_that_a_dead_cache_had():
+    from sievenet.cache.messages import Drained, Missing, Taken
+    from sievenet.cache.subscriber import Subscriber
+
+    core = Subscriber(100, now=0.0)
+    core.plain((1, 1, 0), "event", 0.1)
+    core.overloaded(0.2)
+    core.hear(Taken(1, 7, 0), 0.3)
+    core.lost(0.4)
+    open_end = Missing(1, 1, 1, -1)
+    core.hear(Taken(2, 8, 0, (open_end,)), 0.5)
+    assert core.doubts() == (open_end,)
+    core.hear(Drained(2, 8), 0.6)
+    core.resumed(0.7)
+    core.marked(8, 0, True, 0.8)
+    assert str(core.state) == "idle"
+    core.overloaded(5.0)
+    core.hear(Taken(3, 9, 0), 5.1)
+    assert core.doubts() == (open_end,)

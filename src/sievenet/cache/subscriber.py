@@ -357,8 +357,8 @@ class Subscriber:
             self._again = False
         if self._meter is not None and why in (Stimulus.RESUMED, Stimulus.DRAINED, Stimulus.NO_CACHE):
             self._meter.forget()
-        if why is Stimulus.TAKEN:
-            self._doubtful.clear()
+        if why is Stimulus.TAKEN and self._bereft:  # this cache was asked for all; later ones for the last seconds
+            self._doubtful, self._bereft = set(), False
         if why is Stimulus.END:
             self._gap = False
         if why is Stimulus.AGAIN:
