@@ -117,12 +117,31 @@ class World:
             if lo <= x <= hi
         }
 
+    def states(self):
+        """What matchers do, for whoever looks for a mistake."""
+        return [
+            (
+                *(name, node.received, node.sent, node.unwanted, node.strangers, node.malformed, node._waiting),
+                [task for task in node._tasks if task.done()],
+                {number: sorted(map(str, self.hybrid.matchers[name].regions(number))) for number in (self.number,)},
+                self.hybrid.matchers[name].switch,
+            )
+            for name, node in self.matchers.items()
+            if node is not None and name in self.hybrid.matchers
+        ]
+
     def check(self, trail):
         for key, (*_, got, _feed) in self.subscriptions.items():
             wanted = self.wanted(key)
             assert len(got) == len(set(got)), f"subscription {key} after {trail}: duplicates"
             missing = wanted - set(got)
-            assert not missing, f"subscription {key} after {trail}: {len(missing)} of {len(wanted)} are missing"
+            assert not missing, (
+                f"subscription {key} after {trail}: {len(missing)} of {len(wanted)} are missing, such as "
+                f"{sorted(missing)[:3]} and {sorted(missing)[-3:]}; {self.daemon.plane.statistics()}; "
+                f"{[node.statistics().received for node in self.nodes.values()]}; failures: {self.hybrid.failures} "
+                f"({self.hybrid.last_failure}); {self.states()}; "
+                f"forgotten: {[node._publisher.retention.forgotten for node in self.publishers.values()]}"
+            )
 
 
 @pytest.mark.slow

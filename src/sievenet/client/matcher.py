@@ -315,6 +315,10 @@ class MatcherNode:
         before, losses = (0, 0, 0), 0
         while True:
             await asyncio.sleep(BEAT)
+            if any(task.done() for task in self._tasks):
+                # A mistake of ours: silence is what makes the daemon forward by the network again.
+                log.critical("matcher %s has stopped: %s", self.node.name, [t for t in self._tasks if t.done()])
+                return
             if not self.node.connected:
                 continue
             try:

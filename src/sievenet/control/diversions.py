@@ -48,6 +48,8 @@ class Diversions:
         self._rooms = rooms
         #: By category and switch: the port of the matcher for each dz.
         self._wanted: dict[tuple[int, str], dict[Dz, int]] = {}
+        #: Told of categories and switches where everything ended without being asked for.
+        self.on_end: Callable[[int, str], None] = lambda number, switch: None
 
     def of(self, number: int) -> dict[str, dict[Dz, int]]:
         """What is diverted of a category, by switch."""
@@ -98,6 +100,7 @@ class Diversions:
         for number, switch in list(self._wanted):
             if (categories is None or number in categories) and (switches is None or switch in switches):
                 self.set(number, switch, {}, lambda _: None)
+                self.on_end(number, switch)
 
 
 def _flow(number: int, dz: Dz, port: int) -> Flow:

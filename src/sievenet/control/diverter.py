@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sievenet.control import signals
@@ -33,6 +33,10 @@ class Diverter(Inspection):
         future = self._future()
         self._handle(signals.Divert(self._ticket, number, switch, dict(wanted)))
         await future
+
+    def on_undiverted(self, callback: Callable[[int, str], None]) -> None:
+        """Call with category and switch when diversions have ended without being asked for."""
+        self._controller.fleet.diversions.on_end = callback
 
     def diverted(self, number: int) -> dict[str, dict[Dz, int]]:
         """What is diverted of a category, by switch."""

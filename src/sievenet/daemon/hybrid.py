@@ -20,7 +20,7 @@ so that what was lost is delivered in its place, and duplicates are removed by r
 cannot be had (a client does not answer), the subspaces concerned go back to plain forwarding. Nobody waits for that.
 
 Every step but the last holds the lock of its category, so that there is one change at a time; changes of plans and
-trees end all diversions by themselves (`control.diversions`), and `_settle` notices.
+trees end all diversions by themselves (`control.diversions`), and say so.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Hybrid:
         #: Categories whose publishers keep what they send.
         self._retained: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        control.on_undiverted(self._ended)
         #: What happened, for the operator: the latest last.
         self.failures = 0
         self.last_failure = ""
@@ -148,7 +149,6 @@ class Hybrid:
     async def divert(self, number: int, dz: Dz, switch: str) -> None:
         """Hand a subspace to a matcher at a switch; `SievenetError` says what is in the way."""
         async with self._lock(number):
-            await self._settle(number)
             found = self.at(switch)
             if not found:
                 raise Rejected(f"Expected a matcher at {switch}, got none that is well")
@@ -159,12 +159,15 @@ class Hybrid:
             matcher = found[0]
             serving = matcher.serving.setdefault(number, Serving())
             serving.regions.add(dz)
+            epoch, routes = self._control.epoch(number), self._control.routes(number, dz)
             try:
                 await self._retain(number, self._control.publishing(number))
                 await self._serve(matcher, number, serving)
                 await self._orders.give(matcher.name, lambda n: p.Await(n, FLIGHT), PATIENCE)
-                if dz not in serving.regions:
-                    raise Unavailable(f"{matcher.name} was given up meanwhile")
+                if dz not in serving.regions or self._control.changing(number) or epoch != self._control.epoch(number):
+                    raise Unavailable(f"{matcher.name} was given up, or the plan changed meanwhile")
+                if routes is None or routes is not self._control.routes(number, dz):
+                    raise Unavailable("There are several trees, or others than before")
                 serving.live.add(dz)
                 await self._deploy(number, switch)
             except BaseException as error:
@@ -310,17 +313,11 @@ class Hybrid:
             if isinstance(failure, BaseException) and not isinstance(failure, SievenetError):
                 raise failure
 
-    async def _settle(self, number: int) -> None:
-        """What ended by itself (another plan, other trees) is no matcher's business any more."""
-        now = self._control.diverted(number)
+    def _ended(self, number: int, switch: str) -> None:
+        """Diversions have ended by themselves (another plan, other trees): all that was prepared for them is void."""
         for matcher in self.matchers.values():
-            held = {dz for dz, port in now.get(matcher.switch, {}).items() if port == matcher.port}
-            gone = matcher.live(number) - held
-            if gone:
-                matcher.regions(number).difference_update(gone)
-                matcher.live(number).difference_update(gone)
-                if not matcher.regions(number):
-                    matcher.serving[number].begun = False  # sides may be others
+            if matcher.switch == switch:
+                matcher.give_up(number)
 
     async def removed(self, number: int, force: bool) -> None:
         """A category is about to be removed, if nobody uses it or that does not matter."""
@@ -359,9 +356,6 @@ class Hybrid:
         for matcher in list(self.matchers.values()):
             for number, serving in [each for each in matcher.serving.items() if each[1].regions]:
                 async with self._lock(number):
-                    await self._settle(number)
-                    if not serving.regions:
-                        continue
                     held = {(client, id) for client, id, _, _ in self._control.contents(number)}
                     for client, id in [each for each in serving.keys if each not in held]:
                         await self.unsubscribed(client, id)
