@@ -1,4 +1,4 @@
-"""Event caches: losses with and without in the thesis's workloads, latency, throughput, memory and disk.
+"""Event caches: losses with and without them, added latency, throughput, memory and disk.
 
 A fabric (the testbed: 10 switches, 8 hosts), a cache, a publisher and subscribers are processes that meet through
 sockets. Three workloads run at the same time, each in a category of its own: a greedy source (2,000 events/s), 100

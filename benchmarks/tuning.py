@@ -1,4 +1,4 @@
-"""A network that tunes itself: false positives over time, against none and against the pipeline's plan.
+"""A network that tunes itself: false positives over time, against none and the pipeline's plan.
 
 Each workload has two phases. In the second one other events come, and half of the subscribers want something else: the
 plan of the first does not fit any more. A fabric with real clients carries it twice, with `off` and with `auto`.

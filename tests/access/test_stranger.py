@@ -54,18 +54,14 @@ def machines():
         namespaces.delete((here, there))
 
 
-def words(machine, *arguments):
-    return programs.command("ip", "netns", "exec", machine, sys.executable, "-m", "sievenet", *arguments)
-
-
 def call(machine, *arguments, timeout=60, **options):
-    return subprocess.run(words(machine, *arguments), capture_output=True, text=True, timeout=timeout, **options)
+    command = programs.command("ip", "netns", "exec", machine, sys.executable, "-m", "sievenet", *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
 
 
 def begin(machine, *arguments, **options):
-    return subprocess.Popen(
-        words(machine, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
+    command = programs.command("ip", "netns", "exec", machine, sys.executable, "-m", "sievenet", *arguments)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def test_from_another_machine(machines, tmp_path):

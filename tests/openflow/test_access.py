@@ -75,7 +75,7 @@ def test_members_meet_their_rules_on_switches(folder, plane):  # noqa: F811
                 change(members, "x < 400 narrow", "x < 200 narrow")
                 while "x <= 199" not in str(daemon.control.registrations_of(bob.name)[1]):
                     await asyncio.sleep(0.01)
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(3)  # switches and bob's own library follow
                 told = len(sent)
                 while len(sent) < told + 200:
                     await asyncio.sleep(0.01)
