@@ -89,7 +89,7 @@ def test_a_new_machine_compiles_before_it_listens(tmp_path):
     ) as router:
         try:
             url = router.stdout.readline().split()[-1]
-            assert "compiling" in router.stderr.readline()
+            assert "compiled" in router.stderr.readline()
             before = sorted(map(str, Path(tmp_path).rglob("*.nb*")))
             assert before
             watch = [*start, "sub", "--url", url, "-n", "1", "stock: price > 420"]

@@ -15,6 +15,7 @@ from sievenet.cli.fabric import asked, duration, login_option, run
 from sievenet.cli.logs import log_options
 from sievenet.cli.output import json_option, plain, show_json
 from sievenet.cli.shutdown import stop_signal
+from sievenet.cli.startup import load_first
 from sievenet.client.url import split_url
 from sievenet.errors import Unavailable, shortened
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-#: Seconds that loading may take before it is worth a word.
-_PATIENCE = 3.0
 _FORESTS = ("plain", "multi", "balanced", "lean")
 #: Options that only some schemes heed.
 _ONLY = {
@@ -271,14 +270,8 @@ async def _serve(
     from sievenet.routers import warmup
     from sievenet.workload.samples import load_schema
 
+    await load_first(warmup.load)
     stop = stop_signal()
-    load = asyncio.create_task(asyncio.to_thread(warmup.load))
-    if not (await asyncio.wait([load], timeout=_PATIENCE))[0]:
-        click.echo(
-            "loading the inner loops; the first time on a machine they are compiled, for up to half a minute …",
-            err=True,
-        )
-    await load
     server = make()
     for each in schemas:
         server.router.register(load_schema(each))

@@ -20,6 +20,7 @@ from sievenet.cli.output import json_option
 from sievenet.cli.screen import watch
 from sievenet.cli.settings import configured
 from sievenet.cli.shutdown import stop_signal
+from sievenet.cli.startup import load_first
 from sievenet.cli.tap import tap_options, tapping
 from sievenet.errors import Unavailable
 
@@ -33,9 +34,6 @@ __all__ = ["up"]
 
 #: Where the page is if nothing else is said.
 _WEB: Final = "127.0.0.1:7480"
-
-#: Seconds of loading compiled code after which it must be the compiler that works.
-_PATIENCE: Final = 3.0
 
 
 @click.command()
@@ -191,16 +189,10 @@ async def _up(config: Config, taps: Taps | None) -> None:
 
     sample_name, as_json = config.run.sample, config.run.json
     web = _web(config)
+    await load_first(warmup.load)
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
-        load = asyncio.create_task(asyncio.to_thread(warmup.load))
-        if not (await asyncio.wait([load], timeout=_PATIENCE))[0]:
-            click.echo(
-                "loading the inner loops; the first time on a machine they are compiled, for up to half a minute …",
-                err=True,
-            )
-        await load
         daemon = await stack.enter_async_context(Daemon(config))
         if sample_name is not None:
             await daemon.control.register_schema(load_schema(sample_name))

@@ -1,0 +1,34 @@
+"""Signals to a command that still compiles: it ends at once, since nothing is open yet."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        (("up", "--port", "0", "--data-port", "0"), signal.SIGTERM),
+        (("router", "--listen", "127.0.0.1:0"), signal.SIGINT),
+    ],
+)
+def test_a_command_that_compiles_can_be_ended(tmp_path, command, number):
+    with subprocess.Popen(
+        [sys.executable, "-m", "sievenet", *command],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert "they are compiled" in process.stderr.readline()
+            process.send_signal(number)
+            begin = time.monotonic()
+            assert process.wait(60) == -number
+            assert time.monotonic() - begin < 3, "it should not have waited for the compiler"
+        finally:
+            process.kill()
