@@ -90,7 +90,7 @@ class Network:
             self.registrations.want(wire, keys)
         self.registrations.changes()
         found = {
-            switch: {flow.match.cell.key: flow.ports for flow in self.registrations.table(switch)}  # type: ignore[union-attr]
+            switch: {flow.match.cell.key: flow.ports for flow in self.registrations.table(switch)}
             for switch in self.topology.switches
         }
         return found, time.process_time() - begin

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sievenet.index import Dz
+from sievenet.index import Cell, Dz
 from sievenet.network import Flow, FlowTable, Match, SpanningTree
 
-#: A client's switch, its port there, and a dz it wants or offers.
+#: A client's switch, its port there, and a dz (or cell) it wants or offers.
 Registered = tuple[str, int, Dz]
+RegisteredCell = tuple[str, int, Cell]
 
 
 def registrations(
@@ -48,3 +49,29 @@ def tables(
 ) -> dict[str, FlowTable]:
     """Every switch's table, from scratch."""
     return {s: united(category, r) for s, r in registrations(tree, offers, wants).items()}
+
+
+def per_port(
+    category: int, tree: SpanningTree, offers: Iterable[RegisteredCell], wants: Iterable[RegisteredCell]
+) -> dict[str, FlowTable]:
+    """The same with a table per out port: what is wanted behind it, and offered in part before it, unless covered."""
+    found: dict[str, set[tuple[Cell, int]]] = {switch: set() for switch in tree.topology.switches}
+    wants = list(wants)
+    for here, in_port, offered in offers:
+        for there, out_port, wanted in wants:
+            if not offered.overlaps(wanted) or (here, in_port) == (there, out_port):
+                continue
+            if here in found and there in found:
+                for switch in tree.path(here, there):
+                    port = out_port if switch == there else tree.next_port(switch, there)
+                    assert port is not None
+                    found[switch].add((wanted, port))
+    tables = {}
+    for switch, registered in found.items():
+        kept = [
+            (cell, port)
+            for cell, port in registered
+            if not any(p == port and other != cell and other.covers(cell) for other, p in registered)
+        ]
+        tables[switch] = FlowTable(Flow(Match(category, c), frozenset({p}), c.checked, table=p) for c, p in kept)
+    return tables

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sievenet.control.registrations import Registrations
+from sievenet.control.registrations import PortRegistrations, Registrations
 from sievenet.control.routes import Routes, Wires, bits
-from sievenet.index import ROOT, Dz
+from sievenet.index import ROOT, Cell, Dz
 from sievenet.network import FlowTable, Link, Random, SpanningTree, Topology
 from tests.control import definition
 
@@ -22,12 +22,14 @@ CODES = range(1 << WIDTH)
 class Network:
     """Registrations beside the plain list of what is registered, and the tables of switches that obey."""
 
+    made = Registrations
+
     def __init__(self, topology: Topology, clients: int, seed: int) -> None:
         self.random = random.Random(seed)
         self.topology = topology
         self.wires = Wires(topology)
         self.tree = SpanningTree.shortest(topology, topology.switches[0])
-        self.registrations = Registrations(7, self.wires, Routes(self.wires, self.tree))
+        self.registrations = self.made(7, self.wires, Routes(self.wires, self.tree))
         self.places = [(self.random.choice(topology.switches), 1000 + i) for i in range(clients)]
         self.leaves = [self.wires.attach(*place) for place in self.places]
         self.held = []
@@ -35,12 +37,15 @@ class Network:
 
     def register(self) -> None:
         client = self.random.randrange(len(self.places))
-        length = self.random.choice((0, 1, 1, 2, 2, 3, 4))
-        dz = Dz(self.random.getrandbits(length) if length else 0, length)
+        dz = self.piece()
         wants = self.random.random() < 0.6
         add = self.registrations.want if wants else self.registrations.offer
         add(self.leaves[client], [dz.key])
         self.held.append((wants, client, dz))
+
+    def piece(self):
+        length = self.random.choice((0, 1, 1, 2, 2, 3, 4))
+        return Dz(self.random.getrandbits(length) if length else 0, length)
 
     def drop(self) -> None:
         if self.held:
@@ -87,11 +92,43 @@ class Network:
         return tables[switch].ports(7, code << (128 - WIDTH)) if switch in tables else frozenset()
 
 
+class PortNetwork(Network):
+    """The same for cells, with a table per out port."""
+
+    made = PortRegistrations
+
+    def piece(self):
+        return Cell.parse("".join(self.random.choice("01***") for _ in range(WIDTH)))
+
+    def expected(self) -> dict[str, FlowTable]:
+        placed = [(wants, (*self.places[client], cell)) for wants, client, cell in self.held]
+        return definition.per_port(
+            7, self.tree, [r for wants, r in placed if not wants], [r for wants, r in placed if wants]
+        )
+
+    def reached(self, switch: str, in_port: int, code: int) -> set[tuple[str, int]]:
+        """Where a packet comes out that comes in here."""
+        found, stack = set(), [(switch, in_port)]
+        while stack:
+            at, came = stack.pop()
+            for port in self.tables[at].ports(7, code << (128 - WIDTH), came):
+                peer = self.topology.ports(at).get(port)
+                if peer is None:
+                    found.add((at, port))
+                else:
+                    stack.append((peer, self.topology.port(peer, at)))
+        return found
+
+
+LAYOUTS = pytest.mark.parametrize("layout", [Network, PortNetwork])
+
+
+@LAYOUTS
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 7), st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**32))
-def test_tables_equal_the_definition_after_every_batch(switches, clients, batch, seed):
+def test_tables_equal_the_definition_after_every_batch(layout, switches, clients, batch, seed):
     topology = Random.build(switches=switches, hosts=0, seed=seed % 1000)
-    net = Network(topology, clients, seed)
+    net = layout(topology, clients, seed)
     for _ in range(12):
         for _ in range(batch):
             net.register() if net.random.random() < 0.65 else net.drop()
@@ -100,15 +137,31 @@ def test_tables_equal_the_definition_after_every_batch(switches, clients, batch,
         net.drop()
     net.commit()
     assert net.registrations.count == 0
-    assert net.registrations.nodes() == 1
+    assert net.registrations.nodes() == (layout is Network)  # the root of the prefix tree stays
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(2, 5), st.integers(0, 2**32))
+def test_with_a_table_per_port_whoever_wants_an_event_gets_it_and_nobody_else(switches, clients, seed):
+    net = PortNetwork(Random.build(switches=switches, hosts=0, seed=seed % 1000), clients, seed)
+    for _ in range(6):
+        for _ in range(4):
+            net.register() if net.random.random() < 0.7 else net.drop()
+        net.commit()
+        for code in CODES:
+            holders = [(wants, client) for wants, client, cell in net.held if code in cell]
+            for publisher in {client for wants, client in holders if not wants}:
+                due = {net.places[client] for wants, client in holders if wants and client != publisher}
+                assert net.reached(*net.places[publisher], code) == due
 
 
 @pytest.mark.unwatched
-def test_every_small_network_and_every_tree_of_it():
+@LAYOUTS
+def test_every_small_network_and_every_tree_of_it(layout):
     for number, graph in enumerate(nx.graph_atlas_g()):
         if not 1 <= graph.number_of_nodes() <= 6 or not nx.is_connected(graph):
             continue
-        net = Network(topology_of(graph), 3, number)
+        net = layout(topology_of(graph), 3, number)
         for _ in range(3):
             for _ in range(4):
                 net.register()
@@ -116,14 +169,15 @@ def test_every_small_network_and_every_tree_of_it():
             net.commit()
 
 
+@LAYOUTS
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32))
-def test_another_tree_gives_the_tables_of_that_tree(seed):
+def test_another_tree_gives_the_tables_of_that_tree(layout, seed):
     """A link dies; the tree that is left is completed by another link, and nothing that works is lost in between."""
     graph = nx.gnm_random_graph(6, 9, seed=seed % 10_000)
     if not nx.is_connected(graph):
         return
-    net = Network(topology_of(graph), 5, seed)
+    net = layout(topology_of(graph), 5, seed)
     for _ in range(10):
         net.register()
     net.commit()
@@ -147,9 +201,10 @@ def test_another_tree_gives_the_tables_of_that_tree(seed):
     net.commit(frozenset(dead))
 
 
-def test_a_split_network_serves_each_part():
+@LAYOUTS
+def test_a_split_network_serves_each_part(layout):
     topology = Topology(["s1", "s2", "s3"], [], [Link("s1", 1, "s2", 1), Link("s2", 2, "s3", 1)])
-    net = Network(topology, 6, 3)
+    net = layout(topology, 6, 3)
     rest = topology.without(down_links=[("s1", "s2")])
     net.tree = SpanningTree.shortest(rest, "s1")
     net.registrations.reroute(Routes(net.wires, net.tree))
@@ -189,9 +244,10 @@ def test_dz_of_every_length_have_their_own_flows(length):
         assert all(FlowTable(r.table(s)) == t for s, t in net.expected().items())
 
 
-def test_clients_beyond_the_width_of_the_masks():
+@LAYOUTS
+def test_clients_beyond_the_width_of_the_masks(layout):
     """Masks grow while registrations, and changes that nobody asked for yet, are there."""
-    net = Network(Random.build(switches=3, hosts=0, seed=1), 10, 0)
+    net = layout(Random.build(switches=3, hosts=0, seed=1), 10, 0)
     for _ in range(20):
         net.register()
     net.commit()
@@ -247,6 +303,14 @@ def test_wires_are_shared_and_their_numbers_used_again():
     assert second == first
     assert wires.ports(1 << second) == {1001}
     assert list(wires.switches(1 << second)) == ["s2"]
+
+
+@pytest.mark.parametrize("text", ["", "*", "1", "0*1", "10**", "*" * 127 + "1"])
+def test_cells_have_keys_that_tell_them_from_dz(text):
+    cell = Cell.parse(text)
+    assert Cell.of_key(cell.key) == cell
+    assert Cell.of_key(Dz.parse("0101").key) == Dz.parse("0101")
+    assert cell.key > Dz(0, 128).key
 
 
 def test_keys_and_masks():

@@ -158,6 +158,19 @@ class Cell:
         shift = CODE_BITS - self.width
         return self.value << shift, self.mask << shift
 
+    @property
+    def key(self) -> int:
+        """The cell as one number, larger than any key of a dz."""
+        return (1 << 8 | self.width) << 2 * CODE_BITS | self.mask << CODE_BITS | self.value
+
+    @staticmethod
+    def of_key(key: int) -> Dz | Cell:
+        """The cell, or the dz, with this key."""
+        if key >> 2 * CODE_BITS:
+            low = (1 << CODE_BITS) - 1
+            return Cell(key & low, key >> CODE_BITS & low, key >> 2 * CODE_BITS & 0xFF)
+        return Dz.of_key(key)
+
     def words(self) -> tuple[int, int, int, int]:
         """The same as 64-bit words: value high, low, mask high, low."""
         value, mask = self.masked

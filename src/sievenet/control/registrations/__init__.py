@@ -1,6 +1,7 @@
 """Who wants and who offers which dz, and the flow tables that follow."""
 
 from sievenet.control.registrations.changes import Changes
+from sievenet.control.registrations.per_port import PortRegistrations
 from sievenet.control.registrations.registrations import Registrations
 
-__all__ = ["Changes", "Registrations"]
+__all__ = ["Changes", "PortRegistrations", "Registrations"]
