@@ -5,5 +5,5 @@
     broker      the connection to a broker (extra `mqtt`)
     mqtt        the bridge itself
 
-Imports only `client`, `content`, `errors` and `workload`.
+Imports only `client`, `content`, `errors`, `session` and `workload`.
 """

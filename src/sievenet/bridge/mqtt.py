@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from sievenet.bridge.broker import Address, Broker, Message
@@ -24,6 +23,7 @@ from sievenet.bridge.topic import Template
 from sievenet.client import Feed, Node
 from sievenet.content import Event, Schema
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.session.lifetime import Starting, ended
 
 __all__ = ["Bridge"]
 
@@ -37,7 +37,7 @@ _AGAIN: Final = 0.5
 _TOLD: Final = 20
 
 
-class Bridge:
+class Bridge(Starting):
     """Runs between a node and a broker; use as an async context manager."""
 
     def __init__(
@@ -85,9 +85,7 @@ class Bridge:
 
     async def close(self) -> None:
         """Stop; what the broker has not been told of, it keeps."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(*self._tasks)
         await self.broker.close()
 
     def statistics(self) -> dict[str, int]:
@@ -165,11 +163,3 @@ class Bridge:
                     continue
                 await self.broker.publish(topic, body, out.qos, out.retain)
                 self.sent += 1
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

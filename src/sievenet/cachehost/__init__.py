@@ -4,7 +4,7 @@
     filters   which records match, by schemas
     envelope  records as packets inside packets of a twin, many at a time
 
-Imports only `access`, `cache`, `client`, `content`, `control`, `dataplane` and `errors`.
+Imports only `access`, `cache`, `client`, `content`, `control`, `dataplane`, `errors` and `session`.
 """
 
 from sievenet.cachehost.host import CacheHost, CacheSettings

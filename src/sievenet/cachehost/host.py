@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
@@ -41,6 +40,7 @@ from sievenet.control import caching as c
 from sievenet.control.directed import twin_schema
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError, InvalidInput, SievenetError
+from sievenet.session.lifetime import Starting, Tasks
 
 __all__ = ["CacheHost", "CacheSettings"]
 
@@ -83,7 +83,7 @@ class _Assignment:
         self.recipient = 0
 
 
-class CacheHost:
+class CacheHost(Starting):
     """Use as an async context manager, or `start` and `close`."""
 
     def __init__(
@@ -115,7 +115,7 @@ class CacheHost:
         self._opening = asyncio.Lock()
         self._groups: dict[tuple[str, frozenset[str]], int | None] = {}
         self._wake = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._losses = 0
         self._offset: float | None = None
 
@@ -135,8 +135,8 @@ class CacheHost:
         except BaseException:
             await self._node.close()
             raise
-        self._begin(self._pump())
-        self._begin(self._report())
+        self._tasks.begin(self._pump())
+        self._tasks.begin(self._report())
         return self
 
     async def _serve(self) -> None:
@@ -145,18 +145,8 @@ class CacheHost:
 
     async def close(self) -> None:
         """Say goodbye and stop."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._node.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def name(self) -> str:
@@ -171,11 +161,6 @@ class CacheHost:
     def statistics(self) -> CacheStatistics:
         """What it holds and did."""
         return self.core.statistics()
-
-    def _begin(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _now(self) -> float:
         """Seconds since 1970 that never jump: what is on disk is read by later processes."""
@@ -205,9 +190,9 @@ class CacheHost:
     def _instructed(self, message: Any) -> None:
         match message:
             case c.Assign(number, client, category, content):
-                self._begin(self._assign(number, client, category, content))
+                self._tasks.begin(self._assign(number, client, category, content))
             case c.Unassign(number):
-                self._begin(self._unassign(number))
+                self._tasks.begin(self._unassign(number))
             case c.FromSubscriber(number, word):
                 self._hear(number, word)
 
@@ -337,7 +322,7 @@ class CacheHost:
         key = (sending.category, clients)
         if key not in self._groups:
             self._groups[key] = None
-            self._begin(self._number(key))
+            self._tasks.begin(self._number(key))
         recipient = self._groups[key]
         return [recipient] if recipient is not None else sorted({found.recipient for found in members})
 

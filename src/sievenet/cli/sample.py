@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sievenet.errors import InvalidInput, SievenetError
+from sievenet.session.lifetime import ended
 
 if TYPE_CHECKING:
     from sievenet.client import Node
@@ -56,8 +57,7 @@ async def sample(
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await ended(task)
 
 
 async def _publish(node: Node, ticks: Ticks, rate: float) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from sievenet.client.registrations import Registration
+from sievenet.session.lifetime import Closing
 
 if TYPE_CHECKING:
     from sievenet.client.node import Node
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Advertisement"]
 
 
-class Advertisement:
+class Advertisement(Closing):
     """A standing advertisement."""
 
     def __init__(self, node: Node, registration: Registration) -> None:
@@ -24,14 +24,6 @@ class Advertisement:
     async def close(self) -> None:
         """Unadvertise."""
         await self._node.unadvertise(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def transport(self) -> SenderStatistics | None:

@@ -15,7 +15,6 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from sievenet.client.delivery import Delivery
@@ -24,6 +23,7 @@ from sievenet.client.latency import Latency
 from sievenet.client.registrations import Registration
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
+from sievenet.session.lifetime import Closing
 
 if TYPE_CHECKING:
     from sievenet.client.caching import CacheStatistics
@@ -96,7 +96,7 @@ class Owner(Protocol):
         """Settle whose false positives they were."""
 
 
-class Feed:
+class Feed(Closing):
     """The application's end of one subscription."""
 
     def __init__(
@@ -317,14 +317,6 @@ class Feed:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __str__(self) -> str:
         return str(self.registration.wanted)

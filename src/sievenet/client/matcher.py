@@ -37,6 +37,7 @@ from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError, SievenetError
 from sievenet.index import Dz
 from sievenet.matcher import Matcher
+from sievenet.session.lifetime import ended
 from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["MatcherNode"]
@@ -142,9 +143,7 @@ class MatcherNode:
 
     async def close(self) -> None:
         """Stop; what is queued is not sent any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(*self._tasks)
         await self.node.close()
 
     def done(self) -> int:

@@ -29,6 +29,7 @@ from sievenet.control import protocol as p
 from sievenet.errors import Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.session.caller import Dismissed, Request
 from sievenet.session.dialler import Dialler
+from sievenet.session.lifetime import Tasks
 from sievenet.session.link import Link, LinkLost, NobodyListens
 from sievenet.session.message import Message
 
@@ -78,7 +79,7 @@ class Membership(Dialler):
         self._dismissed = False
         #: What the daemon tells before this node knows which categories there are, to be heard after that.
         self._early: list[Callable[[], None]] | None = None
-        self._acks: set[asyncio.Task[None]] = set()
+        self._acks = Tasks()
         #: Schemas that this node works with, to be registered again at a daemon that does not know them.
         self.schemas: set[Schema] = set()
         #: Twins that this node has to do with, and the categories whose twins it needs: those are the daemon's to make.
@@ -280,9 +281,7 @@ class Membership(Dialler):
         return lambda number: message(number, entry.id, self._catalog.known(schema).number, entry.content)
 
     def _begin_adopting(self, link: Link, info: p.CategoryInfo) -> None:
-        task = asyncio.create_task(self._adopt(link, info))
-        self._acks.add(task)
-        task.add_done_callback(self._acks.discard)
+        self._acks.begin(self._adopt(link, info))
 
     async def _adopt(self, link: Link, info: p.CategoryInfo) -> None:
         await self._hooks.adopt(info)

@@ -47,6 +47,7 @@ from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.session.lifetime import Starting, Tasks
 from sievenet.session.message import Revised
 from sievenet.transport.actions import Gap
 from sievenet.transport.options import Order, Publishing, RateControl, Recover
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Node", "Wanted"]
 
 
-class Node(ABC):
+class Node(Starting, ABC):
     """Made by `connect`."""
 
     #: Whether records and filters without a schema are welcome.
@@ -77,7 +78,7 @@ class Node(ABC):
         self._caching: Caching | None = None
         self.tally = Tally()
         self._closed = False
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores = Tasks()
 
     # -- what a network is ----------------------------------------------------------------
 
@@ -185,9 +186,7 @@ class Node(ABC):
             with suppress(SievenetError):  # then the next comparison of ledgers does
                 await self._withdraw(entry)
 
-        task = asyncio.create_task(take_back())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._chores.begin(take_back())
 
     def _refused(self, entry: Registration, error: SievenetError) -> None:
         """The network does not want to have this registration again."""
@@ -382,9 +381,7 @@ class Node(ABC):
             except Unavailable as error:
                 unsent.append(str(error))
         self._closed = True
-        for chore in self._chores:
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._chores.close()
         try:
             await self._leave()
         except Unavailable as error:

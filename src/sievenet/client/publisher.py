@@ -12,6 +12,7 @@ from sievenet.client.ports.port import DataPort
 from sievenet.client.retention import Retention
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["Publisher"]
 
@@ -31,7 +32,7 @@ class Publisher:
     def __init__(self, session: Callable[[], Membership]) -> None:
         self._session = session
         self.retention = Retention()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._alarms: dict[int, asyncio.TimerHandle] = {}
 
     def send(self, port: DataPort, packets: list[Packet] | Burst) -> bool:
@@ -51,9 +52,7 @@ class Publisher:
 
     def told(self, message: p.Retain) -> None:
         """The daemon says what to keep, or to stop, or to go on."""
-        task = asyncio.create_task(self._obey(message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._obey(message))
 
     async def _obey(self, message: p.Retain) -> None:
         category, loop = message.category, asyncio.get_running_loop()
@@ -84,9 +83,7 @@ class Publisher:
         """Nothing is kept any more; what is paused is sent."""
         for category in list(self._alarms):
             self._resume(category, False)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
 
 def _category(packets: list[Packet] | Burst) -> int:

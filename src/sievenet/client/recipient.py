@@ -21,6 +21,7 @@ from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
 from sievenet.control.directed import recipients
 from sievenet.errors import SievenetError
+from sievenet.session.lifetime import ended
 
 __all__ = ["Recipient"]
 
@@ -107,7 +108,4 @@ class Recipient:
         """Nothing more is said or held."""
         if self._timer is not None:
             self._timer.cancel()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*self._tasks.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from sievenet.content import Schema, Subscription, encode_subscription
@@ -37,6 +37,7 @@ from sievenet.control.worker import Worker
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Redrawn, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index import Plan
+from sievenet.session.lifetime import Tasks, ended
 
 __all__ = ["ControlPlane", "Member", "Placement", "Status"]
 
@@ -58,7 +59,7 @@ class ControlPlane(Diverter):
         self._loop = asyncio.get_running_loop()
         self._tickets: dict[int, asyncio.Future[Any]] = {}
         self._ticket = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._attached: dict[str, Attached] = {}
         self._on_plan: list[Callable[[Category], Awaitable[None]]] = []
         #: Done as soon as somebody listens to changes of plans.
@@ -121,10 +122,7 @@ class ControlPlane(Diverter):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        doomed = list(self._tasks) + ([self._listening] if self._listening is not None else [])
-        for task in doomed:
-            task.cancel()
-        await asyncio.gather(*doomed, return_exceptions=True)
+        await ended(*self._tasks, self._listening)
         for future in self._tickets.values():
             if not future.done():
                 future.set_exception(Unavailable("The control plane is closing"))
@@ -282,18 +280,18 @@ class ControlPlane(Diverter):
                 case signals.Reply(ticket, error, result):
                     self._answer(ticket, error, result)
                 case signals.Apply():
-                    self._spawn(self._apply(each))
+                    self._tasks.begin(self._apply(each))
                 case signals.Write():
-                    self._spawn(self._write(each))
+                    self._tasks.begin(self._write(each))
                 case signals.Read():
-                    self._spawn(self._read(each))
+                    self._tasks.begin(self._read(each))
                 case signals.Cover():
-                    self._spawn(self._cover(each))
+                    self._tasks.begin(self._cover(each))
                 case signals.Tell(number, epoch):
-                    self._spawn(self._tell(number, epoch))
+                    self._tasks.begin(self._tell(number, epoch))
                 case signals.Detach(client):
                     self._attached.pop(client, None)
-                    self._spawn(self._dataplane.detach(client))
+                    self._tasks.begin(self._dataplane.detach(client))
                 case signals.Expired(client):
                     for callback in self._on_expired:
                         callback(client)
@@ -331,11 +329,6 @@ class ControlPlane(Diverter):
     def _ring(self) -> None:
         self._timer = None
         self._handle(signals.Tick())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _apply(self, order: signals.Apply) -> None:
         try:

@@ -23,6 +23,7 @@ from sievenet.cache.responsibility import Load, choice, move
 from sievenet.content.filter import Subscription
 from sievenet.control import caching as c
 from sievenet.errors import SievenetError, Unavailable
+from sievenet.session.lifetime import Tasks
 from sievenet.session.message import Done, Message
 
 __all__ = ["Caches"]
@@ -62,7 +63,7 @@ class Caches:
         self._assignments: dict[int, _Assignment] = {}
         self._of: dict[tuple[str, int], int] = {}
         self._waiting: dict[tuple[int, str], asyncio.Future[str]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._moving: set[int] = set()
 
     # -- subscribers ----------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Caches:
             if found.cache is None:
                 await self._entrust(found)
         if found.standby is None:
-            self._begin(self._again(found))
+            self._tasks.begin(self._again(found))
         return {"cache": found.cache, "number": found.number}
 
     async def _entrust(self, found: _Assignment) -> None:
@@ -173,7 +174,7 @@ class Caches:
         log.info("%s serves as a cache", name)
         for found in list(self._assignments.values()):
             if found.cache is None or found.standby is None:
-                self._begin(self._again(found))
+                self._tasks.begin(self._again(found))
 
     def lost(self, name: str) -> None:
         """A cache is gone: its subscribers are told, and others take over."""
@@ -187,11 +188,11 @@ class Caches:
         for found in list(self._assignments.values()):
             if found.standby == name:
                 found.standby = None
-                self._begin(self._again(found))
+                self._tasks.begin(self._again(found))
             elif found.cache == name:
                 found.cache, found.standby = found.standby, None
                 self._tell(found.client, c.CacheLost(found.id))
-                self._begin(self._again(found))
+                self._tasks.begin(self._again(found))
 
     def left(self, client: str) -> None:
         """A client or component is gone for good."""
@@ -210,7 +211,7 @@ class Caches:
         """Move a responsibility from a cache with much to one with little."""
         found = move(self._loads)
         if found is not None and found[0] not in self._moving and not self._moving:
-            self._begin(self._move(self._assignments[found[0]], found[1]))
+            self._tasks.begin(self._move(self._assignments[found[0]], found[1]))
 
     async def _move(self, found: _Assignment, to: str) -> None:
         before = found.cache
@@ -236,11 +237,6 @@ class Caches:
             self._tell(gone, c.Unassign(found.number))
         finally:
             self._moving.discard(found.number)
-
-    def _begin(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def status(self) -> list[dict[str, Any]]:
         """What each cache has and does."""

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from sievenet.access.audit import AuditLog
@@ -38,6 +37,7 @@ from sievenet.daemon.ticket import Tickets
 from sievenet.daemon.tuner import Tuner
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
+from sievenet.session.lifetime import Starting, ended
 from sievenet.session.limits import Limits
 from sievenet.session.listener import Listener
 from sievenet.workload.samples import load_schema
@@ -55,7 +55,7 @@ log = logging.getLogger("sievenet.daemon")
 _BUFFER: Final = 1 << 25
 
 
-class Daemon:
+class Daemon(Starting):
     """Use as an async context manager, or `start` and `close`."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Daemon:
             stack.callback(watch.cancel)
         if self.tuner.wanted:
             tuning = asyncio.create_task(self.tuner.run())
-            stack.push_async_callback(_ended, tuning)
+            stack.push_async_callback(ended, tuning)
         self._filter_exactly()
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
@@ -208,16 +208,3 @@ class Daemon:
         if hasattr(self, "service"):
             self.service.goodbye("the daemon is shutting down")
         await self._stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -39,6 +39,7 @@ from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.index import Dz
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["Hybrid"]
 
@@ -68,7 +69,7 @@ class Hybrid:
         self._locks: dict[int, asyncio.Lock] = {}
         #: Categories whose publishers keep what they send.
         self._retained: set[int] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         control.on_undiverted(self._ended)
         #: What happened, for the operator: the latest last.
         self.failures = 0
@@ -95,16 +96,11 @@ class Hybrid:
         """A connection has ended."""
         self._orders.gone(name)
         if name in self.matchers:
-            self._spawn(self._lose(name))
+            self._tasks.begin(self._lose(name))
 
     async def _lose(self, name: str) -> None:
         await self.fail(name, "its connection ended")
         self.matchers.pop(name, None)
-
-    def _spawn(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def watch(self) -> None:
         """Look after matchers, for ever."""
@@ -119,13 +115,11 @@ class Hybrid:
                 wrong = matcher.wrong(self.now())
                 if wrong and matcher.load:
                     self._orders.gone(name, wrong)  # whoever waits for it holds a lock
-                    self._spawn(self.fail(name, wrong))
+                    self._tasks.begin(self.fail(name, wrong))
 
     async def close(self) -> None:
         """Stop; switches go back to plain forwarding."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for number in sorted(self._retained):
             for switch in self._control.diverted(number):
                 await self._control.divert(number, switch, {})
@@ -273,7 +267,7 @@ class Hybrid:
         if number in self._retained and not any(each.regions(number) for each in self.matchers.values()):
             self._retained.discard(number)
             for client in self._control.publishing(number):
-                self._spawn(self._try(client, p.Retain(0, number, 0.0)))
+                self._tasks.begin(self._try(client, p.Retain(0, number, 0.0)))
 
     async def _try(self, client: str, message: p.Retain) -> None:
         if message.category in self._retained:
@@ -305,7 +299,7 @@ class Hybrid:
         await self._deploy(number, matcher.switch)
         await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, again=True), PATIENCE)
         if matcher.load:
-            self._spawn(self.fail(matcher.name, reason))
+            self._tasks.begin(self.fail(matcher.name, reason))
 
     async def _all(self, clients: Iterable[str], order: object, timeout: float) -> None:
         given = (self._orders.give(each, order, timeout) for each in clients)  # type: ignore[arg-type]
@@ -372,7 +366,7 @@ class Hybrid:
                 if key >= 0 and serving.begun and not self._control.changing(number):
                     info = info_of(self._control.numbered(number))
                     order = partial(p.Serve, category=info, removed=(key,))  # told when others have their turn here
-                    self._spawn(self._all((matcher.name,), order, PATIENCE))
+                    self._tasks.begin(self._all((matcher.name,), order, PATIENCE))
 
     async def advertised(self, client: str, number: int) -> None:
         """A publisher comes to a category; returns when it keeps what it sends, if it has to."""

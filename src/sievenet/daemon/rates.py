@@ -31,6 +31,7 @@ from sievenet.daemon.samples import Samples
 from sievenet.errors import SievenetError
 from sievenet.network.topology import Topology
 from sievenet.network.tree import SpanningTree
+from sievenet.session.lifetime import ended
 from sievenet.tap import SUFFIX, Segment, read_segment
 from sievenet.tuning.task import Piece, drawn
 
@@ -89,9 +90,7 @@ class Rates:
 
     async def close(self) -> None:
         """Look no more."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await ended(self._looking)
 
     async def _look(self, topology: Topology) -> None:
         begin = time.monotonic()

@@ -2,5 +2,5 @@
 
 It stands above both the client library and the routers, so that neither needs to know the other for its sake.
 
-Imports only `client`, `content`, `errors` and `routers`.
+Imports only `client`, `content`, `errors`, `routers` and `session`.
 """

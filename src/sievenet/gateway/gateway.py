@@ -42,6 +42,7 @@ from sievenet.errors import SievenetError
 from sievenet.routers.forest import Forest
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
+from sievenet.session.lifetime import Starting, Tasks
 
 __all__ = ["Gateway"]
 
@@ -55,7 +56,7 @@ _FILTERS = 256
 _PATIENCE = 2.0
 
 
-class Gateway:
+class Gateway(Starting):
     """``async with Gateway(node, server)`` joins a fabric and a router of this process.
 
     ``schemas`` are registered on both sides at once; others when somebody wants something of them. ``imports`` say, by
@@ -89,29 +90,29 @@ class Gateway:
         self._feeds: dict[int, tuple[Subscription, Feed]] = {}
         self._dirty = asyncio.Event()
         self._queue: asyncio.Queue[Shipment] = asyncio.Queue(_QUEUE)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         #: Events into the overlay, into the fabric, and those that did not fit the queue.
         self.exported = self.imported = self.dropped = 0
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> Self:
+        """Join both networks."""
         self._server.join(self._name, self._take, self._dirty.set)
         for schema in self._schemas:
             await self._join(self._server.router.register(schema))
-        self._start(self._enter_fabric(), "into the fabric")
-        self._start(self._follow(), "follow the overlay")
-        self._start(self._listen(), "follow the fabric")
+        self._tasks.begin(self._enter_fabric(), f"{self._name}: into the fabric")
+        self._tasks.begin(self._follow(), f"{self._name}: follow the overlay")
+        self._tasks.begin(self._listen(), f"{self._name}: follow the fabric")
         self._dirty.set()
         return self
 
-    async def __aexit__(self, *_error: object) -> None:
+    async def close(self) -> None:
+        """Send what waits, and leave."""
         end = time.monotonic() + _PATIENCE
         while self._queue.qsize() and time.monotonic() < end:
             await asyncio.sleep(0.01)
         if left := self._queue.qsize():
             log.warning("%s: %d shipments were not sent into the fabric before the end", self._name, left)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._server.do(self._server.router.detach(self._name, time.monotonic()))
         for _, feed in self._feeds.values():
             try:
@@ -120,11 +121,6 @@ class Gateway:
                     await feed.close()
             except (SievenetError, TimeoutError) as error:
                 log.debug("%s: %s", self._name, error)
-
-    def _start(self, work: object, what: str) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work, name=f"{self._name}: {what}")  # type: ignore[arg-type]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _join(self, category: int) -> bool:
         """Make a category of the overlay known in the fabric; False if the fabric has another of that name."""
@@ -245,7 +241,7 @@ class Gateway:
         else:
             feed = await self._fabric.subscribe(wanted, queue=100_000, own=False)
             self._feeds[category] = (wanted, feed)
-            self._start(self._export(category, feed), "into the overlay")
+            self._tasks.begin(self._export(category, feed), f"{self._name}: into the overlay")
         if old is not None:
             await old.close()
 

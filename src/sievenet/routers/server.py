@@ -44,6 +44,7 @@ from sievenet.routers.service import Service
 from sievenet.routers.session import Absence, Sessions
 from sievenet.routers.shipment import Shipment
 from sievenet.session import listener
+from sievenet.session.lifetime import Starting
 from sievenet.session.listener import Listener
 from sievenet.session.message import failure
 
@@ -56,7 +57,7 @@ def _intake(offloading: Offloading | None) -> Callable[[Context], Intake]:
     return Intake if offloading is None else partial(Helpers, settings=offloading, cpu=time.process_time)
 
 
-class RouterServer(listener.Service[Peer]):
+class RouterServer(listener.Service[Peer], Starting):
     """A router that listens. ``async with RouterServer(...)`` runs it.
 
     With ``tls`` neighbours must have a certificate with their name that the contexts verify. With a ``keeper`` of an
@@ -107,13 +108,15 @@ class RouterServer(listener.Service[Peer]):
 
     # -- life -----------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> Self:
+        """Listen, and connect to neighbours."""
         await self.listener.start()
         for address in self._dial:
             self.listener.begin(self._keep(address))
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """Say goodbye and stop."""
         self._dispatch.alarm.cancel()
         for peer in list(self.listener.connections):
             peer.goodbye("the router stops")

@@ -15,6 +15,7 @@ Every part of Sievenet that speaks over TCP or TLS speaks through this package, 
     `link`        its one shell: `Link` is one connection
     `dialler`     `Dialler`: a lasting relation; parts derive from it what they say and hear
     `backoff`     when to dial again, pure
+    `lifetime`    tasks that end with their owner, and owners used in ``async with``
     `tls`         contexts for TLS from files
 
 How a connection is let in (the contract with `sievenet.access`):

@@ -22,6 +22,7 @@ from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.backoff import Backoff
 from sievenet.session.caller import Request
 from sievenet.session.framing import frame
+from sievenet.session.lifetime import ended
 from sievenet.session.link import Link, LinkLost
 from sievenet.session.message import Goodbye, Hello
 from sievenet.session.protocol import Protocol
@@ -191,9 +192,7 @@ class Dialler(ABC):
         """Take one's leave and go; the bytes that the other side did not take."""
         self._backoff.handle("closed", 0.0)
         self._ready.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         self._error = Unavailable("The node is closed")
         link, self._link = self._link, None
         if link is None:

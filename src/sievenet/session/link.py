@@ -13,6 +13,7 @@ from sievenet.errors import SievenetError, Unavailable
 from sievenet.session.buffer import WriteBuffer
 from sievenet.session.caller import Answered, Caller, Ended, Request, Told, Welcomed
 from sievenet.session.framing import frame
+from sievenet.session.lifetime import ended
 from sievenet.session.message import Hello, Message
 from sievenet.session.protocol import Protocol
 
@@ -207,9 +208,7 @@ class Link:
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         self.end(Unavailable("The connection was closed"))
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 

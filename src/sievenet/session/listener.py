@@ -24,6 +24,7 @@ from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.callee import Callee
 from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
+from sievenet.session.lifetime import Tasks
 from sievenet.session.limits import Admission, Limits, Unfinished
 from sievenet.session.message import Welcome, failure
 from sievenet.session.pace import Pace
@@ -113,7 +114,7 @@ class Listener(Generic[C]):
         self._apart = asyncio.Semaphore(1)
         self._unfinished: Unfinished[C] = Unfinished(limits)
         self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         self.connections: set[C] = set()
         #: Errors that should not be: each is in the log.
         self.errors = 0
@@ -165,18 +166,13 @@ class Listener(Generic[C]):
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something until the listener closes."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(work)
 
     async def close(self) -> None:
         """Accept nobody more and end every connection."""
         for server in self._servers:
             server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
@@ -228,7 +224,7 @@ class Listener(Generic[C]):
             return
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        self._tasks.hold(task)
         try:
             if self.tls is not None:
                 # Not by the listening socket: the context may be another one for the next connection. Nothing was read
@@ -253,7 +249,6 @@ class Listener(Generic[C]):
             # The listener is closing; asyncio would log a cancelled handler as an error.
             writer.close()
         finally:
-            self._tasks.discard(task)
             self._admission.leave(address)
 
     def enter(

@@ -6,5 +6,6 @@ subscribes to goes through a node of its own (`resident`, `channel`). What is st
 to any number of `stream`s; the page's own stream is `live`, of `snapshot`s. `metrics` are for Prometheus, and `monitor`
 serves them for other processes. `page/` is the page itself. Needs the extra `web`.
 
-Imports only `access`, `client`, `config`, `content`, `control`, `daemon`, `errors`, `index` and `workload`.
+Imports only `access`, `client`, `config`, `content`, `control`, `daemon`, `errors`, `index`, `session` and
+`workload`.
 """

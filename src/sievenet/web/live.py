@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sievenet.session.lifetime import ended
 from sievenet.web.broadcast import Broadcast
 from sievenet.web.snapshot import delta
 from sievenet.web.stream import Stream
@@ -106,6 +107,4 @@ class Live(Broadcast):
     async def close(self) -> None:
         """End all streams."""
         self.end("the server is closing")
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)

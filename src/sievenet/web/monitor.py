@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from aiohttp import web
@@ -25,6 +24,7 @@ from prometheus_client.core import Metric
 from sievenet.access.doorkeeper import Doorkeeper, check_exposure
 from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.errors import Rejected
+from sievenet.session.lifetime import Starting, ended
 from sievenet.web.desk import answer
 from sievenet.web.door import Door, address_of
 from sievenet.web.metrics import CONTENT_TYPE, exposition
@@ -37,7 +37,7 @@ _LOOK: Final = 1.0
 Collect = Callable[[], Iterable[Metric] | Awaitable[Iterable[Metric]]]
 
 
-class Monitor:
+class Monitor(Starting):
     """Use as an async context manager."""
 
     def __init__(
@@ -62,7 +62,8 @@ class Monitor:
         """Where it is."""
         return self.door.url
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> Self:
+        """Listen."""
         app = web.Application(middlewares=[self.door.middleware()], client_max_size=1 << 16)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._health)
@@ -71,12 +72,9 @@ class Monitor:
         self._beat = asyncio.create_task(self._look())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._beat is not None:
-            self._beat.cancel()
-            await asyncio.gather(self._beat, return_exceptions=True)
+    async def close(self) -> None:
+        """Listen no more."""
+        await ended(self._beat)
         await self.door.close()
 
     async def _look(self) -> None:

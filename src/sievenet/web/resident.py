@@ -28,6 +28,7 @@ from sievenet.content import Event, Schema, Subscription, encode_subscription
 from sievenet.content.filter import Filter
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.session.lifetime import Tasks
 from sievenet.web.channel import Channel
 
 __all__ = ["Resident", "Residents"]
@@ -56,7 +57,7 @@ class Resident:
         #: What it advertises by the name of the schema, and when that was used last.
         self._offers: dict[str, tuple[Schema, Advertisement, float]] = {}
         self._offering = asyncio.Lock()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = Tasks()
         self.used = asyncio.get_running_loop().time()
 
     async def node(self) -> Node:
@@ -84,9 +85,7 @@ class Resident:
         if found is None or found.over:
             found = self.channels[key] = Channel(wanted, room())
             # A task of its own: whoever asked first may go while others wait.
-            task = asyncio.create_task(self._open(key, found, node))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self._opening.begin(self._open(key, found, node))
         await asyncio.shield(found.ready)
         return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
@@ -20,6 +19,7 @@ from aiohttp import web
 from sievenet.access.doorkeeper import check_exposure
 from sievenet.config import Config
 from sievenet.daemon.daemon import Daemon
+from sievenet.session.lifetime import Starting, ended
 from sievenet.web import metrics
 from sievenet.web.desk import Desk
 from sievenet.web.door import Door, address_of
@@ -37,7 +37,7 @@ log = logging.getLogger("sievenet.web")
 _LOOK: Final = 1.0
 
 
-class WebServer:
+class WebServer(Starting):
     """Serves a daemon; use as an async context manager inside the daemon's."""
 
     def __init__(self, daemon: Daemon) -> None:
@@ -68,7 +68,8 @@ class WebServer:
 
     # -- life -----------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> Self:
+        """Listen."""
         middlewares = [self.door.middleware(), self.desk.middleware()]
         app = web.Application(middlewares=middlewares, client_max_size=self._config.max_body)
         app.on_response_prepare.append(self.desk.head)
@@ -79,12 +80,9 @@ class WebServer:
         self._beat = asyncio.create_task(self._look_after())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._beat is not None:
-            self._beat.cancel()
-            await asyncio.gather(self._beat, return_exceptions=True)
+    async def close(self) -> None:
+        """Listen no more."""
+        await ended(self._beat)
         self.door.shut()
         await self.live.close()
         await self.residents.close()

@@ -14,6 +14,7 @@ from sievenet.content.filter import Filter
 from sievenet.errors import SievenetError
 from sievenet.routers.offload.messages import Assign, Claim, Compute, Computed
 from sievenet.routers.offload.volunteer import Volunteer
+from sievenet.session.lifetime import ended
 
 __all__ = ["Helping"]
 
@@ -74,5 +75,4 @@ class Helping:
 
     async def close(self) -> None:
         """Compute no more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)

@@ -19,6 +19,7 @@ from sievenet.client.transport.source import Source
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
+from sievenet.session.lifetime import Tasks
 from sievenet.transport.options import Publishing
 from sievenet.transport.statistics import SenderStatistics
 
@@ -49,7 +50,7 @@ class Transport:
         self.sources: dict[str, Source] = {}
         self._sinks: dict[int, TransportSink] = {}
         self._streams = 0
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores = Tasks()
 
     def _lane(self, category: str) -> Endpoint:
         lane = self._lanes.get(category)
@@ -86,9 +87,7 @@ class Transport:
             with suppress(SievenetError):  # the connection is gone, and the registration with it
                 await work
 
-        task = asyncio.create_task(chore())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._chores.begin(chore())
 
     def drain(self) -> None:
         """There is room in some feed."""
@@ -143,9 +142,7 @@ class Transport:
         """
         closing = [source.close() for source in self.sources.values()]
         failed = [each for each in await asyncio.gather(*closing, return_exceptions=True) if each is not None]
-        for task in self._chores:
-            task.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._chores.close()
         unsent = [str(each) for each in failed if isinstance(each, Unavailable)]
         if unsent:
             raise Unavailable("; ".join(unsent))

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow.connection import (
@@ -24,6 +24,7 @@ from sievenet.dataplane.openflow.connection import (
 )
 from sievenet.dataplane.openflow.numbers import Multipart
 from sievenet.errors import Rejected, Unavailable
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["Channel", "Listener", "Refused"]
 
@@ -87,11 +88,11 @@ class Channel:
         """The version that was agreed on."""
         return self.connection.version
 
-    async def run(self, runs: set[asyncio.Task[Any]]) -> None:
+    async def run(self, runs: Tasks) -> None:
         """Listen until it is over; this task is among the runs meanwhile."""
         task = asyncio.current_task()
         assert task is not None
-        runs.add(task)
+        runs.hold(task)
         raw = self._writer.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -113,7 +114,6 @@ class Channel:
             for chore in self._chores:
                 chore.cancel()
             self._end(reason)
-            runs.discard(task)
 
     async def _tick(self) -> None:
         while True:

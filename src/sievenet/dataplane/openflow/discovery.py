@@ -35,6 +35,7 @@ from sievenet.dataplane.openflow.numbers import CONTROLLER, LOCAL, Multipart
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 from sievenet.network.link import Link
 from sievenet.network.topology import CLIENT_PORTS, Topology
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["SILENCE", "Discovery", "Found", "Names", "Scout", "is_lldp", "lldp", "read_lldp"]
 
@@ -267,7 +268,7 @@ class Scout:
         self._timeout = ack_timeout
         self._channels: dict[int, Channel] = {}
         self._by_channel: dict[Channel, int] = {}
-        self._runs: set[asyncio.Task[None]] = set()
+        self._runs = Tasks()
         #: Frames that were no link discovery.
         self.malformed = 0
 
@@ -307,9 +308,7 @@ class Scout:
             return self.discovery.found()
         finally:
             server.close()
-            for run in list(self._runs):
-                run.cancel()
-            await asyncio.gather(*self._runs, return_exceptions=True)
+            await self._runs.close()
             await server.wait_closed()
 
     def _send(self) -> None:

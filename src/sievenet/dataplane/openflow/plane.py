@@ -55,6 +55,7 @@ from sievenet.network.flow import FlowChange
 from sievenet.network.link import Link
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import Topology
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["OpenFlowDataPlane"]
 
@@ -97,10 +98,9 @@ class OpenFlowDataPlane:
         self._notices = Notices()
         self._roster = Roster(place, secret)
         self._servers: list[asyncio.Server] = []
-        self._runs: set[asyncio.Task[None]] = set()
         self._graces: dict[str, asyncio.TimerHandle] = {}
         #: Looks at tables, and for what is new.
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
         self._changed = asyncio.Event()
         self._counted: dict[str, SwitchCounters] = {}
         #: Looks for what is new in a network that was found rather than made.
@@ -139,9 +139,9 @@ class OpenFlowDataPlane:
             raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
         self._servers.append(server)
         if not self._tasks:
-            self._tasks.append(asyncio.create_task(audit(self._switches, self._audit_every, self._tampered)))
+            self._tasks.begin(audit(self._switches, self._audit_every, self._tampered))
             if self.growth is not None:
-                self._tasks.append(asyncio.create_task(self.growth.run(), name="openflow growth"))
+                self._tasks.begin(self.growth.run(), "openflow growth")
         address = server.sockets[0].getsockname()
         return address[0], address[1]
 
@@ -157,17 +157,14 @@ class OpenFlowDataPlane:
             raise Unavailable(f"Switches {', '.join(missing)} did not connect within {timeout:g} s") from None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Channel(reader, writer, self, self._ack_timeout).run(self._runs)
+        await Channel(reader, writer, self, self._ack_timeout).run(self._tasks)
 
     async def close(self) -> None:
         """Stop listening; the switches go on with what they have."""
         self._notices.close()
         for server in self._servers:
             server.close()
-        doomed = [*self._runs, *self._tasks]
-        for task in doomed:
-            task.cancel()
-        await asyncio.gather(*doomed, return_exceptions=True)
+        await self._tasks.close()
         for timer in self._graces.values():
             timer.cancel()
         for server in self._servers:
@@ -247,7 +244,7 @@ class OpenFlowDataPlane:
         self._down_links &= {link.id for link in topology.links}
         for client in [each for each in self._roster if each.host not in topology.hosts]:
             log.warning("client %s is cut off: where its host %s was is a link now", client.client, client.host)
-            self._tasks.append(asyncio.create_task(self.detach(client.client)))
+            self._tasks.begin(self.detach(client.client))
         self._notices.tell(Redrawn(topology))
         for switch in fresh.values():
             self._notices.tell(SwitchUp(switch.name))
