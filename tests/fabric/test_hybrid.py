@@ -23,6 +23,11 @@ async def matching(daemon, name="m", host="h2"):
         await node.close()
 
 
+def by_hand(**changes):
+    """A fabric where a test diverts: the selector, which would take back what it has not chosen, does not look."""
+    return fabric(hybrid__interval=3600.0, **changes)
+
+
 def switch_of(daemon, host):
     return daemon.plane.topology.attachment(host).switch
 
@@ -40,7 +45,7 @@ async def traffic(pub, stop, sent, count=10):
 def test_an_event_goes_through_a_matcher_to_those_who_want_it_and_to_nobody_else():
     async def main():
         async with (
-            fabric() as daemon,
+            by_hand() as daemon,
             publisher(daemon, name="pub", host="h1") as pub,
             sievenet.connect(daemon.url, name="near", host="h1") as near,
             sievenet.connect(daemon.url, name="far", host="h3") as far,
@@ -82,7 +87,7 @@ def test_an_event_goes_through_a_matcher_to_those_who_want_it_and_to_nobody_else
 def test_order_and_completeness_through_many_changes_of_way_under_traffic():
     async def main():
         async with (
-            fabric() as daemon,
+            by_hand() as daemon,
             publisher(daemon, name="pub", host="h1") as pub,
             sievenet.connect(daemon.url, name="far", host="h3") as far,
             matching(daemon),
@@ -112,7 +117,7 @@ def test_order_and_completeness_through_many_changes_of_way_under_traffic():
 def test_a_matcher_that_dies_loses_nothing():
     async def main():
         async with (
-            fabric() as daemon,
+            by_hand() as daemon,
             publisher(daemon, name="pub", host="h1") as pub,
             sievenet.connect(daemon.url, name="far", host="h3") as far,
         ):
@@ -142,6 +147,143 @@ def test_a_matcher_that_dies_loses_nothing():
             assert got == wanted
             assert hybrid.failures == 2
             assert far.statistics().received.duplicates > 0
+
+    run(main())
+
+
+def test_what_a_dead_matcher_had_is_sent_again_though_another_gives_the_last_subspace_back_meanwhile():
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon, name="dies") as dies,
+            matching(daemon, name="well"),
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+            number, switch, halves = (
+                daemon.control.category("reading").number,
+                switch_of(daemon, "h2"),
+                Dz(0, 0).children,
+            )
+            for dz in halves:
+                await hybrid.divert(number, dz, switch)
+            for task in dies._tasks:
+                task.cancel()
+            await pub.publish_many([reading(x) for x in range(0, 1024, 8)])
+            deploy, begun = hybrid._deploy, asyncio.Event()
+
+            async def slowly(*where):
+                if not begun.is_set():
+                    begun.set()
+                    await asyncio.sleep(0.5)
+                await deploy(*where)
+
+            hybrid._deploy = slowly
+            failing = asyncio.create_task(hybrid.fail("dies", "a test says so"))
+            await begun.wait()
+            for dz in halves:
+                await hybrid.release(number, dz, switch)
+            assert not hybrid.concerns(number)
+            await failing
+            await eventually(lambda: len(got) >= 128, timeout=10)
+            assert sorted(got) == list(range(0, 1024, 8))
+            await eventually(lambda: not pub._publisher.retention)  # nothing is kept in the end
+
+    run(main())
+
+
+def test_a_matcher_that_dies_when_its_flow_is_gone_but_not_its_last_event_loses_nothing():
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            await hybrid.divert(number, Dz(0, 0), switch)
+            deploy = hybrid._deploy
+
+            async def then_dies(*where):
+                if hybrid._deploy is then_dies:
+                    hybrid._deploy = deploy
+                    for task in matcher._tasks:
+                        task.cancel()
+                    await pub.publish_many([reading(x) for x in range(100)])
+                    await eventually(lambda: matcher.received >= 100)
+                await deploy(*where)
+
+            hybrid._deploy = then_dies
+            await hybrid.release(number, Dz(0, 0), switch)
+            await eventually(lambda: len(got) >= 100, timeout=10)
+            assert got == list(range(100))
+            assert hybrid.failures == 1
+
+    run(main())
+
+
+def test_publishers_keep_what_no_matcher_has_passed_on_for_as_long_as_that_takes():
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            await hybrid.divert(number, Dz(0, 0), switch)
+            kept = pub._publisher.retention._kept[number]
+            await pub.publish_many([reading(x) for x in range(100)])
+            await eventually(lambda: len(got) == 100 and not kept.sent)  # passed on, and so forgotten
+            # It says that it lives, but passes nothing on.
+            matcher._until = asyncio.get_running_loop().time() + 3600
+            await pub.publish_many([reading(x) for x in range(100, 200)])
+            await eventually(lambda: matcher.received >= 200)
+            # The connection of the publisher is lost meanwhile; it keeps what it kept.
+            pub._session._link.writer.transport.abort()
+            await eventually(lambda: pub.statistics().losses == 1 and pub.connected)
+            await asyncio.sleep(5)
+            assert kept.sent
+            assert len(got) == 100
+            matcher.node._session._link.writer.transport.abort()
+            await eventually(lambda: len(got) == 200)
+            assert got == list(range(200))
+
+    run(main())
+
+
+def test_a_publisher_that_was_away_when_a_matcher_died_sends_again_when_it_is_back():
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            await hybrid.divert(number, Dz(0, 0), switch)
+            for task in matcher._tasks:
+                task.cancel()
+            await pub.publish_many([reading(x) for x in range(100)])
+            say, away = daemon.service.components.orders._say, [True]
+            daemon.service.components.orders._say = lambda name, word: (
+                not (away[0] and name == "pub") and say(name, word)
+            )
+            await hybrid.fail("m", "a test says so")
+            assert not hybrid.concerns(number)
+            assert not got
+            away[0] = False
+            pub._session._link.writer.transport.abort()
+            await eventually(lambda: len(got) >= 100)
+            assert got == list(range(100))
 
     run(main())
 
@@ -187,7 +329,7 @@ def test_the_fabric_chooses_by_itself_what_is_filtered_exactly_and_keeps_its_bou
 def test_a_category_that_is_removed_takes_its_diversions_along_and_twins_are_left_alone():
     async def main():
         async with (
-            fabric() as daemon,
+            by_hand() as daemon,
             publisher(daemon, name="pub", host="h1") as pub,
             sievenet.connect(daemon.url, name="far", host="h3") as far,
             matching(daemon),
@@ -213,7 +355,7 @@ def test_a_category_that_is_removed_takes_its_diversions_along_and_twins_are_lef
 def test_one_subspace_goes_back_while_others_stay_and_nobody_waits_for_long():
     async def main():
         async with (
-            fabric() as daemon,
+            by_hand() as daemon,
             publisher(daemon, name="pub", host="h1") as pub,
             sievenet.connect(daemon.url, name="far", host="h3") as far,
             matching(daemon),
@@ -283,7 +425,7 @@ def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_
 def test_a_subscription_that_goes_is_taken_from_each_of_several_matchers_and_no_other_is():
     async def main():
         async with (
-            fabric(listen__heartbeat=0.1) as daemon,
+            by_hand(listen__heartbeat=0.1) as daemon,
             publisher(daemon, name="pub", host="h1") as pub,
             sievenet.connect(daemon.url, name="far", host="h3") as far,
             matching(daemon, name="m1", host="h1") as first,

@@ -333,7 +333,7 @@ class FabricNode(Node):
             self._outbox.publisher = self._receiver.own = publisher_number(welcome.data)
         self._receiver.forget()
         self._recipient.renewed()
-        self._publisher.retention.clear()
+        self._publisher.renewed()
         self._subscribers.renewed()
         self._orphans.clear()
         for twin in self._twins.stale():

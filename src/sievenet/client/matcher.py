@@ -65,7 +65,7 @@ class _Served:
         self.schema, self.sender = schema, sender
         self.layout = layout_of(schema)
         self.matcher = Matcher(schema)
-        self.window = DuplicateWindow(span=1 << 14)
+        self.window = DuplicateWindow(span=1 << 17)  # as wide as what is sent again when another one fails
         #: By the key of a subscription: its recipient and its side.
         self.recipients = np.zeros(1024, np.uint32)
         self.sides = np.zeros(1024, np.int32)

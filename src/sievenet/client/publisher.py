@@ -1,8 +1,14 @@
-"""A node as a publisher whose events go through matchers: it keeps what it sent, and sends it again when told to."""
+"""A node as a publisher whose events go through matchers: it keeps what it sent, and sends it again when told to.
+
+Words of the daemon about a category are obeyed one after the other; only a pause takes effect at once, and ends what is
+being sent again: it will be said again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +18,7 @@ from sievenet.client.ports.port import DataPort
 from sievenet.client.retention import Retention
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
+from sievenet.errors import Unavailable
 from sievenet.session.lifetime import Tasks
 
 __all__ = ["Publisher"]
@@ -34,6 +41,9 @@ class Publisher:
         self.retention = Retention()
         self._tasks = Tasks()
         self._alarms: dict[int, asyncio.TimerHandle] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        #: Pauses of each category so far.
+        self._pauses: Counter[int] = Counter()
 
     def send(self, port: DataPort, packets: list[Packet] | Burst) -> bool:
         """Give packets to a port, unless they have to wait; False if the publisher should."""
@@ -50,39 +60,87 @@ class Publisher:
         while len(packets) and self.retention.full(_category(packets)):
             await asyncio.sleep(_LOOK)
 
+    def renewed(self) -> None:
+        """The connection is another one."""
+        self.retention.renewed(asyncio.get_running_loop().time())
+
     def told(self, message: p.Retain) -> None:
         """The daemon says what to keep, or to stop, or to go on."""
-        self._tasks.begin(self._obey(message))
-
-    async def _obey(self, message: p.Retain) -> None:
-        category, loop = message.category, asyncio.get_running_loop()
+        category, now = message.category, asyncio.get_running_loop().time()
+        if message.keep:
+            self.retention.keep(category, message.serial, now, message.forget)
         if message.pause:
             self.retention.pause(category)
-            self._alarms[category] = loop.call_later(_LONGEST, self._resume, category, False)
-            port = self._session().port
-            try:
-                async with asyncio.timeout(_FLUSH):
-                    if port is not None:
-                        await port.flushed(0)
-            except TimeoutError:
-                pass  # what waits there is sent later, perhaps out of its turn
-        else:
-            self._resume(category, message.again)
-            self.retention.keep(category, message.seconds)
-        self._session().tell(p.Did(message.serial))
+            self._pauses[category] += 1
+        self._tasks.begin(self._obey(message))
 
-    def _resume(self, category: int, again: bool) -> None:
+    def _lock(self, category: int) -> asyncio.Lock:
+        return self._locks.setdefault(category, asyncio.Lock())
+
+    async def _obey(self, message: p.Retain) -> None:
+        category, missing = message.category, 0
+        async with self._lock(category):
+            if message.pause:
+                self._arm(category)
+                await self._flush()
+            if message.again:
+                missing = self.retention.rewind(category)
+            if message.again or not message.keep:
+                await self._go_on(category)
+            if not message.keep:
+                self.retention.drop(category)
+        trouble = f"{missing} packets that it sent lately were too many to be kept" if missing else ""
+        self._session().tell(p.Did(message.serial, trouble))
+
+    async def _flush(self) -> None:
+        """Wait until what was given to the port has left."""
+        port = self._session().port
+        try:
+            async with asyncio.timeout(_FLUSH):
+                if port is not None:
+                    await port.flushed(0)
+        except TimeoutError:
+            pass  # what waits there is sent later, perhaps out of its turn
+
+    def _arm(self, category: int) -> None:
+        """Go on after a while even if nobody says so."""
+        self._disarm(category)
+        loop = asyncio.get_running_loop()
+        self._alarms[category] = loop.call_later(_LONGEST, lambda: self._tasks.begin(self._alone(category)))
+
+    def _disarm(self, category: int) -> None:
         if (alarm := self._alarms.pop(category, None)) is not None:
             alarm.cancel()
-        port = self._session().port
-        for packets in self.retention.resumed(category, asyncio.get_running_loop().time(), again=again):
-            if port is not None:
-                port.send(packets)
+
+    async def _alone(self, category: int) -> None:
+        async with self._lock(category):
+            await self._go_on(category)
+
+    async def _go_on(self, category: int) -> None:
+        """Send what waits, no faster than the port takes it, and end the pause; unless there is another."""
+        self._disarm(category)
+        pauses = self._pauses[category]
+        while pauses == self._pauses[category] and (packets := self.retention.following(category)) is not None:
+            port = self._session().port
+            try:
+                if port is None:
+                    raise Unavailable("There is no port just now")
+                room = port.send(packets)
+                self.retention.left(category)
+                if not room:
+                    await port.flushed(_LOW)
+            except Unavailable:
+                self._arm(category)
+                return
 
     async def close(self) -> None:
-        """Nothing is kept any more; what is paused is sent."""
-        for category in list(self._alarms):
-            self._resume(category, False)
+        """Nothing is kept any more; what is paused is sent, if it can be again when the network has changed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST):
+                while self._alarms or any(lock.locked() for lock in self._locks.values()):
+                    await asyncio.sleep(_LOOK)
+        for alarm in self._alarms.values():
+            alarm.cancel()
         await self._tasks.close()
 
 

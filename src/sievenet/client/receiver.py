@@ -41,7 +41,7 @@ from sievenet.transport.duplicates import DuplicateWindow
 __all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 
 #: Numbers of each source that are remembered once events may be sent again for a component that died.
-_WIDE: Final = 1 << 16
+_WIDE: Final = 1 << 17
 #: False positives that wait to be explained; of more, the oldest stay unexplained.
 PUZZLES: Final = 1 << 16
 

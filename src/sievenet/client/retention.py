@@ -1,29 +1,37 @@
 """Retention: what a publisher sent lately in categories that are diverted to matchers, so that it can be sent again.
 
 A matcher that dies takes with it the events that it had not passed on. Only their publishers still have them. While
-events of a category may go through matchers, its publishers keep what they sent for some seconds. When a matcher dies:
+events of a category may go through matchers, its publishers keep what they send. The daemon says so again and again,
+with numbered words, and each word may say up to which earlier word all has been passed on:
+
+    word 5      6 6 6      word 7      8 8      word 9, forget 7
+       └─ sent after word 5 ─┘  └─ after 7 ─┘          └─ the first three are forgotten
+
+So nothing is forgotten by the clock: if anybody is slow, more is kept. When a matcher dies:
 
     pause      what is published from now on is kept, not sent; what was given to the port has left
                (the network changes: everything is forwarded by content)
-    again      all that is kept is sent once more, in order; then as ever
+    rewind     all that is kept is sent once more, in order, as fast as the port takes it; then as ever
 
 Receivers remove duplicates, so each event that was lost is delivered in its place, and the others are not delivered
-twice. Retention is bounded in bytes and time; what had to be forgotten early is counted.
+twice. Retention is bounded in bytes and packets; what had to be forgotten early is counted.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
 from sievenet.client.ports.burst import Burst
 from sievenet.dataplane.packet import Packet
 
-__all__ = ["SIZE", "Retention"]
+__all__ = ["SILENCE", "SIZE", "Retention"]
 
-#: Bytes kept of one category.
+#: Bytes kept of one category, and packets: receivers could not tell older ones from duplicates.
 SIZE: Final = 32 << 20
+COUNT: Final = 120_000
+#: Seconds after which a daemon that says nothing about a category wants nothing kept any more: it is another one.
+SILENCE: Final = 60.0
 
 Packets = list[Packet] | Burst
 
@@ -31,23 +39,26 @@ Packets = list[Packet] | Burst
 class _Kept:
     """What is kept of one category."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self) -> None:
+        #: The last word, and when it came.
+        self.word, self.heard = 0, 0.0
         self.paused = False
-        #: When, what and how many bytes, oldest first.
-        self.sent: deque[tuple[float, Packets, int]] = deque()
-        self.size = 0
-        #: How many of the last have not been sent.
+        #: After which word, what and how many bytes, oldest first.
+        self.sent: deque[tuple[int, Packets, int]] = deque()
+        self.size = self.count = 0
+        #: How many of the last have not been sent (again).
         self.unsent = 0
+        #: Packets forgotten though nobody said so, and after which word the last of them was sent.
+        self.early, self.lately = 0, 0
 
-    def trim(self, now: float, most: int) -> int:
-        """Forget what is old, or too much; how many packets that came too early."""
-        early = 0
-        while len(self.sent) > self.unsent and (self.sent[0][0] <= now - self.seconds or self.size > most):
-            when, packets, size = self.sent.popleft()
+    def forget(self, word: int, most: int) -> None:
+        """Forget what was sent before a word, or is too much."""
+        while len(self.sent) > self.unsent and (self.sent[0][0] < word or self.size > most or self.count > COUNT):
+            after, packets, size = self.sent.popleft()
             self.size -= size
-            early += len(packets) if when > now - self.seconds else 0
-        return early
+            self.count -= len(packets)
+            if after >= word:
+                self.early, self.lately = self.early + len(packets), after
 
 
 class Retention:
@@ -56,24 +67,29 @@ class Retention:
     def __init__(self, size: int = SIZE) -> None:
         self._most = size
         self._kept: dict[int, _Kept] = {}
-        #: Packets that were forgotten before their time: more was published than fits.
-        self.forgotten = 0
 
     def __bool__(self) -> bool:
         return bool(self._kept)
 
-    def keep(self, category: int, seconds: float) -> None:
-        """Keep what is sent in a category for so long; 0: no more."""
-        if seconds <= 0:
-            self._kept.pop(category, None)
-        elif category in self._kept:
-            self._kept[category].seconds = seconds
-        else:
-            self._kept[category] = _Kept(seconds)
+    def keep(self, category: int, word: int, now: float, forget: int = 0) -> None:
+        """Keep what is sent in a category from this word on; what was sent before the word ``forget`` is not needed."""
+        kept = self._kept.setdefault(category, _Kept())
+        kept.word, kept.heard = word, now
+        kept.forget(forget, self._most)
+        if kept.lately < forget:
+            kept.early = 0  # they have reached everybody
 
-    def clear(self) -> None:
-        """Categories have other numbers now."""
-        self._kept.clear()
+    def drop(self, category: int) -> None:
+        """Nothing of a category is kept any more."""
+        self._kept.pop(category, None)
+
+    def renewed(self, now: float) -> None:
+        """A daemon counts its words from the beginning, perhaps: all that is kept was sent before the first."""
+        for category in [each for each, kept in self._kept.items() if now - kept.heard > SILENCE]:
+            self.drop(category)
+        for kept in self._kept.values():
+            kept.word = kept.lately = 0
+            kept.sent = deque((0, packets, size) for _, packets, size in kept.sent)
 
     def passed(self, packets: Packets, now: float) -> Packets:
         """Note what is to be sent; what of it is to be sent now."""
@@ -85,10 +101,14 @@ class Retention:
         kept = self._kept.get(category)
         if kept is None:
             return True
-        kept.sent.append((now, packets, size))
+        if now - kept.heard > SILENCE and not kept.unsent:
+            self.drop(category)
+            return True
+        kept.sent.append((kept.word, packets, size))
         kept.size += size
+        kept.count += len(packets)
         kept.unsent += kept.paused
-        self.forgotten += kept.trim(now, self._most)
+        kept.forget(0, self._most)
         return not kept.paused
 
     def full(self, category: int) -> bool:
@@ -101,13 +121,31 @@ class Retention:
         if category in self._kept:
             self._kept[category].paused = True
 
-    def resumed(self, category: int, now: float, *, again: bool) -> Iterator[Packets]:
-        """What to send before anything else: all that is kept, or only what was not sent while paused."""
+    def rewind(self, category: int) -> int:
+        """Send all that is kept again, and meanwhile nothing else; how many packets are missing from it."""
         kept = self._kept.get(category)
         if kept is None:
-            return
-        self.forgotten += kept.trim(now, self._most)
-        first = 0 if again else len(kept.sent) - kept.unsent
-        kept.paused, kept.unsent = False, 0
-        for _, packets, _ in list(kept.sent)[first:]:
-            yield packets
+            return 0
+        kept.paused, kept.unsent = True, len(kept.sent)
+        early, kept.early = kept.early, 0
+        return early
+
+    def following(self, category: int) -> Packets | None:
+        """What is to be sent next, if all before has `left`; None if nothing waits: then it goes on as ever."""
+        kept = self._kept.get(category)
+        if kept is None:
+            return None
+        if kept.unsent:
+            return kept.sent[-kept.unsent][1]
+        kept.paused = False
+        return None
+
+    def left(self, category: int) -> None:
+        """What `following` named has been sent."""
+        if (kept := self._kept.get(category)) is not None and kept.unsent:
+            kept.unsent -= 1
+
+    @property
+    def forgotten(self) -> int:
+        """Packets that were forgotten before their time: more was published than fits."""
+        return sum(kept.early for kept in self._kept.values())

@@ -3,7 +3,7 @@
     matcher                                      daemon                                     publisher
        │  Match                                    │                                            │
        │ ────────────────────────────────────────▶ │   it may be given subspaces from now on    │
-       │  Serve(1, interests, publishers)          │                       Retain(2, seconds)   │
+       │  Serve(1, interests, publishers)          │                       Retain(2)            │
        │ ◀──────────────────────────────────────── │ ─────────────────────────────────────────▶ │
        │  Did(1)                                   │                                    Did(2)  │
        │ ────────────────────────────────────────▶ │ ◀───────────────────────────────────────── │
@@ -158,14 +158,17 @@ class Finish(Message, frozen=True):
 
 
 class Retain(Message, frozen=True):
-    """A publisher is to keep what it sent in a category for so many seconds; 0: no more. Answered with `Did`.
+    """A publisher is to keep what it sends in a category, until it is told to forget it. Answered with `Did`.
 
     With `pause` it sends nothing in it until the next word; with `again` it sends once more what it kept, and goes on.
     """
 
     serial: Number
     category: Number
-    seconds: float
+    #: Whether it has to keep anything from now on.
+    keep: bool = True
+    #: The number of an earlier word: what was sent before that has reached everybody, and is needed no more.
+    forget: Number = 0
     pause: bool = False
     again: bool = False
 

@@ -94,3 +94,4 @@ class Components:
         """A client or component is gone."""
         self.lost(client)
         self.recipients.left(client)
+        self.hybrid.left(client)

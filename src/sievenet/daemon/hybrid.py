@@ -2,7 +2,7 @@
 
 To *divert* a subspace at a switch with a matcher:
 
-    1. every publisher of the category keeps what it sends for some seconds (`Retain`)
+    1. every publisher of the category keeps what it sends until matchers have passed it on (`custody`)
     2. every subscriber whose cells meet the subspace is a recipient of the twin (`Recipients`)
     3. the matcher holds all their subscriptions, and says so (`Serve`)
     4. it waits a moment with its first event, so that what is on its way by content arrives before (`Await`)
@@ -27,12 +27,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
+from sievenet.daemon.custody import PATIENCE, Custody
 from sievenet.daemon.matchers import Matcher, Serving
 from sievenet.daemon.orders import Orders, Unable
 from sievenet.daemon.planes import AnyPlane
@@ -45,19 +46,14 @@ __all__ = ["Hybrid"]
 
 log = logging.getLogger("sievenet.daemon")
 
-#: Seconds that publishers keep what they sent: longer than it takes to notice that a matcher is gone.
-RETAIN: Final = 4.0
-#: Seconds that a client or matcher has to do what it is told.
-PATIENCE: Final = 2.0
-#: Seconds that publishers have to pause.
-PAUSE: Final = 0.5
 #: Seconds that a packet takes through the network, and a little.
 FLIGHT: Final = 0.1
 #: Subscriptions told at a time.
 _CHUNK: Final = 500
 _OWNER: Final = "hybrid"
-#: Seconds between looks.
+#: Seconds between looks, and between words to publishers about what they may forget.
 LOOK: Final = 0.1
+RENEW: Final = 1.0
 
 
 class Hybrid:
@@ -67,8 +63,7 @@ class Hybrid:
         self._control, self._plane, self._recipients, self._orders = control, plane, recipients, orders
         self.matchers: dict[str, Matcher] = {}
         self._locks: dict[int, asyncio.Lock] = {}
-        #: Categories whose publishers keep what they send.
-        self._retained: set[int] = set()
+        self._custody = Custody(orders, control.publishing)
         self._tasks = Tasks()
         control.on_undiverted(self._ended)
         #: What happened, for the operator: the latest last.
@@ -95,16 +90,31 @@ class Hybrid:
     def lost(self, name: str) -> None:
         """A connection has ended."""
         self._orders.gone(name)
+        self._custody.lost(name)
         if name in self.matchers:
-            self._tasks.begin(self._lose(name))
+            self._spawn(self._lose(self.matchers[name]))
 
-    async def _lose(self, name: str) -> None:
-        await self.fail(name, "its connection ended")
-        self.matchers.pop(name, None)
+    def left(self, name: str) -> None:
+        """A client is gone."""
+        self._custody.left(name)
+
+    def welcomed(self, name: str) -> None:
+        """A client is there, perhaps again."""
+        self._spawn(self._custody.welcomed(name))
+
+    async def _lose(self, matcher: Matcher) -> None:
+        try:
+            await self.fail(matcher.name, "its connection ended")
+        finally:
+            if self.matchers.get(matcher.name) is matcher:  # and not one that has come meanwhile
+                del self.matchers[matcher.name]
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        self._tasks.begin(_quietly(work))
 
     async def watch(self) -> None:
         """Look after matchers, for ever."""
-        last = self.now()
+        last = renewed = self.now()
         while True:
             await asyncio.sleep(LOOK)
             # If this process was held up for long, that time does not count as their silence.
@@ -115,12 +125,24 @@ class Hybrid:
                 wrong = matcher.wrong(self.now())
                 if wrong and matcher.load:
                     self._orders.gone(name, wrong)  # whoever waits for it holds a lock
-                    self._tasks.begin(self.fail(name, wrong))
+                    self._spawn(self.fail(name, wrong))
+            if self.now() - renewed >= RENEW:
+                renewed = self.now()
+                self._renew()
+
+    def _renew(self) -> None:
+        """Let publishers forget what has been passed on."""
+        for number in self._custody:
+            passed = [each.passed for each in self.matchers.values() if each.regions(number)]
+            if passed:
+                self._spawn(self._custody.renew(number, min(passed)))
+            else:
+                self._forget(number)
 
     async def close(self) -> None:
         """Stop; switches go back to plain forwarding."""
         await self._tasks.close()
-        for number in sorted(self._retained):
+        for number in self._custody:
             for switch in self._control.diverted(number):
                 await self._control.divert(number, switch, {})
 
@@ -155,7 +177,7 @@ class Hybrid:
             serving.regions.add(dz)
             epoch, routes = self._control.epoch(number), self._control.routes(number, dz)
             try:
-                await self._retain(number, self._control.publishing(number))
+                await self._custody.begin(number, self._control.publishing(number))
                 await self._serve(matcher, number, serving)
                 await self._orders.give(matcher.name, lambda n: p.Await(n, FLIGHT), PATIENCE)
                 if dz not in serving.regions or self._control.changing(number) or epoch != self._control.epoch(number):
@@ -170,13 +192,8 @@ class Hybrid:
                 serving.regions.discard(dz)
                 serving.live.discard(dz)
                 await self._deploy(number, switch)
-                await self._forget(number)
+                self._forget(number)
                 raise
-
-    async def _retain(self, number: int, publishers: Iterable[str]) -> None:
-        self._retained.add(number)
-        there = (self._orders.give(each, lambda n: p.Retain(n, number, RETAIN), PATIENCE) for each in publishers)
-        await asyncio.gather(*there)
 
     async def _serve(self, matcher: Matcher, number: int, serving: Serving) -> None:
         """Tell a matcher all that it has to know for its subspaces and does not; returns when it does."""
@@ -256,26 +273,17 @@ class Hybrid:
             serial = await self._orders.give(matcher.name, order, PATIENCE)
             matcher.live(number).discard(dz)
             await self._deploy(number, matcher.switch)
-            matcher.regions(number).discard(dz)
             await self._orders.give(matcher.name, lambda n: p.Finish(n, serial, FLIGHT), PATIENCE)
+            matcher.regions(number).discard(dz)  # until now it may have had events: had it died, they were sent again
         except Unavailable as error:
             await self._fail(number, matcher, str(error))
-        await self._forget(number)
+        self._forget(number)
 
-    async def _forget(self, number: int) -> None:
+    def _forget(self, number: int) -> None:
         """If nothing is diverted any more, publishers need not keep anything."""
-        if number in self._retained and not any(each.regions(number) for each in self.matchers.values()):
-            self._retained.discard(number)
-            for client in self._control.publishing(number):
-                self._tasks.begin(self._try(client, p.Retain(0, number, 0.0)))
-
-    async def _try(self, client: str, message: p.Retain) -> None:
-        if message.category in self._retained:
-            return  # needed again meanwhile
-        try:
-            await self._orders.give(client, lambda n: p.Retain(n, message.category, message.seconds), PATIENCE)
-        except SievenetError as error:
-            log.debug("%s: %s", client, error)
+        if not self.concerns(number):
+            for client in self._custody.end(number):
+                self._spawn(self._custody.tell(number, client))
 
     async def fail(self, name: str, reason: str) -> None:
         """A matcher is given up: everything that was diverted to it is forwarded, and sent again."""
@@ -283,9 +291,7 @@ class Hybrid:
         if matcher is None or not matcher.load:
             return
         # Not behind locks: whoever holds one may be waiting for others, and every moment counts.
-        for number in list(matcher.serving):
-            await self._fail(number, matcher, reason)
-            await self._forget(number)
+        await asyncio.gather(*(self._fail(number, matcher, reason) for number in list(matcher.serving)))
 
     async def _fail(self, number: int, matcher: Matcher, reason: str) -> None:
         if not matcher.give_up(number):
@@ -293,19 +299,17 @@ class Hybrid:
         log.warning("matcher %s is given up: %s", matcher.name, reason)
         self.failures += 1
         self.last_failure = f"{matcher.name}: {reason}"
-        publishers = self._control.publishing(number)
-        await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, pause=True), PAUSE)
         matcher.rest(reason, self.now())
-        await self._deploy(number, matcher.switch)
-        await self._all(publishers, lambda n: p.Retain(n, number, RETAIN, again=True), PATIENCE)
+        with self._custody.mending(number):
+            await self._custody.pause(number)
+            try:
+                await self._deploy(number, matcher.switch)
+            except SievenetError as error:  # the switch, or this daemon, is about to go
+                log.warning("the flows to %s are not removed: %s", matcher.name, error)
+            await self._custody.again(number)
+        self._forget(number)
         if matcher.load:
-            self._tasks.begin(self.fail(matcher.name, reason))
-
-    async def _all(self, clients: Iterable[str], order: object, timeout: float) -> None:
-        given = (self._orders.give(each, order, timeout) for each in clients)  # type: ignore[arg-type]
-        for failure in await asyncio.gather(*given, return_exceptions=True):
-            if isinstance(failure, BaseException) and not isinstance(failure, SievenetError):
-                raise failure
+            self._spawn(self.fail(matcher.name, reason))
 
     def _ended(self, number: int, switch: str) -> None:
         """Diversions have ended by themselves (another plan, other trees): all that was prepared for them is void."""
@@ -321,7 +325,7 @@ class Hybrid:
                 matcher.serving.pop(number, None)
             for switch in self._control.diverted(number):
                 await self._control.divert(number, switch, {})
-            self._retained.discard(number)
+            self._custody.drop(number)
 
     # -- registrations under way ----------------------------------------------------------
 
@@ -366,7 +370,7 @@ class Hybrid:
                 if key >= 0 and serving.begun and not self._control.changing(number):
                     info = info_of(self._control.numbered(number))
                     order = partial(p.Serve, category=info, removed=(key,))  # told when others have their turn here
-                    self._tasks.begin(self._all((matcher.name,), order, PATIENCE))
+                    self._spawn(self._orders.give(matcher.name, order, PATIENCE))
 
     async def advertised(self, client: str, number: int) -> None:
         """A publisher comes to a category; returns when it keeps what it sends, if it has to."""
@@ -375,10 +379,18 @@ class Hybrid:
         async with self._lock(number):
             for matcher in [each for each in self.matchers.values() if each.regions(number)]:
                 try:
-                    await self._retain(number, (client,))
+                    await self._custody.begin(number, (client,))
                     publishers = self._publishers(number, matcher, (client,))
                     info = info_of(self._control.numbered(number))
                     order = lambda n: p.Serve(n, info, publishers=publishers)  # noqa: E731, B023
                     await self._orders.give(matcher.name, order, PATIENCE)
                 except SievenetError as error:
                     await self._fail(number, matcher, str(error))
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    """Nobody waits for this: what cannot be done is said in the log."""
+    try:
+        await work
+    except SievenetError as error:
+        log.debug("%s", error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from sievenet.control.protocol import Matched
@@ -17,6 +19,8 @@ SILENCE: Final = 1.0
 BACKLOG: Final = 20_000
 #: Seconds that a matcher is left alone after it was given up.
 REST: Final = 5.0
+#: Seconds that a packet may take from its publisher to a matcher, with what may wait for it at a switch.
+WAY: Final = 2.0
 
 
 class Serving:
@@ -63,6 +67,10 @@ class Matcher:
         self._busy = 0
         self.received = self.sent = self.unwanted = self.backlog = 0
         self.seconds = 0.0
+        #: When it had received how many packets, oldest first, that it has not all passed on.
+        self._came: deque[tuple[float, int]] = deque()
+        #: What was sent to it before that, it has passed on.
+        self.passed = -inf
 
     def beat(self, report: Matched, now: float) -> None:
         """A sign of life."""
@@ -72,6 +80,9 @@ class Matcher:
         self.unwanted += report.unwanted
         self.backlog, self.seconds = report.backlog, report.seconds
         self._busy = self._busy + 1 if report.backlog > BACKLOG else 0
+        self._came.append((now, self.received))
+        while self._came and self._came[0][1] <= self.received - self.backlog:
+            self.passed = self._came.popleft()[0] - WAY
 
     def wrong(self, now: float) -> str:
         """Why it has to be given up; empty if it is well."""

@@ -163,6 +163,7 @@ class Service(RequestService[Peer]):
                 peer.send(p.PlanChanged(self._described(self._control.numbered(number))))
             for told in self.components.recipients.stale(peer.client):
                 peer.send(told)
+            self.components.hybrid.welcomed(peer.client)
             for revised in self._reviser.untold(peer.client):
                 peer.send(revised)
 

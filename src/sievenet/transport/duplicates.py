@@ -16,6 +16,8 @@ order of arrival, with nothing to clear as the window moves:
 What comes more than `span` behind is not delivered, since it could be a duplicate: *at most once* is kept without
 exception, and `late` counts what that cost.
 
+A ring's memory is that of the slots that were used: a source of few events costs little, however long the ring.
+
 Sources are bounded: the one unheard for longest is forgotten. Of one publisher at most `lives` are kept: packets of its
 earlier lives that are still under way are told apart, and a publisher that draws new incarnations all the time makes
 the window forget itself and nobody else.
@@ -23,7 +25,6 @@ the window forget itself and nobody else.
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ class DuplicateWindow:
         self._span = span
         self._limit = sources
         self._lives = lives
-        self._rings: OrderedDict[Source, array[int]] = OrderedDict()
+        self._rings: OrderedDict[Source, memoryview] = OrderedDict()
         #: The incarnations of each publisher that have a ring, oldest first.
         self._known: dict[int, list[int]] = {}
         self._last: Source | None = None
@@ -60,11 +61,10 @@ class DuplicateWindow:
         if span <= self._span:
             return
         for source, ring in self._rings.items():
-            wider = array("Q", bytes(8 * span))
-            for number in ring:
-                if number:
-                    wider[(number - 1) % span] = number
-            self._rings[source] = wider
+            wider, numbers = np.zeros(span, np.uint64), np.frombuffer(ring, np.uint64)
+            numbers = numbers[numbers > 0]
+            np.maximum.at(wider, (numbers - np.uint64(1)) % np.uint64(span), numbers)
+            self._rings[source] = wider.data
         self._span = span
 
     def fresh(self, publisher: int, incarnation: int, sequence: int) -> bool:
@@ -121,7 +121,7 @@ class DuplicateWindow:
             self.late += old - again
         return new
 
-    def _ring(self, source: Source) -> array[int]:
+    def _ring(self, source: Source) -> memoryview:
         ring = self._rings.get(source)
         if ring is None:
             ring = self._new(source)
@@ -130,7 +130,7 @@ class DuplicateWindow:
         self._last = source
         return ring
 
-    def _new(self, source: Source) -> array[int]:
+    def _new(self, source: Source) -> memoryview:
         publisher, incarnation = source
         lives = self._known.get(publisher, [])
         if len(lives) >= self._lives:
@@ -138,7 +138,7 @@ class DuplicateWindow:
         elif len(self._rings) >= self._limit:
             self._forget(next(iter(self._rings)))
         self._known.setdefault(publisher, []).append(incarnation)
-        ring = self._rings[source] = array("Q", bytes(8 * self._span))
+        ring = self._rings[source] = np.zeros(self._span, np.uint64).data
         return ring
 
     def _forget(self, source: Source) -> None:
