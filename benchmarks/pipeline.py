@@ -144,7 +144,7 @@ def _jobs(bench: Bench, events: DataFrame, size: int, wanted: list[Filter], cost
     costs["evaluate", size, crowd] = time.perf_counter() - begun
     assert result.events == size
     # Profile, sample, search, and an evaluation of the best plan and of the regular one.
-    searching = bench.size(10.0, 1.0)
+    searching = bench.size(10.0, 0.2)
     costs["plan", size, crowd] = _seconds(
         lambda: plan_for(events, LOAD.schema, wanted, BITS, budget=BUDGET, seconds=searching)
     )
@@ -225,7 +225,7 @@ def _against_single(
     found = {}
     for job, (ours, single) in both.items():
         with bench.step(f"{job} on Spark and in a single process"):
-            rounds = [(_seconds(ours), _seconds(single)) for _ in range(2)]
+            rounds = [(_seconds(ours), _seconds(single)) for _ in range(bench.size(2, 1))]
         found[job] = min(r[0] for r in rounds), min(r[1] for r in rounds)
     return found
 

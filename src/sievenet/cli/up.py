@@ -147,15 +147,15 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
 
     \b
     Examples:
-      $ sievenet up --sample stock --for 2s --port 0 --data-port 0
-      $ sievenet up --sample stock --tune suggest --for 2s --port 0 --data-port 0
-      $ sievenet up --sample stock --tap tap --for 2s --port 0 --data-port 0
-      $ sievenet up --sample stock --web 127.0.0.1:0 --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --for 1s --port 0 --data-port 0
+      $ sievenet up --sample stock --tune suggest --for 1s --port 0 --data-port 0
+      $ sievenet up --sample stock --tap tap --for 1s --port 0 --data-port 0
+      $ sievenet up --sample stock --web 127.0.0.1:0 --for 1s --port 0 --data-port 0
       $ sievenet up --log json --log-level info --log-file up.log --for 500ms --port 0 --data-port 0
-      $ sievenet up --sample stock --matchers 2 --latency-bound 5ms --for 2s --port 0 --data-port 0
-      $ sievenet up --sample stock --capacity 20 --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --matchers 2 --latency-bound 5ms --for 1s --port 0 --data-port 0
+      $ sievenet up --sample stock --capacity 20 --for 1s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
-      $ sievenet up --sample stock --caches 1 --place auto --for 2s --port 0 --data-port 0
+      $ sievenet up --sample stock --caches 1 --place auto --for 1s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
