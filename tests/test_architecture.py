@@ -199,6 +199,19 @@ def test_packages_say_what_they_import():
         assert text == wanted, f"{relative(path)}: the imports have changed: run scripts/import-graph --write"
 
 
+def test_every_module_is_used():
+    """Nothing is left over: each module is imported by another one, by a test or by a benchmark."""
+    # Commands are loaded by their names.
+    modules = [path for path in PACKAGE.rglob("*.py") if path.name[:2] != "__" and part_of(path) != "cli"]
+    used = {name for path in PACKAGE.rglob("*.py") for name, _ in imports(path)}
+    used |= {name.rpartition(".")[0] for name in used}
+    folders = (ROOT / "tests", ROOT / "benchmarks")
+    others = "".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
+    for path in modules:
+        name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        assert name in used or name in others, f"{relative(path)} is imported by nobody: remove it"
+
+
 #: What a module may not import that says of itself that it is pure, or does no I/O.
 OUTSIDE = {"socket", "asyncio", "time", "ssl", "select", "selectors", "subprocess"}
 PURE = re.compile(r"\b(pure|no I/O|without I/O|no socket|no clock)\b", re.IGNORECASE)

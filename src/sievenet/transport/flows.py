@@ -211,12 +211,6 @@ class SendQueue:
                 going = True
                 yield flows, item
 
-    def release_all(self) -> list[Any]:
-        """Everything that waits, in order; nothing waits any more."""
-        every = sorted((entry for _, queue in self._sets.values() for entry in queue), key=lambda entry: entry[0])
-        self._sets, self._count = {}, 0
-        return [item for _, _, item in every]
-
     def timer(self, now: float) -> float | None:
         """When something may go next."""
         if not self._count:
