@@ -35,9 +35,14 @@ class Carried(NamedTuple):
     needed: int
 
     @property
+    def unneeded(self) -> int:
+        """Those that merging added."""
+        return self.all - self.needed
+
+    @property
     def added(self) -> float:
-        """The share that merging added."""
-        return (self.all - self.needed) / max(1, self.all)
+        """Their share."""
+        return self.unneeded / max(1, self.all)
 
 
 @dataclass
@@ -120,6 +125,7 @@ class Network:
                 deployment = Deployment(1, table)
                 deployment.remerge(found.get(switch, ()))
                 deployment.fit(limit)
+                deployment.relax(limit)
                 deployed[switch] = deployment.table
             else:
                 deployed[switch] = table

@@ -65,6 +65,31 @@ def test_a_point_costs_what_a_merge_there_sends_too_far(table, packets):
         assert cost - 1e-9 <= found[at] <= cost + tiny + 1e-9
 
 
+@given(TABLES, st.lists(st.tuples(st.integers(0, (1 << DEPTH) - 1), st.integers(0, 9)), min_size=1, max_size=20))
+def test_a_point_costs_what_is_sent_further_on_as_well(table, packets):
+    """Ports 1 and 2 lead to switches that would send a packet so often again."""
+    packets.sort()
+    points = _points(table, ROWS)
+    codes = np.array([code << (64 - DEPTH) for code, _ in packets], np.uint64)
+    where = locate(points.code, points.length, codes)
+    again = {1: [times for _, times in packets], 2: [2 * times for _, times in packets]}
+    beyond = np.zeros((len(packets), 4), np.float32)
+    cost = np.zeros(len(points))
+    for i, (code, _) in enumerate(packets):
+        leaf = 1 << DEPTH | code
+        before = table.get(leaf) or ports_at(table, leaf, 1)
+        for port, times in again.items():
+            beyond[i, ROWS[port]] = 0 if port in before else times[i]
+        for at in range(len(points)):
+            after = merged(table, [key_of(points, at)], 1)
+            for port in (after.get(leaf) or ports_at(after, leaf, 1)) - before:
+                cost[at] += 1 + (again[port][i] if port in again else 0)
+    came = np.full(len(packets), -1)
+    found = costs(points, where, came, np.ones(len(packets)), np.ones(4), beyond)
+    assert np.all(found >= cost - 1e-6)
+    assert np.all(found <= cost + 1e-6 * (1 + len(packets)) * 4 + 1e-6)
+
+
 @given(TABLES, st.integers(1, 8))
 def test_merges_chosen_make_a_table_fit(table, limit):
     points = _points(table, ROWS)
@@ -112,6 +137,18 @@ def test_traffic_decides_where_to_merge():
     (found,) = aggregate([Tables({"s0": left, "s1": table}, line(2), sources)], {"s1": 3})
     assert found == {"s1": {7}}
     assert aggregate([Tables(tables, line(2), sources)], {"s1": 4}) == [{}]
+
+
+def test_what_is_sent_too_far_is_followed_through_other_merges():
+    """Merging at 4 is cheap for s0 itself, but s1, which has to merge there too, would send it on to two clients."""
+    tables = {
+        "s0": {16: frozenset({10}), 17: frozenset({2}), 19: frozenset({2}), 28: frozenset({10}), 31: frozenset({11})},
+        "s1": {17: frozenset({12}), 19: frozenset({13})},
+    }
+    codes = np.array([0b0000 << 60] * 2 + [0b1100 << 60] * 2, np.uint64)
+    lane = Tables(tables, line(2), [Source("s0", 9, (1,))], Sample(codes, np.zeros(4, np.int64)))
+    assert aggregate([lane], {"s0": 4}) == [{"s0": {4}}]
+    assert aggregate([lane], {"s0": 4, "s1": 1}) == [{"s0": {7}, "s1": {4}}]
 
 
 def test_lanes_share_a_switch():

@@ -8,17 +8,20 @@ Switches are gone through from publishers to subscribers.  At each one
 3. merges are chosen by cost per benefit until the tables fit.  After each choice, points below it are done with, and
    those around it cost and save less by what it costs and saves.
 
+With a sample, all of it is done a few times (`LOOKS`): then nothing has to be assumed of those that come later, and
+what a merge sends too far is followed through the merges of other switches, which would send it further.
+
 FA-LB and FA-PB differ in what they know of traffic: how much each publisher publishes, or a sample of what.  Without
 ports to come in by, as flows here have none, all tables of one lane at a switch are one tree of merge points; those of
 several categories and partitions compete for the room of the switch.
 
 Departures from the paper: what a merge sends too far is not multiplied by all links behind a port.  The next switch
-drops it, unless that one has merged too; then it is counted there, as having arrived.  A packet never goes back where
+drops it, unless that one has merged too, and then it is followed.  A packet never goes back where
 it came from, so a merge does not cost what it would send there.  Where nothing arrives, a tiny even traffic is assumed,
 so that of merges that seem to cost nothing the smaller are taken first: a sample never has everything.  Costs of all
 points are found in one pass each instead of per point.
 
-Cost: per switch O(n log n) for n entries, and the packets that arrive there.
+Cost: per look and switch O(n log n) for n entries, and the packets that arrive there.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.control.aggregation.arrivals import Arrivals, Even, Recorded, Sample, Source
-from sievenet.control.aggregation.points import Points, choose, costs, points_of, take
+from sievenet.control.aggregation.points import Points, choose, costs, locate, points_of, take
 
 __all__ = ["Sample", "Source", "Table", "Tables", "aggregate"]
 
@@ -40,6 +43,11 @@ __all__ = ["Sample", "Source", "Table", "Tables", "aggregate"]
 Table: TypeAlias = Mapping[int, frozenset[int]]
 
 _Flags = npt.NDArray[np.bool_]
+_Ints = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint64]
+
+#: How often all switches are gone through, with a sample; more changes next to nothing.
+LOOKS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -58,10 +66,21 @@ class Tables:
 def aggregate(lanes: Sequence[Tables], limits: Mapping[str, int]) -> list[dict[str, set[int]]]:
     """For each lane, by switch, the dz to merge at, so that no switch has more entries than its limit, if it can be."""
     works = [_Lane(lane) for lane in lanes]
-    found: list[dict[str, set[int]]] = [{} for _ in lanes]
     switches = {switch for lane in lanes for switch in lane.links}
     distance = {switch: sum(work.distance.get(switch, 0.0) for work in works) for switch in switches}
-    for switch in sorted(switches, key=lambda each: (distance[each], each)):
+    order = sorted(switches, key=lambda each: (distance[each], each))
+    found: list[dict[str, set[int]]] = []
+    for _ in range(LOOKS if any(lane.sample is not None for lane in lanes) else 1):
+        before, found = found, _look(works, order, limits)
+        if found == before or not any(found):
+            break
+    return found
+
+
+def _look(works: Sequence[_Lane], order: Sequence[str], limits: Mapping[str, int]) -> list[dict[str, set[int]]]:
+    """Choose at one switch after the other."""
+    found: list[dict[str, set[int]]] = [{} for _ in works]
+    for switch in order:
         here = [work.arrive(switch) for work in works]
         total = sum(int(points.own.sum()) for points, _ in here)
         chosen = [np.zeros(len(points), np.bool_) for points, _ in here]
@@ -103,6 +122,23 @@ def _choose(here: Sequence[tuple[Points, npt.NDArray[np.float64]]], limit: int) 
     return np.split(flags, at[1:-1])
 
 
+class _Decisions(NamedTuple):
+    """What a table with merges does with a code."""
+
+    points: Points
+    decides: _Ints
+    rows: _Flags
+    #: The row of each port that leads to a switch, and how many other ports each point sends to.
+    links: dict[int, int]
+    others: _Ints
+
+    def at(self, codes: _Words) -> _Ints:
+        """What decides about codes in ascending order, or -1."""
+        where = locate(self.points.code, self.points.length, codes)
+        found: _Ints = np.where(where >= 0, self.decides[where], -1) if len(self.points) else where
+        return found
+
+
 @dataclass
 class _Lane:
     """One lane while switches are gone through."""
@@ -125,6 +161,7 @@ class _Lane:
         self.distance = _distances(lane.links, traffic)
         #: Of switches that had their turn: what their tables do with what arrived, and the row of each port.
         self._settled: dict[str, tuple[Any, dict[int, int]]] = {}
+        self._decisions: dict[str, _Decisions] = {}
         self._here: tuple[Points, dict[int, Any], dict[int, int]] | None = None
         self._published: dict[frozenset[int], Any] = {}
 
@@ -152,7 +189,33 @@ class _Lane:
         where, by, weight = self.arrivals.at(came, points)
         one = np.ones(len(ports))  # what is sent too far is counted at each switch that does so
         self._here = points, came, row
-        return points, costs(points, where, by, weight, one)
+        codes = self.arrivals.codes(came)
+        beyond = None
+        if codes is not None and len(points) and len(self._decisions) == len(lane.links):  # not at the first look
+            beyond = np.zeros((codes.size, len(ports)), np.float32)
+            for port, peer in links.items():
+                decider = points.decider[where]
+                sent = (where < 0) | (by == row[port]) | (points.ports[decider, row[port]] & (decider >= 0))
+                unsent = np.flatnonzero(~sent)
+                beyond[unsent, row[port]] = self._followed(switch, peer, codes[unsent])
+        return points, costs(points, where, by, weight, one, beyond)
+
+    def _followed(self, came: str, switch: str, codes: _Words) -> npt.NDArray[np.float32]:
+        """How often packets that come to a switch from another one are sent, there and further on."""
+        total = np.zeros(codes.size, np.float32)
+        ways = [(came, switch, np.arange(codes.size))]
+        while ways:
+            came, switch, which = ways.pop()
+            known = self._decisions[switch]
+            decided = known.at(codes[which])
+            which, decided = which[decided >= 0], decided[decided >= 0]
+            total[which] += known.others[decided]
+            for port, peer in self.lane.links[switch].items():
+                further = which[known.rows[decided, known.links[port]]]
+                if peer != came and further.size:
+                    total[further] += 1
+                    ways.append((switch, peer, further))
+        return total
 
     def _all_behind(self, switch: str, peer: str) -> Any:
         behind = self._behind[switch, peer]
@@ -165,6 +228,9 @@ class _Lane:
         assert self._here is not None
         points, came, row = self._here
         decides, rows = take(points, chosen)
+        links = {port: row[port] for port in self.lane.links.get(switch, {})}
+        others = rows.sum(1) - rows[:, list(links.values())].sum(1)
+        self._decisions[switch] = _Decisions(points, decides, rows, links, others)
         self._settled[switch] = self.arrivals.settle(came, points, decides, rows), row
 
 

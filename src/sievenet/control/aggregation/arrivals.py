@@ -1,10 +1,11 @@
 """What arrives at a switch, through the filters on the way: recorded packets (FA-PB), or traffic spread evenly (FA-LB).
 
-Both are asked in the same three ways, per directed link of a tree:
+Both are asked in the same ways, per directed link of a tree:
 
     published(sources)    what sources put on the network
     passed(arrived, …)    what of that which arrived at a switch it sends on by a port
     at(arrived, points)   where it lies among merge points, by which port each came in, and how much it is
+    codes(arrived)        the codes of packets, in the same order, if it is packets
 
 Packets are numbers of a sample that is sorted by code.  Even traffic is a step function over codes: from each border to
 the next the same amount per code.  Its borders are those of advertisements and of the tables on the way, so that it is
@@ -66,6 +67,9 @@ class Arrivals(Protocol):
     def at(self, came: Mapping[int, Any], points: Points) -> Placed:
         """Where that which arrived lies."""
 
+    def codes(self, came: Mapping[int, Any]) -> _Words | None:
+        """The codes of packets that arrived, in the order of `at`; None where there are no single packets."""
+
 
 class Recorded:
     """Packets of a sample."""
@@ -93,6 +97,10 @@ class Recorded:
         which, rows = self._joined(came)
         where = locate(points.code, points.length, self._sample.codes[which])
         return where, rows, self._counts[which]
+
+    def codes(self, came: Mapping[int, Any]) -> _Words | None:
+        """Of each packet."""
+        return self._sample.codes[self._joined(came)[0]]
 
     def settle(self, came: Mapping[int, Any], points: Points, decides: _Ints, rows: _Flags) -> Any:
         """The packets, their ports, and the rows of ports that decide about them."""
@@ -151,6 +159,10 @@ class Even:
         if not wheres:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
         return np.concatenate(wheres), np.concatenate(rows), np.concatenate(weights)
+
+    def codes(self, _came: Mapping[int, Any]) -> _Words | None:
+        """There are none."""
+        return None
 
     def settle(self, came: Mapping[int, Any], points: Points, decides: _Ints, rows: _Flags) -> Any:
         """The functions by port, and the table's decisions between its borders."""

@@ -190,20 +190,41 @@ def locate(code: Any, length: Any, what: Any) -> Any:
     return found
 
 
-def costs(points: Points, where: _Ints, came: _Ints, weight: _Floats, ports: _Floats) -> _Floats:
-    """What a merge at each point costs: by where packets arrive, the port each came in by, and the weights of ports."""
+def costs(
+    points: Points,
+    where: _Ints,
+    came: _Ints,
+    weight: _Floats,
+    ports: _Floats,
+    beyond: npt.NDArray[np.float32] | None = None,
+) -> _Floats:
+    """What a merge at each point costs: by where packets arrive, the port each came in by, and the weights of ports.
+
+    `beyond` is how often each packet is sent by those behind each port, if a merge sends it there.
+    """
+    further = np.zeros((0, 0), np.float32) if beyond is None else beyond
     found: _Floats = _costs(
-        points.parent, points.decider, points.ports, points.union, where, came, weight, ports, points.length
+        points.parent, points.decider, points.ports, points.union, where, came, weight, ports, points.length, further
     )
     return found
 
 
 @compiled
 def _costs(
-    parent: Any, decider: Any, rows: Any, union: Any, where: Any, came: Any, weight: Any, ports: Any, length: Any
+    parent: Any,
+    decider: Any,
+    rows: Any,
+    union: Any,
+    where: Any,
+    came: Any,
+    weight: Any,
+    ports: Any,
+    length: Any,
+    further: Any,
 ) -> Any:
     count, width = union.shape
     amount, spent = np.zeros(count), np.zeros(count)
+    # By port, what is not to be paid for (what came in there), less what is paid for further on.
     back = np.zeros((count, width))
     sent = np.zeros(count)
     for i in range(count):
@@ -221,7 +242,10 @@ def _costs(
         spent[at] += weight[i] * sent[at]
         p = came[i]
         if p >= 0 and (decider[at] < 0 or not rows[decider[at], p]):
-            back[at, p] += weight[i]
+            back[at, p] += weight[i] * ports[p]
+        if further.size:
+            for p in range(width):
+                back[at, p] -= weight[i] * further[i, p]
     for i in range(count - 1, -1, -1):
         up = parent[i]
         if up >= 0:
@@ -235,7 +259,7 @@ def _costs(
         for p in range(width):
             if union[i, p]:
                 wide += ports[p]
-                cost[i] -= ports[p] * back[i, p]
+                cost[i] -= back[i, p]
         cost[i] += amount[i] * wide - spent[i]
         # Where nothing arrives, the smaller the better.
         cost[i] = max(cost[i], 0.0) + 1e-6 * (1.0 + total) * wide * 2.0 ** -length[i]
