@@ -128,7 +128,7 @@ def _combined(bench: Bench, report: Report) -> None:
         factor = selective(2, (0.01, 0.025), seed=1)
         setting = hotspots(bench, spread=0.05, selectivity=factor, seed=1)
         found = setting.search(
-            ("EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "QI", "SI+QI", "GB"), bench.size(200.0, 3.0)
+            ("EVS", "EMCS", "CS", "GS", "BRS", "SI", "ASI", "QI", "SI+QI", "GB"), bench.size(200.0, 1.0)
         )
     names = (
         "RI",
@@ -183,7 +183,7 @@ def _limits(bench: Bench, report: Report, setting: Setting, ideal: dict[str, flo
     """The same workload with what a fabric allows: few entries per subscription, and nobody left out."""
     with bench.step("combinations with the network's own limits"):
         found = setting.search(
-            ("EVS", "EMCS", "CS", "GS", "SI", "SI1", "ASI", "QI", "GB"), bench.size(90.0, 2.0), DEFAULT_BUDGET
+            ("EVS", "EMCS", "CS", "GS", "SI", "SI1", "ASI", "QI", "GB"), bench.size(90.0, 0.7), DEFAULT_BUDGET
         )
         extra = _more(setting, found)
         rows, rates = [], {}
@@ -300,7 +300,7 @@ def _selection(bench: Bench, report: Report) -> None:
     for title, (factors, names) in settings.items():
         with bench.step(title):
             setting = hotspots(bench, **factors)
-            found = setting.search([n for n in names if n != "RS"], bench.size(60.0, 0.5))
+            found = setting.search([n for n in names if n != "RS"], bench.size(60.0, 0.2))
             curves = {n: setting.by_size(found.tried, n) for n in names if n != "RS" and found.of(n) is not None}
             if "RS" in names:
                 every = [
@@ -326,7 +326,7 @@ def _selection(bench: Bench, report: Report) -> None:
 def _indexing(bench: Bench, report: Report) -> None:
     rows = []
     schema = grid(DIMENSIONS, hi=4095)
-    counts = bench.size((1_000, 10_000), (100, 200))
+    counts = bench.size((1_000, 10_000), (100,))
     loads: dict[str, Workload] = {
         "uniform": Uniform(schema=schema, selectivity=0.5, seed=1),
         "zipfian": Hotspots(schema=schema, spread=0.05, selectivity=0.2, seed=1),
@@ -366,7 +366,7 @@ def _stocks(bench: Bench, report: Report) -> None:
         batch = load.events(bench.size(100_000, 1_000))
         wanted = load.subscriptions(bench.size(10_000, 200)).filters()
         setting = Setting(bench, load.schema, batch, wanted)
-        found = setting.search(("EVS", "EMCS", "CS", "GS", "SI", "ASI", "QI", "GB"), bench.size(150.0, 1.0))
+        found = setting.search(("EVS", "EMCS", "CS", "GS", "SI", "ASI", "QI", "GB"), bench.size(150.0, 0.5))
         regular = setting.rate(found.tried[0].plan)
     rows = [["RI", _percent(regular), "", "", 1]]
     best = regular

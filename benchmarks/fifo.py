@@ -257,7 +257,7 @@ def fit(trace: Trace) -> list[list[object]]:
 
 
 def one_setting(setting: Setting, bench: Bench, report: Report, *, main: bool) -> None:
-    length = bench.size(setting.source_length / 20, quick=0.4)
+    length = bench.size(setting.source_length / 20, quick=0.15)
     trace = simulate(setting, length, 7, bench)
     without = violations(trace)
     messages = sum(map(len, trace.arrivals.values()))
@@ -332,7 +332,7 @@ def one_setting(setting: Setting, bench: Bench, report: Report, *, main: bool) -
 
 def cost(bench: Bench, report: Report) -> None:
     """Processor time per message and memory per publisher, for messages in order and with gaps."""
-    count = bench.size(100_000, quick=5_000)
+    count = bench.size(100_000, quick=1_000)
     tagger = Tagger(SCHEMA, WIDTH)
     wanted = tagger.filter(Filter(SCHEMA, {"stream": ValueSet.of(1), "level": ValueSet.interval(0, 99)}))
     mine = tagger.event(SCHEMA.event(stream=1, level=50))
@@ -381,7 +381,7 @@ def adaptivity(bench: Bench, report: Report) -> None:
     session = Stream(1, (0,), DelayModel(0.05, 25), limits=LIMITS)
     queue: list[tuple[float, int, float]] = []
     now, sequence = 0.0, 0
-    length = bench.size(60.0, quick=4.0)
+    length = bench.size(60.0, quick=2.0)
     while now < length:
         rate = 20 if now % 20 < 10 else 400
         now += rng.expovariate(rate)

@@ -27,6 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "d
 
 #: Examples of a property that coverage watches. It doubles their time, and later ones pass the same lines.
 WATCHED = 25
+_WATCHING = "COVERAGE_PROCESS_CONFIG"
 
 
 def _look_away() -> list[Coverage]:
@@ -40,12 +41,17 @@ def _look_away() -> list[Coverage]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A property's later examples run as the first ones do, but unwatched by coverage; so do `unwatched` tests."""
+    """A property's later examples run as the first ones do, but unwatched by coverage.
+
+    So do `unwatched` tests, and the processes that they start.
+    """
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
     unwatched = item.get_closest_marker("unwatched") is not None
     if Coverage.current() is None or (handle is None and not unwatched):
         return (yield)
     stopped = _look_away() if unwatched else []
+    # What coverage has processes find, so that they are watched too.
+    found = os.environ.pop(_WATCHING, None) if unwatched else None
     inner, begun = getattr(handle, "inner_test", None), 0
 
     @functools.wraps(inner or pytest_runtest_call)
@@ -65,6 +71,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
             handle.inner_test = inner
         for coverage in reversed(stopped):
             coverage.start()
+        if found is not None:
+            os.environ[_WATCHING] = found
 
 
 def _watch_programs(event: str, details: tuple[Any, ...]) -> None:

@@ -87,20 +87,24 @@ def after():
 """
 
 COVERED = """
-import part, pytest
+import os, part, pytest
 from hypothesis import given, strategies as st
 
 calls = []
 
 @pytest.mark.unwatched
-def test_unwatched(): assert part.unwatched() == 2
+def test_unwatched():
+    assert part.unwatched() == 2
+    assert "COVERAGE_PROCESS_CONFIG" not in os.environ
 
 @given(st.integers())
 def test_property(number):
     calls.append(number)
     assert len(calls) <= 25 or part.late() == 3
 
-def test_after(): assert len(calls) > 25 and part.after() == 4
+def test_after():
+    assert len(calls) > 25 and part.after() == 4
+    assert os.environ["COVERAGE_PROCESS_CONFIG"]
 
 @pytest.mark.slow
 def test_slow(): pass
@@ -109,7 +113,7 @@ def test_slow(): pass
 
 def test_slow_tests_run_first_and_coverage_looks_away(run, tmp_path):
     (tmp_path / "part.py").write_text(PART)
-    (tmp_path / "all.ini").write_text("[run]\n")
+    (tmp_path / "all.ini").write_text("[run]\npatch = subprocess\n")
     output = run(COVERED, "true", "-v", "--cov=part", "--cov-config=all.ini", "--cov-report=term-missing")
     assert "4 passed" in output
     assert output.index("::test_slow PASSED") < output.index("::test_unwatched PASSED")

@@ -16,7 +16,7 @@ import pytest
 from sievenet import programs
 from sievenet.dataplane import namespaces
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.unwatched]
 
 DAEMON, PORT = "fd5e::1", 7400
 MEMBERS = """

@@ -90,6 +90,7 @@ class Churn:
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 @pytest.mark.parametrize("seed", seeds(1))
 def test_kill_nine_a_hundred_times(tmp_path, seed):
     rng = random.Random(seed)

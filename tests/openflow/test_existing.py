@@ -51,6 +51,8 @@ class Process:
         self._process.stdout.close()
 
 
+@pytest.mark.slow
+@pytest.mark.unwatched
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 def test_events_cross_switches_that_were_there_before(tmp_path, secure):
     tls = None

@@ -104,6 +104,7 @@ def test_names_outlive_the_daemon(tmp_path):
 @pytest.mark.root
 @pytest.mark.ovs
 @pytest.mark.xdist_group("ovs")
+@pytest.mark.slow
 def test_a_switch_that_comes_late_is_used(tmp_path):
     settings = (
         f'dataplane = "openflow"\nstate = "{tmp_path}/state"\n[openflow]\nlisten = "127.0.0.1:6653"\nswitches = 2\n'

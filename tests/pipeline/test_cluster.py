@@ -16,7 +16,7 @@ from sievenet.index import Plan
 from sievenet.tuning.judge import evaluate
 from sievenet.workload import Hotspots, grid
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.unwatched]
 
 #: A quick start is worth more here than speed.
 JAVA = "-XX:TieredStopAtLevel=1"

@@ -115,6 +115,7 @@ async def ready(node, neighbours):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 @pytest.mark.parametrize("seed", seeds(1))
 def test_processes_join_and_links_break_under_traffic(seed):
     options = SCHEMES[seed % len(SCHEMES)]
