@@ -40,6 +40,7 @@ SAID = {
     "bound": ("none", "inf"),
     "audit": ("audit.jsonl", '"audit.jsonl"'),
     "insecure": (None, "true"),
+    "kind": ("cells", '"cells"'),
     "capacity": ("20", "20"),
     "lease": ("10s", "10.0"),
     "seconds": ("1m", "60.0"),

@@ -24,6 +24,8 @@ def plans(world: World) -> Plan:
         (
             lambda: Plan.regular(SCHEMA, bits),
             lambda: Plan.regular(SCHEMA, bits, dimensions=["y"]),
+            lambda: Plan.regular(SCHEMA, bits, kind="cells"),
+            lambda: Plan.selective(SCHEMA, [{"x": (0, 7)}, {"x": (5, 15), "y": (3, 9)}], bits + 2, kind="cells"),
             lambda: Plan.adaptive(SCHEMA, {"x": [3, 4, 9]}, bits),
             lambda: Plan.selective(SCHEMA, [{"x": (0, 7)}, {"x": (5, 15), "y": (3, 9)}], bits + 2),
         )
@@ -112,6 +114,11 @@ def drive(topology: Topology, seed: int, steps: int, failures: bool, **config) -
 def test_requests_plans_and_crashes(seed):
     shape = (Line.build(link=DELAY), Star.build(link=DELAY), Testbed.build(link=DELAY))[seed % 3]
     drive(shape, seed, 40, failures=False, partitions=(1, 4)[seed % 2])
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_partitions_that_share_two_trees(seed):
+    drive(parse_topology("fattree,k=4,delay=0.001"), 200 + seed, 25, failures=bool(seed % 2), partitions=4, spread=2)
 
 
 @pytest.mark.parametrize("seed", seeds(8))

@@ -23,7 +23,9 @@ LINK = LinkSettings(delay=0.002)
 PLANS = (
     Plan.regular(SCHEMA, 5, dimensions=["y", "x"], version=2),
     Plan.selective(SCHEMA, [{"x": (0, 6)}, {"x": (5, 12), "y": (3, 9)}], 8, version=3),
-    Plan.adaptive(SCHEMA, {"x": [2, 3, 11]}, 7, version=4),
+    Plan.regular(SCHEMA, 7, kind="cells", version=4),
+    Plan.selective(SCHEMA, [{"x": (0, 6)}, {"x": (5, 12), "y": (3, 9)}], 8, kind="cells", version=5),
+    Plan.adaptive(SCHEMA, {"x": [2, 3, 11]}, 7, version=6),
 )
 
 
@@ -101,7 +103,7 @@ def test_a_crash_in_the_middle_is_finished_or_rolled_back(seed):
         world = await busy(seed)
         traffic = Traffic(world)
         await asyncio.sleep(0.05)
-        plan = PLANS[seed % 3]
+        plan = PLANS[seed % len(PLANS)]
         change = asyncio.ensure_future(world.control.apply_plan("grid", plan))
         await asyncio.sleep(0.004 + 0.012 * (seed % 12))
         change.cancel()
@@ -119,7 +121,7 @@ def test_a_crash_in_the_middle_is_finished_or_rolled_back(seed):
 def test_switches_that_fail_to_answer_and_links_that_fail_meanwhile(seed):
     async def main() -> None:
         world = await busy(seed)
-        change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % 3]))
+        change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % len(PLANS)]))
         for i in range(8):
             switch = world.random.choice(world.plane.topology.switches)
             world.plane.inject_fault(switch, ApplyFault(applied=world.random.choice((0, 1, None)), late=None))
@@ -182,7 +184,7 @@ def test_requests_while_the_new_registrations_are_worked_out(seed, monkeypatch):
         world = await busy(seed, partitions=(1, 4, 2)[seed % 3])
         names = sorted(world.clients)
         await asyncio.gather(*(world.subscribe(world.random.choice(names), world.content()) for _ in range(300)))
-        change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % 3]))
+        change = asyncio.ensure_future(world.control.apply_plan("grid", PLANS[seed % len(PLANS)]))
         stages = set()
         tasks = []
         for _ in range(30):

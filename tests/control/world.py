@@ -12,7 +12,7 @@ from sievenet.control.journal import MemoryJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.dataplane.packet import Packet
 from sievenet.dataplane.simulator import Simulator
-from sievenet.index import ROOT, Dz, DzSet, Plan
+from sievenet.index import ROOT, Cell, CellSet, Dz, DzSet, Plan
 from sievenet.network import FlowTable, SpanningTree, Topology
 from tests.control import definition
 
@@ -163,9 +163,13 @@ class World:
 
     # -- the truth -------------------------------------------------------------------------
 
-    def covers(self, content: Subscription, wants: bool = True) -> DzSet:
+    def covers(self, content: Subscription, wants: bool = True) -> DzSet | CellSet:
         category = self.control.category(content.schema.name)
-        return DzSet(map(Dz.of_key, Coverer(category.plan, category.budget).keys(content, wants)))
+        found = map(Cell.of_key, Coverer(category.plan, category.budget).keys(content, wants))
+        return CellSet(found) if category.plan.kind == "cells" else DzSet(found)
+
+    def holds(self, content: Subscription, code: Dz) -> bool:
+        return any(code.code & mask == value for value, mask in (piece.masked for piece in self.covers(content)))
 
     def tree(self, number: int, dz: Dz) -> SpanningTree:
         """The tree of a dz that is no larger than a partition."""
@@ -176,24 +180,25 @@ class World:
         places = {n: a.attachment for n, a in self.plane.clients().items()}
         tables = {switch: list[object]() for switch in self.plane.topology.switches}
         for category in self.control.categories():
-            depth = self.config.partitions.bit_length() - 1
+            masks = category.plan.kind == "cells"
+            depth = (self.config.spread if masks else self.config.partitions).bit_length() - 1
 
-            def placed(held, wants, category=category, depth=depth):
+            def placed(held, wants, category=category, depth=depth, cut=cut if masks else pieces):
                 return [
                     (*places[name], piece)
                     for (name, _), content in held.items()
                     if content.schema == category.schema
                     for dz in self.covers(content, wants)
-                    for piece in pieces(dz, depth)
+                    for piece in cut(dz, depth)
                 ]
 
             offers, wants = placed(self.advertisements, False), placed(self.subscriptions, True)
             for group in pieces(ROOT, self.config.spread.bit_length() - 1):
-                found = definition.tables(
+                found = (definition.per_port if masks else definition.tables)(
                     category.number,
                     self.tree(category.number, group),
-                    [o for o in offers if group.covers(o[2])],
-                    [w for w in wants if group.covers(w[2])],
+                    [o for o in offers if within(group, o[2])],
+                    [w for w in wants if within(group, w[2])],
                 )
                 for switch, table in found.items():
                     tables[switch] += table
@@ -245,7 +250,7 @@ class World:
                 if other != client
                 and self.joined(number_of[event.schema.name], code, client, other)
                 and any(
-                    n == other and s.schema == event.schema and code in self.covers(s)
+                    n == other and s.schema == event.schema and self.holds(s, code)
                     for (n, _), s in self.subscriptions.items()
                 )
             )
@@ -288,6 +293,22 @@ def encloses(held: FlowTable, ideal: FlowTable) -> bool:
             if not ideal.ports(flow.match.category, code) <= held.ports(flow.match.category, code):
                 return False
     return True
+
+
+def within(group: Dz, piece: Dz | Cell) -> bool:
+    (value, mask), (mine, bits) = group.masked, piece.masked
+    return bits & mask == mask and mine & mask == value
+
+
+def cut(cell, depth):
+    """A cell cut at the borders of dz of a length."""
+    whole = Cell(
+        cell.value << max(depth - cell.width, 0), cell.mask << max(depth - cell.width, 0), max(cell.width, depth)
+    )
+    borders = [dz.masked for dz in pieces(ROOT, depth)]
+    shift = 128 - whole.width
+    found = (whole.intersect(Cell(value >> shift, mask >> shift, whole.width)) for value, mask in borders)
+    return [piece for piece in found if piece is not None]
 
 
 def pieces(dz, depth):

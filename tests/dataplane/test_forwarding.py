@@ -78,14 +78,15 @@ class Net:
 
 
 flow_changes = st.builds(
-    lambda kind, category, cell, ports, in_port: kind(
-        Flow(Match(category, cell), ports, 4 if in_port else getattr(cell, "length", 2), in_port)
+    lambda kind, category, cell, ports, in_port, table: kind(
+        Flow(Match(category, cell), ports, 4 if in_port else getattr(cell, "length", 2), in_port, table)
     ),
     st.sampled_from([Add, Add, Delete]),
     st.integers(1, 2),
     dzs | dzs | cells(),
     st.frozensets(st.sampled_from([1, 2, 3, 1000, 1001]), max_size=3),
     st.none() | st.none() | st.just(1),
+    st.sampled_from([0, 0, 1, 2]),
 )
 steps = st.one_of(
     st.tuples(st.just("change"), st.sampled_from(["s1", "s2", "s3"]), flow_changes),
@@ -230,8 +231,8 @@ def test_packets_under_way_die_with_their_link_and_their_sender():
 # -- batches ---------------------------------------------------------------------------------------
 
 
-def loaded(seed, link=None, **options):
-    """A random network with random subscriptions along a tree."""
+def loaded(seed, link=None, masked=False, **options):
+    """A random network with random subscriptions along a tree; with masks, in a table per port."""
     rng = random.Random(seed)
     topology = Random.build(switches=12, hosts=24, degree=3, seed=seed, link=link or LinkSettings())
     net = Net(topology, {f"c{h}": h for h in topology.hosts}, seed=seed, **options)
@@ -242,16 +243,23 @@ def loaded(seed, link=None, **options):
         for switch in topology.switches:
             port = client.port if switch == client.switch else tree.next_port(switch, client.switch)
             wanted[switch].setdefault(dz, set()).add(port)
-    for switch, by_dz in wanted.items():
+        if masked:
+            cell = Cell.parse("".join(rng.choice("01***") for _ in range(BITS)))
+            for switch in topology.switches:
+                port = client.port if switch == client.switch else tree.next_port(switch, client.switch)
+                flow = Flow(Match(1, cell), frozenset({port}), cell.checked, table=port)
+                net.sim.apply_now(switch, [Add(flow)])
+    for switch, by_dz in wanted.items() if not masked else ():
         for dz in by_dz:
             ports = set().union(*(p for other, p in by_dz.items() if other.covers(dz)))
             net.sim.apply_now(switch, [Add(Flow.of(1, dz, *ports))])
     return net
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("seed", seeds(4))
-def test_batches_fare_like_packets(seed):
-    one, many = loaded(seed), loaded(seed)
+def test_batches_fare_like_packets(seed, masked):
+    one, many = loaded(seed, masked=masked), loaded(seed, masked=masked)
     if seed % 2:
         for net in (one, many):
             net.sim.link_down(*net.sim.topology.links[0].id)
@@ -308,14 +316,28 @@ def test_batches_lose_their_share():
     )
 
 
-def test_batches_cut_circles_and_refuse_masks():
+def test_masks_come_and_go_and_so_do_signatures():
+    net = Net(Line.build(switches=1), {"a": "h1", "b": "h1"})
+    port = net.sim.clients()["b"].port
+    wide, narrow = Flow.of(1, Dz.parse("1"), port), Flow(Match(1, Cell.parse("*1")), frozenset({port}), 1, table=port)
+    net.sim.apply_now("s1", [Add(wide)])
+    assert net.sim.forwarding.signatures(1) is None
+    net.sim.apply_now("s1", [Add(narrow)])
+    assert net.sim.forwarding.signatures(1) is not None
+    assert [net.deliver("a", 1, code << 126) for code in range(4)] == [[], ["b"], ["b"], ["b"]]
+    net.sim.apply_now("s1", [Delete(narrow)])
+    assert net.sim.forwarding.signatures(1) is None
+    assert [net.deliver("a", 1, code << 126) for code in range(4)] == [[], [], ["b"], ["b"]]
+
+
+def test_batches_cut_circles():
     net = circle(LinkSettings())
     hi = np.zeros(10, np.uint64)
     assert len(net.sim.send_batch("a", 1, hi, hi)) == 10
     assert net.sim.forwarding.looped == 10
-    net.sim.apply_now("s1", [Add(Flow(Match(1, Cell.parse("*1")), frozenset(), 1))])
-    with pytest.raises(InvalidInput, match="masks"):
-        net.sim.send_batch("a", 1, hi, hi)
+    net.sim.apply_now("s1", [Add(Flow(Match(1, Cell.parse("*1")), frozenset(), 1))])  # classes instead of intervals
+    assert len(net.sim.send_batch("a", 1, hi, hi)) == 10
+    assert net.sim.forwarding.looped == 20
     with pytest.raises(InvalidInput, match="one length"):
         net.sim.send_batch("a", 2, hi, hi[:3])
 

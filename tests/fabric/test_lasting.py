@@ -226,7 +226,7 @@ def test_a_client_whose_lease_ended_comes_back_with_everything():
 
 def plans():
     yield Plan.regular(SCHEMA, 12, dimensions=["x"], version=2)
-    yield Plan.adaptive(SCHEMA, {"x": [20, 40, 80]}, 16, version=3)
+    yield Plan.adaptive(SCHEMA, {"x": [20, 40, 80]}, 16, kind="cells", version=3)
     yield Plan.selective(SCHEMA, [{"x": (0, 300)}, {"x": (200, 600)}], 20, rest=True, version=4)
     yield Plan.regular(SCHEMA, 24, version=5)
 

@@ -82,7 +82,8 @@ class World:
     async def plan(self):
         self.plans += 1
         dimensions = self.rng.choice([None, ["x"], ["kind", "x"]])
-        plan = Plan.regular(SCHEMA, self.rng.choice([6, 12, 24]), dimensions=dimensions, version=self.plans)
+        bits, kind = self.rng.choice([6, 12, 24]), self.rng.choice(["dz", "cells"])
+        plan = Plan.regular(SCHEMA, bits, dimensions=dimensions, kind=kind, version=self.plans)
         await self.nodes[self.rng.choice(sorted(self.nodes))].apply_plan("reading", plan.to_json())
 
     async def publish(self, step):

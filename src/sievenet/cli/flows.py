@@ -36,7 +36,7 @@ def flows(switch: str, limit: int, url: str | None, as_json: bool) -> None:
     if found.get("merged"):
         table.title += f"; room for {found['capacity']:,}, {found['merged']} stand for {found['stand_for']:,}"
     table.add_column("category")
-    table.add_column("dz", overflow="fold")
+    table.add_column("dz or cell", overflow="fold")
     table.add_column("to")
     table.add_column("priority", justify="right")
     table.add_column("packets", justify="right")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -79,9 +79,14 @@ def suggested(category: str, url: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file")
+@click.option(
+    "--kind",
+    type=click.Choice(["dz", "cells"]),
+    help="What filters become, whatever the file says: prefixes in one table, or masks in a table per out port.",
+)
 @url_option
 @json_option
-def apply(file: str, url: str | None, as_json: bool) -> None:
+def apply(file: str, kind: Literal["dz", "cells"] | None, url: str | None, as_json: bool) -> None:
     """Change the index plan of a category, under traffic.
 
     FILE is a plan as JSON, such as `sievenet plan show --json` and `sievenet pipeline plan` write; it names its schema
@@ -92,11 +97,16 @@ def apply(file: str, url: str | None, as_json: bool) -> None:
     Examples:
       $ sievenet plan apply plan.json  # needs a running fabric
       $ sievenet plan apply stock  # needs a running fabric
+      $ sievenet plan apply stock --kind cells  # needs a running fabric
     """
+    from msgspec.structs import replace
+
     from sievenet.client.connector import connect
     from sievenet.workload.samples import load_plan
 
     wanted = load_plan(file)
+    if kind is not None:
+        wanted = replace(wanted, kind=kind, gray=kind == "cells")
 
     async def change() -> Any:
         async with connect(url, operator=True, reconnect=False, timeout=600.0) as node:

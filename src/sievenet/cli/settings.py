@@ -44,6 +44,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "bound": ("hybrid.latency_bound",),
     "audit": ("access.audit",),
     "insecure": ("access.insecure",),
+    "kind": ("control.kind",),
     "capacity": ("data.capacity", "control.capacity"),
     "lease": ("control.lease",),
     "seconds": ("run.seconds",),

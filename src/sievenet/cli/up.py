@@ -130,6 +130,11 @@ _WEB: Final = "127.0.0.1:7480"
 @click.option(
     "--capacity", type=click.IntRange(min=1), help="Entries that a switch holds. Default: as many as it says, or any."
 )
+@click.option(
+    "--kind",
+    type=click.Choice(["dz", "cells"]),
+    help="What filters become in the plan of a new category: prefixes, or entries with masks. Default: dz.",
+)
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
@@ -154,6 +159,7 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
       $ sievenet up --log json --log-level info --log-file up.log --for 500ms --port 0 --data-port 0
       $ sievenet up --sample stock --matchers 2 --latency-bound 5ms --for 1s --port 0 --data-port 0
       $ sievenet up --sample stock --capacity 20 --for 1s --port 0 --data-port 0
+      $ sievenet up --sample stock --kind cells --tune off --for 1s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --sample stock --caches 1 --place auto --for 1s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,7 +21,9 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Bits of the regular plan that a new category gets.
     bits: int = 32
-    #: Most dz that a subscription or advertisement becomes.
+    #: What filters become in that plan: "dz", or "cells" for entries with masks, in a table per out port.
+    kind: Literal["dz", "cells"] = "dz"
+    #: Most dz or cells that a subscription or advertisement becomes.
     budget: int = 8
     #: Most dz that all registrations of one client become, each at most a flow per switch; 0 means any number.
     share: int = 0

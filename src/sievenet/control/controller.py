@@ -40,6 +40,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.dispatcher import Covered, Dispatcher
 from sievenet.control.fleet import Fleet
 from sievenet.control.lane import Job
+from sievenet.control.layout import layout_of
 from sievenet.control.leases import Leases
 from sievenet.control.ledger import Entered, Ledger, Then
 from sievenet.control.recovery import replay
@@ -351,7 +352,7 @@ class Controller:
         if number not in self.spaces:
             fleet, later = self.fleet, self.board.later
             space = Space(number, self.board, fleet.wires, self.config, fleet.rooms, rest=self._rested, later=later)
-            space.use(space.new_lanes(self.fleet.routes))
+            space.use(space.new_lanes(fleet.routes, layout_of(self.state.categories[number].plan)))
             self.spaces[number] = space
 
     def _closed(self, number: int, job: Job) -> None:
@@ -369,10 +370,9 @@ class Controller:
 
     def _on_plan_request(self, request: signals.PlanRequest) -> None:
         self.open_requests += 1
-        number = request.number
         try:
-            category = self.state.category(number)
-            plan = usable(category.schema, request.plan)
+            category = self.state.category(number := request.number)
+            plan = usable(category.schema, request.plan, self.fleet.rooms.capacity)
             if number in self._closing:
                 raise Rejected(f"{category.name} is being removed")
             if number in self.transitions:

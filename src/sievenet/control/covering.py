@@ -1,6 +1,6 @@
 """Covering many subscriptions under one plan, quickly.
 
-`Plan.cover_dz` works everything out anew for each filter, and most of its time goes into
+`Plan.cover` works everything out anew for each filter, and most of its time goes into
 placing the ends of intervals on the grid.  A `Coverer` belongs to one plan and remembers
 where they lie; the search itself is the index's own kernel, and the result is the same.
 `ahead` searches for many subscriptions in one call, since calling costs more than searching.
@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from sievenet.content import Cut, Filter, Subscription
-from sievenet.index import CODE_BITS, Dz, DzSet, Plan
+from sievenet.index import CODE_BITS, Cell, CellSet, Dz, DzSet, Plan
 from sievenet.index.code import joined
 from sievenet.index.cover import Boxes, cover_words
 from sievenet.index.cover.boxes import layout_of
@@ -42,7 +42,7 @@ Span = tuple[int, int]
 
 
 class Coverer:
-    """Subscriptions and advertisements as keys of dz, under one plan and budget."""
+    """Subscriptions and advertisements as keys of dz, or of cells, under one plan and budget."""
 
     def __init__(self, plan: Plan, budget: int) -> None:
         self.plan = plan
@@ -67,7 +67,7 @@ class Coverer:
     def ahead(self, contents: Iterable[Subscription]) -> None:
         """Work out many at once, for `keys` to be asked for soon; forgets those of before."""
         self._ready.clear()
-        if not self._simple or self.plan.bits > _NARROW:
+        if not self._simple or self.plan.bits > _NARROW or self.plan.kind == "cells":
             return
         boxes: list[list[Span]] = []
         usual: list[Subscription] = []
@@ -126,13 +126,14 @@ class Coverer:
     def search(self, content: Subscription, wants: bool) -> list[int]:
         """The same however long it takes; may run in another thread."""
         if wants or not self._regions:
-            return [dz.key for dz in self.plan.cover_dz(content, self.budget)]
-        found: list[Dz] = []
+            return [code.key for code in self.plan.cover(content, self.budget)]
+        found: list[Dz | Cell] = []
         for area, alone in self._regions:
             part = Subscription([f.intersect(area) for f in content.filters], self.plan.schema)
             if part.filters:
-                found += alone.cover_dz(part, self.budget)
-        return [dz.key for dz in DzSet(found)]
+                found += alone.cover(part, self.budget)
+        joined = DzSet(code for code in found if isinstance(code, Dz))
+        return [code.key for code in (*joined, *CellSet(code for code in found if isinstance(code, Cell)))]
 
     def _spans(self, wanted: Filter) -> list[Span] | None:
         """The filter's box on the grid; None if it is more than one box."""
@@ -165,7 +166,12 @@ class Coverer:
     def _searched(self, spans: list[Span]) -> list[int]:
         box = np.array(spans, np.int64).T.copy()
         boxes = Boxes(self._layout, box[:1], box[1:], self._offsets)
-        rows = cover_words(self.plan, boxes, self.budget)
+        plan = self.plan
+        rows = cover_words(plan, boxes, self.budget, kind=plan.kind)
+        if plan.kind == "cells":
+            shift = CODE_BITS - plan.bits
+            words = ((joined(vh, vl) >> shift, joined(mh, ml) >> shift) for vh, vl, mh, ml in rows.tolist())
+            return sorted(Cell(value, mask, plan.bits).key for value, mask in words)
         keys = set()
         for value_high, value_low, mask_high, mask_low in rows.tolist():
             length = mask_high.bit_count() + mask_low.bit_count()

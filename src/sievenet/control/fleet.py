@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from sievenet.control.deployment import Rooms
 from sievenet.control.diversions import Diversions
 from sievenet.control.lane import Lane
+from sievenet.control.layout import UNITED
 from sievenet.control.rollout import Rollout
 from sievenet.control.routes import Routes, Wires
 from sievenet.control.signals import Divert, Reply
@@ -156,10 +157,12 @@ class Fleet:
     def divert(self, order: Divert) -> None:
         """Hand subspaces to matchers, and no others of the category at that switch."""
         number, board = order.number, self.board
-        if number in self._spaces and self.up(order.switch):
-            self.diversions.set(number, order.switch, order.wanted, lambda e: board.out.append(Reply(order.ticket, e)))
-        else:
+        if number not in self._spaces or not self.up(order.switch):
             board.out.append(Reply(order.ticket, Rejected("Expected a known category, and a switch that is up")))
+        elif order.wanted and self._spaces[number].layout is not UNITED:
+            board.out.append(Reply(order.ticket, Rejected("Expected a category whose plan is of kind dz, got cells")))
+        else:
+            self.diversions.set(number, order.switch, order.wanted, lambda e: board.out.append(Reply(order.ticket, e)))
 
     # -- clients ---------------------------------------------------------------------------
 

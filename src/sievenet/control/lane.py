@@ -26,7 +26,8 @@ from typing import Protocol
 
 from sievenet.control.deployment import Holdings, Rooms
 from sievenet.control.diversions import is_diversion
-from sievenet.control.registrations import Changes, Registrations
+from sievenet.control.layout import UNITED, Layout
+from sievenet.control.registrations import Changes
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
 from sievenet.control.state import Registration
@@ -111,9 +112,11 @@ class Lane:
         group: int,
         group_dz: Dz,
         batch: int,
+        layout: Layout = UNITED,
     ) -> None:
         self.owner = owner
-        self.registrations = Registrations(owner.number, wires, routes)
+        self.layout = layout
+        self.registrations = layout.registrations(owner.number, wires, routes)
         self.prefix = prefix
         self.holdings = Holdings(owner.rooms, (owner.number, prefix), owner.number, prefix)
         self.queue: deque[Part] = deque()
@@ -207,8 +210,8 @@ class Lane:
             part.keys = mine
 
     def holds(self, key: int) -> bool:
-        """Whether a dz lies in this lane's partition."""
-        return key >> (key.bit_length() - self.prefix.bit_length()) == self.prefix
+        """Whether a dz or cell lies in this lane's partition."""
+        return self.layout.holds(self.prefix, key)
 
     def pump(self) -> None:
         """Begin whatever can begin."""
@@ -357,9 +360,14 @@ class Lane:
         if switch not in self.owner.rooms.capacity:
             self.holdings.close(switch)
         elif switch not in self.holdings:
-            self.holdings.open(switch, self.registrations.table(switch))
+            self.open(switch, self.registrations.table(switch))
         self.suspect([switch])
         self.refit(switch)
+
+    def open(self, switch: str, ideal: Iterable[Flow] = ()) -> None:
+        """A switch with a limit gets a deployed table beside the ideal one; masks are not merged."""
+        if self.layout is UNITED:
+            self.holdings.open(switch, ideal)
 
     def _difference(self, switch: str, holds: FlowTable, wanted: FlowTable) -> list[FlowChange] | None:
         if switch in self.holdings:
@@ -383,6 +391,6 @@ class Lane:
     def scope(self, flow: Flow) -> bool:
         """Whether a flow is this lane's business."""
         match = flow.match
-        if match.category != self.owner.number or not isinstance(match.cell, Dz) or is_diversion(flow):
+        if match.category != self.owner.number or is_diversion(flow):
             return False
-        return match.cell == self._group_dz if flow.priority == TOP_PRIORITY else self._dz.covers(match.cell)
+        return match.cell == self._group_dz if flow.priority == TOP_PRIORITY else self.layout.owns(self._dz, flow)

@@ -29,6 +29,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.controller import Controller
 from sievenet.control.diverter import Diverter
 from sievenet.control.journal import Journal
+from sievenet.control.layout import check_kind
 from sievenet.control.recovery import cover_all, cover_recovered
 from sievenet.control.state import Category
 from sievenet.control.status import Member, Placement, Status, mistake
@@ -84,6 +85,7 @@ class ControlPlane(Diverter):
         notices = dataplane.notices()  # from here on, so that nothing is missed
         switches, links = dataplane.down()
         sizes = {s: config.limit(s, dataplane.capacity(s)) for s in dataplane.topology.switches}
+        check_kind(config.kind, dataplane, [switch for switch, size in sizes.items() if size])
         controller = Controller(dataplane.topology, config, journal.load(), switches, links, sizes)
         plane = cls(dataplane, journal, config, controller, worker)
         for client in list(controller.state.clients.values()):
@@ -132,12 +134,10 @@ class ControlPlane(Diverter):
     # -- schemas and plans -----------------------------------------------------------------
 
     async def register_schema(self, schema: Schema, bits: int = 0) -> Category:
-        """Make a schema known, or confirm that it is; with so many bits, if not as many as usual."""
-        plan = Plan.regular(schema, bits or self.config.bits)
+        """Make a schema known, or confirm that it is; with a plan of dz and so many bits, if not as usual."""
+        plan = Plan.regular(schema, bits or self.config.bits, kind="dz" if bits else self.config.kind)
         command = Register(0, schema.to_json(), plan.to_json(), 1, self.config.budget)
-        category = await self._ask(command)
-        assert isinstance(category, Category)
-        return self._controller.state.categories[category.number]
+        return self._controller.state.categories[(await self._ask(command)).number]
 
     async def announced(self, number: int) -> None:
         """Everybody concerned knows of this version of a schema."""
@@ -149,12 +149,12 @@ class ControlPlane(Diverter):
 
     async def apply_plan(self, category: str, plan: Plan) -> TransitionReport:
         """Change a category's plan under traffic; returns when no trace of the old one is left."""
+        check_kind(plan.kind, self._dataplane)
         numbers = [each.number for each in self.versions(category) if each.schema == plan.schema]
         number = numbers[0] if numbers else self.category(category).number
         future = self._future()
         self._handle(signals.PlanRequest(self._ticket, number, plan))
-        report = await future
-        assert isinstance(report, TransitionReport)
+        report: TransitionReport = await future
         return report
 
     def on_plan(self, callback: Callable[[Category], Awaitable[None]]) -> None:
@@ -255,7 +255,7 @@ class ControlPlane(Diverter):
         self._tickets[self._ticket] = future
         return future
 
-    async def _ask(self, command: Command, said: Subscription | None = None) -> object:
+    async def _ask(self, command: Command, said: Subscription | None = None) -> Any:
         future = self._future()
         self._handle(signals.Request(self._ticket, command, said))
         return await future

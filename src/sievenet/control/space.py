@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from sievenet.control.config import ControlConfig
 from sievenet.control.deployment import Rooms
 from sievenet.control.lane import Lane
+from sievenet.control.layout import Layout
 from sievenet.control.rollout import Outlet
 from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz
@@ -53,7 +54,6 @@ class Space:
         self._outlet = outlet
         self._wires = wires
         self._config = config
-        self._depth = config.partitions.bit_length() - 1
         self.lanes: list[Lane] = []
 
     def rest(self) -> None:
@@ -64,27 +64,28 @@ class Space:
         """Whether a lane is one of those in use, not one of an earlier plan."""
         return lane in self.lanes
 
-    def new_lanes(self, routes: Sequence[Routes]) -> list[Lane]:
+    def new_lanes(self, routes: Sequence[Routes], layout: Layout) -> list[Lane]:
         """A fresh set of lanes, without registrations."""
         config = self._config
-        depth = config.spread.bit_length() - 1
+        depth, count = config.spread.bit_length() - 1, layout.lanes(config)
         lanes = []
-        for i in range(config.partitions):
-            group = i * config.spread // config.partitions
+        for i in range(count):
+            group = i * config.spread // count
             lanes.append(
                 Lane(
                     self,
                     self._outlet,
                     self._wires,
                     self.routes_of(routes, group),
-                    prefix=config.partitions | i,
+                    prefix=count | i,
                     group=group,
                     group_dz=Dz(group, depth),
                     batch=config.batch,
+                    layout=layout,
                 )
             )
             for switch in self.rooms.capacity:
-                lanes[-1].holdings.open(switch, ())
+                lanes[-1].open(switch)
         return lanes
 
     def use(self, lanes: list[Lane]) -> None:
@@ -101,6 +102,11 @@ class Space:
     def routes_of(self, routes: Sequence[Routes], group: int) -> Routes:
         """The tree of a group of lanes."""
         return routes[tree_of(self.number, group, len(routes))]
+
+    @property
+    def layout(self) -> Layout:
+        """The form of its tables."""
+        return self.lanes[0].layout
 
     def reroute(self, routes: Sequence[Routes], dead: int) -> None:
         """Use other trees."""
@@ -137,19 +143,7 @@ class Space:
         for lane in self.lanes:
             lane.pump()
 
-    def split(self, keys: Sequence[int]) -> list[tuple[int, Sequence[int]]]:
-        """The keys by lane."""
-        depth = self._depth
-        if not depth:
-            return [(0, keys)] if keys else []
-        found: dict[int, list[int]] = {}
-        count = 1 << depth
-        for key in keys:
-            gap = key.bit_length() - 1 - depth
-            if gap >= 0:
-                found.setdefault((key >> gap) - count, []).append(key)
-            else:
-                first = (key << -gap) - count
-                for i in range(first, first + (1 << -gap)):
-                    found.setdefault(i, []).append(count | i)
-        return list(found.items())
+    def split(self, keys: Sequence[int], lanes: Sequence[Lane] | None = None) -> list[tuple[int, Sequence[int]]]:
+        """The keys by lane, of those in use or of others."""
+        lanes = lanes or self.lanes
+        return lanes[0].layout.split(keys, len(lanes))

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from sievenet.control.deployment.keys import covers
+from sievenet.control.layout import UNITED
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.index import Dz
 
@@ -119,8 +120,9 @@ def picture(
 
 
 def pictured(controller: Controller) -> list[tuple[int, Lane]]:
-    """All lanes, with the number of their category."""
-    return [(number, lane) for number, space in controller.spaces.items() for lane in space.lanes]
+    """All lanes whose tables can be merged, with the number of their category."""
+    spaces = [(number, space) for number, space in controller.spaces.items() if space.layout is UNITED]
+    return [(number, lane) for number, space in spaces for lane in space.lanes]
 
 
 def _tables(

@@ -33,6 +33,7 @@ from sievenet.control.covering import Coverer
 from sievenet.control.deployment.passage import under_catch_all
 from sievenet.control.dispatcher import Covered
 from sievenet.control.lane import Part
+from sievenet.control.layout import check_kind, layout_of
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
 from sievenet.control.stages import STAGES, Signal, Stage
@@ -82,7 +83,7 @@ class Transition:
         self._flying: dict[Registration, int] = {}
         self._busy = False
         self._shadow: dict[Registration, tuple[Registration, int]] = {}
-        self._lanes = space.new_lanes(controller.fleet.routes)
+        self._lanes = space.new_lanes(controller.fleet.routes, layout_of(plan))
         self._old = space.lanes
         self._flows = (0, 0)
         self._extra = 0
@@ -169,7 +170,7 @@ class Transition:
                 return
             # A stand-in that collects the dz of the new plan while the entry keeps the old ones.
             twin = Registration(entry.category, entry.wants, entry.record)
-            for i, part in self._space.split(keys):
+            for i, part in self._space.split(keys, self._lanes):
                 self._lanes[i].register(Part(twin, wire, True, part, None))
             self._shadow[entry] = twin, wire
         self.step()
@@ -237,13 +238,12 @@ class Transition:
         for i, lane in enumerate(self._lanes):
             lane.registrations.reroute(space.routes_of(self._c.fleet.routes, i * groups // len(self._lanes)))
             for switch in self._c.fleet.rooms.capacity:
-                lane.holdings.open(switch, ())
+                lane.open(switch)
             lane.absorb()  # nothing to send: whole tables are exchanged
-        each = len(self._lanes) // groups
-        space.catch = []
-        for g in range(groups):
-            lanes = space.lanes[g * each : (g + 1) * each] + self._lanes[g * each : (g + 1) * each]
-            space.catch.append(reduce(or_, (lane.registrations.used() for lane in lanes)))
+        space.catch = [0] * groups
+        for lanes in (space.lanes, self._lanes):
+            for i, lane in enumerate(lanes):
+                space.catch[i * groups // len(lanes)] |= lane.registrations.used()
         step: Step = {s: [Add(f) for f in space.catch_flows(s)] for s in self._c.fleet.switches()}
         self._flows = sum(map(len, old.values())), 0
         self._extra = max((len(changes) for changes in step.values()), default=0)
@@ -368,11 +368,10 @@ class Transition:
         return self._space.table(switch)
 
 
-def usable(schema: Schema, plan: Plan) -> Plan:
+def usable(schema: Schema, plan: Plan, limited: Iterable[str] = ()) -> Plan:
     """The plan, completed by a region for the rest if need be; `PlanError` if it cannot be used."""
     if plan.schema != schema:
         raise PlanError(expected=f"a plan for {schema.name} version {schema.version}", got=plan.schema.name)
-    if plan.kind != "dz":
-        raise PlanError(expected="a plan of kind dz (tables here are united)", got=plan.kind)
+    check_kind(plan.kind, limited=limited)
     # With a region for every event no subscription has to be refused later.
     return plan if plan.complete else plan.with_rest()

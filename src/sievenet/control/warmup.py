@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from sievenet.control.registrations import Registrations
+from sievenet.control.registrations import PortRegistrations, Registrations
 from sievenet.control.routes import Routes, Wires
 from sievenet.index.cover import warmup
 from sievenet.network import Line, SpanningTree
@@ -30,12 +30,14 @@ def load() -> None:
         topology = Line.build(switches=2)
         switch = topology.switches[0]
         wires = Wires(topology)
-        registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
+        routes = Routes(wires, SpanningTree.shortest(topology, switch))
         wire = wires.attach(switch, 1000)
-        registrations.offer(wire, [1])
-        registrations.want(wire, [1])
-        registrations.changes()
-        registrations.table(switch)
+        for made in (Registrations, PortRegistrations):
+            registrations = made(1, wires, routes)
+            registrations.offer(wire, [1])
+            registrations.want(wire, [1])
+            registrations.changes()
+            registrations.table(switch)
         _loaded = True
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sievenet.control.protocol import Matched
 from sievenet.dataplane.plane import Attached
-from sievenet.index import Dz
+from sievenet.index import Cell, Dz
 
 __all__ = ["BACKLOG", "SILENCE", "Matcher", "Serving"]
 
@@ -48,9 +48,11 @@ class Serving:
         return self.keys.get((client, id), (0, None))[1] == content
 
     def wants(self, keys: Iterable[int]) -> bool:
-        """Whether a subscription that is registered at these dz has to do with the subspaces."""
-        cells = [Dz.of_key(key) for key in keys]
-        return any(r.covers(c) or c.covers(r) for r in self.regions for c in cells)
+        """Whether a subscription that is registered at these dz or cells has to do with the subspaces."""
+        if not self.regions:
+            return False
+        cells = [Cell.of_key(key).masked for key in keys]
+        return any(not (v ^ w) & m & n for v, m in (r.masked for r in self.regions) for w, n in cells)
 
 
 class Matcher:

@@ -118,7 +118,8 @@ class Selector:
         self._remember()
         numbers = {key[0] for key in self._seen} | {n for m in self._hybrid.matchers.values() for n in m.serving}
         for number in sorted(numbers):
-            if not self._control.changing(number):
+            # Only flows of one table can be diverted.
+            if not self._control.changing(number) and self._control.numbered(number).plan.kind == "dz":
                 await self._choose(number)
         self._network.turn()
         self._matcher.turn()

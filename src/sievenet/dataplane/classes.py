@@ -28,13 +28,15 @@ _END: Final = 1 << CODE_BITS
 class Classes:
     """The boundaries of a category: intervals of codes that all tables treat alike."""
 
-    __slots__ = ("irregular", "known", "pending", "starts", "sweep_at")
+    __slots__ = ("known", "pending", "starts", "sweep_at")
+
+    #: Where flows have masks there are `Signatures` instead.
+    masked: Final = False
 
     def __init__(self) -> None:
         self.starts = [0]
         self.known = {0}
         self.pending: list[int] = []
-        self.irregular = False
         #: So many boundaries, and it is time to look which of them are still needed.
         self.sweep_at = FEW_BOUNDARIES
 

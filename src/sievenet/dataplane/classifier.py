@@ -13,10 +13,14 @@ so it costs one probe per *distinct* (priority, mask), a few dozen at most with 
 many flows there are.  Adding or removing a flow touches one hash table, which is what a
 control plane that changes thousands of flows a second needs.  `compiled` is the other
 half: slower to make, faster to use, for whole batches.
+
+With cells there are as many masks as there are shapes of cells, thousands perhaps.  Whoever knows already which
+cells hold the code (`signatures`) asks `decide`, which looks at those alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from sievenet.index import CODE_BITS
@@ -62,7 +66,7 @@ class _Group:
 class Classifier:
     """The flows of one category."""
 
-    __slots__ = ("_groups", "_order", "_prefixes", "in_ports", "irregular", "size")
+    __slots__ = ("_by_cell", "_groups", "_order", "_prefixes", "in_ports", "irregular", "size")
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, int | None, int, int], _Group] = {}
@@ -70,6 +74,8 @@ class Classifier:
         self._order: list[_Group] | None = None
         #: The same as (shift, hash table), for the usual case: one table, prefixes, no in-ports.
         self._prefixes: list[tuple[int, dict[int, Entry]]] | None = None
+        #: The entries of each cell, of all tables and in-ports; None until somebody asks (`decide`).
+        self._by_cell: dict[tuple[int, int], list[Entry]] | None = None
         self.size = 0
         #: How many flows ask for an in-port; while none does, lookups do not depend on it.
         self.in_ports = 0
@@ -88,7 +94,9 @@ class Classifier:
         if entry is not None:
             entry.flow = flow
             return
-        group.by_value[value >> group.shift] = Entry(flow, value, mask, group.precedence)
+        entry = group.by_value[value >> group.shift] = Entry(flow, value, mask, group.precedence)
+        if self._by_cell is not None:
+            self._by_cell.setdefault((value, mask), []).append(entry)
         self.size += 1
         self.in_ports += flow.in_port is not None
         self.irregular += not flow.match.is_prefix
@@ -98,8 +106,13 @@ class Classifier:
         value, mask = flow.match.bits
         key = (flow.table, flow.in_port, flow.priority, mask)
         group = self._groups.get(key)
-        if group is None or group.by_value.pop(value >> group.shift, None) is None:
+        entry = None if group is None else group.by_value.pop(value >> group.shift, None)
+        if group is None or entry is None:
             return False
+        if self._by_cell is not None:
+            self._by_cell[value, mask].remove(entry)
+            if not self._by_cell[value, mask]:
+                del self._by_cell[value, mask]
         if not group.by_value:
             del self._groups[key]
             self._order = None
@@ -139,6 +152,22 @@ class Classifier:
                 found = (*found, entry)
                 decided = group.table
         return found
+
+    def decide(self, cells: Iterable[tuple[int, int]], in_port: int | None) -> tuple[Entry, ...]:
+        """The same for a packet that is in these cells (value, mask), and in no others that have flows."""
+        if self._by_cell is None:
+            self._by_cell = {}
+            for entry in self.entries():
+                self._by_cell.setdefault(entry.flow.match.bits, []).append(entry)
+        best: dict[int, Entry] = {}
+        for cell in cells:
+            for entry in self._by_cell.get(cell, ()):
+                flow = entry.flow
+                if flow.in_port is None or flow.in_port == in_port:
+                    rival = best.get(flow.table)
+                    if rival is None or entry.precedence > rival.precedence:
+                        best[flow.table] = entry
+        return tuple(best[table] for table in sorted(best))
 
     def _arrange(self) -> list[_Group]:
         order = self._order = sorted(self._groups.values(), key=lambda group: group.rank)

@@ -28,7 +28,7 @@ from sievenet.dataplane.classifier import Entry
 from sievenet.index import CODE_BITS
 from sievenet.index.code import word_arrays
 
-__all__ = ["Compiled", "Intervals", "Masks", "compile_entries"]
+__all__ = ["Compiled", "Intervals", "Masks", "compile_classes", "compile_entries"]
 
 _END = 1 << CODE_BITS
 
@@ -109,6 +109,14 @@ def compile_entries(entries: Iterable[Entry], in_port: int | None) -> Compiled:
     if all(e.flow.match.is_prefix for e in chosen):
         return _intervals(chosen)
     return _masks(chosen)
+
+
+def compile_classes(decisions: list[Decision]) -> Intervals:
+    """A table for codes 0, 1, 2, …: the decision of each."""
+    numbers: dict[Decision, int] = {(): 0}
+    chosen = np.array([numbers.setdefault(decision, len(numbers)) for decision in decisions] or [0], np.int64)
+    starts = np.arange(chosen.size, dtype=np.uint64)
+    return Intervals(np.zeros(chosen.size, np.uint64), starts, chosen, list(numbers))
 
 
 def _intervals(entries: list[Entry]) -> Intervals:

@@ -63,6 +63,9 @@ class ApplyFault(msgspec.Struct, frozen=True):
 class Fabric:
     """Embedded switches as a `DataPlane`."""
 
+    #: They take any table, and any mask.
+    per_port: Final = True
+
     def __init__(
         self,
         topology: Topology,

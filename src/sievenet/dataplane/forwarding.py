@@ -13,7 +13,7 @@ within which every packet fares alike.  The class of a code is one binary search
 of a flow adds at most two boundaries and makes the network forget the walks of the classes
 between them, no others, so that subscribing does not slow down what it does not concern.
 Boundaries that are no longer needed only make classes finer than necessary and are swept when
-they prevail.  Categories with masked cells remember by code, and forget everything.
+they prevail.  Where flows have masks, the class of a code is the list of cells that hold it (`signatures`).
 
 Counters cost one addition per packet: a walk counts for all flows and ports it touches, and
 passes the sum on when somebody looks or when it goes stale.
@@ -28,11 +28,12 @@ from typing import Any, Final
 
 from sievenet.dataplane.classes import Classes
 from sievenet.dataplane.plane import PortCount
+from sievenet.dataplane.signatures import Signatures
 from sievenet.dataplane.switch import Switch
 from sievenet.dataplane.walks import Port, Walk
 from sievenet.errors import InvalidInput
 from sievenet.index import CODE_BITS
-from sievenet.network.flow import FlowChange
+from sievenet.network.flow import Delete, FlowChange
 from sievenet.network.topology import Topology
 from sievenet.simulation import Pipe, Scheduler
 
@@ -71,7 +72,7 @@ class Forwarding:
         self._rng = random.Random(seed)
         #: Ports that remember walks.
         self._walking: set[Port] = set()
-        self._classes: dict[int, Classes] = {}
+        self._classes: dict[int, Classes | Signatures] = {}
         self._pipes: dict[tuple[str, str], Pipe] = {}
         for link in topology.links:
             for ends in ((link.a, link.b), (link.b, link.a)):
@@ -115,14 +116,18 @@ class Forwarding:
             classes = self._classes.get(match.category)
             if classes is None:
                 classes = self._classes[match.category] = Classes()
-            if match.is_prefix and not classes.irregular:
-                value, mask = match.bits
+            value, mask = match.bits
+            if isinstance(classes, Signatures):
+                for port, key in classes.note(value, mask):
+                    self._forget_walk(port, key)
+                if isinstance(change, Delete) and not match.is_prefix and not self._irregular(match.category):
+                    self._sweep(match.category)  # dz alone, from now on
+            elif match.is_prefix:
                 classes.note(value, mask)
                 if self._walking:
                     self._forget_between(match.category, classes, value, value + (_END - mask))
             else:
-                classes.irregular = True
-                self._forget()
+                self._sweep(match.category)  # signatures, from now on
             if len(classes.known) > classes.sweep_at:
                 self._sweep(match.category)
 
@@ -133,6 +138,20 @@ class Forwarding:
                 walk.settle()
             port.walks.clear()
         self._walking.clear()
+        for classes in self._classes.values():
+            if isinstance(classes, Signatures):
+                classes.users.clear()
+
+    @staticmethod
+    def _forget_walk(port: Port, key: int | bytes) -> None:
+        walk = port.walks.pop(key, None)
+        if walk is not None:
+            walk.settle()
+
+    def _irregular(self, category: int) -> bool:
+        """Whether any flow of a category has a mask with holes."""
+        found = (switch.classifier(category) for switch in self.switches.values())
+        return any(classifier is not None and classifier.irregular for classifier in found)
 
     def _forget_between(self, category: int, classes: Classes, start: int, end: int) -> None:
         """The walks of codes in [start, end), both of which are boundaries, may be wrong now."""
@@ -144,9 +163,12 @@ class Forwarding:
         for boundary in starts[first:last]:
             key = boundary | category << CODE_BITS
             for port in self._walking:
-                walk = port.walks.pop(key, None)
-                if walk is not None:
-                    walk.settle()
+                self._forget_walk(port, key)
+
+    def signatures(self, category: int) -> Signatures | None:
+        """The classes of a category whose flows have masks."""
+        classes = self._classes.get(category)
+        return classes if isinstance(classes, Signatures) else None
 
     def set_switch(self, name: str, up: bool, keep_table: bool = False) -> bool:
         """Take a switch down (it forgets its table unless told otherwise) or up; whether that is news."""
@@ -193,14 +215,14 @@ class Forwarding:
     def accept(self, port: Port, category: int, code: int, item: Any, size: int, hops: int = 0) -> None:
         """A packet has come in by a port."""
         classes = self._classes.get(category)
+        key: int | bytes
         if classes is None:
-            key = 0  # no flows anywhere: all codes fare alike
-        elif classes.irregular:
-            key = code
+            key = category << CODE_BITS  # no flows anywhere: all codes fare alike
+        elif isinstance(classes, Signatures):
+            key = classes.key(code)
         else:
             starts = classes.merge() if classes.pending else classes.starts
-            key = starts[bisect_right(starts, code) - 1]
-        key |= category << CODE_BITS
+            key = starts[bisect_right(starts, code) - 1] | category << CODE_BITS
         walk = port.walks.get(key)
         if walk is None:
             walk = self._remember(port, key, category, code)
@@ -219,25 +241,24 @@ class Forwarding:
             for out in walk.crossings:
                 self._cross(out.pipe_out, out, out.far, category, code, item, size, hops + 1)
 
-    def _remember(self, port: Port, key: int, category: int, code: int) -> Walk:
+    def _remember(self, port: Port, key: int | bytes, category: int, code: int) -> Walk:
         if len(port.walks) >= _MAX_WALKS:
-            for walk in port.walks.values():
-                walk.settle()
-            port.walks.clear()
+            self._forget()
         self._walking.add(port)
+        if isinstance(key, bytes):
+            classes = self._classes[category]
+            assert isinstance(classes, Signatures)
+            classes.use(port, key)
         walk = port.walks[key] = self.walk(port, category, code)
         return walk
 
     def _sweep(self, category: int) -> None:
-        """Forget the boundaries of flows that are gone."""
+        """Forget the boundaries, or cells, of flows that are gone."""
         flows = [c.entries() for s in self.switches.values() if (c := s.classifier(category)) is not None]
-        fresh = self._classes[category] = Classes()
         self._forget()
+        fresh = self._classes[category] = Signatures(category) if self._irregular(category) else Classes()
         for match in {entry.flow.match for entries in flows for entry in entries}:
-            if match.is_prefix:
-                fresh.note(*match.bits)
-            else:
-                fresh.irregular = True
+            fresh.note(*match.bits)
         fresh.sweep_at = max(fresh.sweep_at, 2 * len(fresh.known))
 
     def walk(self, port: Port, category: int, code: int) -> Walk:
@@ -246,12 +267,17 @@ class Forwarding:
         if port.switch.name in self.down_switches:
             walk.alive = False
             return walk
+        classes = self._classes.get(category)
+        cells = classes.cells(classes.key(code)) if isinstance(classes, Signatures) else None
         stack = [port]
         seen = {port}
         while stack:
             came = stack.pop()
             switch = came.switch
-            decision = switch.lookup(category, code, came.number)
+            if cells is None:
+                decision = switch.lookup(category, code, came.number)
+            else:
+                decision = switch.decide(category, cells, came.number)
             if not decision:
                 walk.unmatched.append(switch)
                 continue

@@ -196,6 +196,11 @@ class DataPlane(Protocol):
     """A network of switches that can be told what to do."""
 
     @property
+    def per_port(self) -> bool:
+        """Whether switches take tables per out port, with entries under any mask (plans of kind `cells`)."""
+        ...
+
+    @property
     def topology(self) -> Topology:
         """The whole network, what is down included."""
         ...

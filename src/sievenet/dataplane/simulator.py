@@ -128,8 +128,12 @@ class Simulator(Fabric):
         """Events as arrays of codes, from one client or from one client each, carried at once (see `batch`)."""
         from sievenet.dataplane.batch import CompiledNetwork
 
-        network = self._network
-        if network is None or not network.current(category):
+        network, masked = self._network, self.forwarding.signatures(category)
+        if masked is not None:
+            lo, classes = masked.classes(hi, lo)
+            hi = np.zeros_like(lo)
+            network = self._network = CompiledNetwork(self.forwarding, category, network, classes)
+        elif network is None or not network.current(category):
             network = self._network = CompiledNetwork(self.forwarding, category, previous=network)
         names = [client] if isinstance(client, str) else list(dict.fromkeys(client))
         numbers = np.array([network.number(self.port_of(name)) for name in names], np.int64)

@@ -120,6 +120,11 @@ class Switch:
         classifier = self._categories.get(category)
         return () if classifier is None else classifier.lookup(code, in_port)
 
+    def decide(self, category: int, cells: Iterable[tuple[int, int]], in_port: int | None) -> tuple[Entry, ...]:
+        """The same for a packet that is in these cells, of all that have flows in the category."""
+        classifier = self._categories.get(category)
+        return () if classifier is None else classifier.decide(cells, in_port)
+
     def forward(self, category: int, code: int, in_port: int, size: int = 0) -> frozenset[int]:
         """The ports a packet leaves by, counted."""
         decision = self.lookup(category, code, in_port)

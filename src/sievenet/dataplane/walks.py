@@ -45,7 +45,7 @@ class Port:
         self.far: Port | None = None
         #: Who takes packets that leave here, if it is a host or client.
         self.listener: Callable[[Any, int], None] | None = None
-        self.walks: Final[dict[int, Walk]] = {}
+        self.walks: Final[dict[int | bytes, Walk]] = {}
         self.received = self.received_bytes = self.sent = self.sent_bytes = self.dropped = 0
 
     def counters(self) -> PortCount:

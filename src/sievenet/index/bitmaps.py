@@ -36,7 +36,7 @@ Relation = Literal["covers", "inside", "meets"]
 _Ints = npt.NDArray[np.int32]
 _BYTES: Final = CODE_BITS // 8
 _PLACES: Final = CODE_BITS // 4
-_WHOLE: Final = np.full(_BYTES, 0xFF, np.uint8)
+_WHOLE: Final = np.frombuffer(b"\xff" * _BYTES, np.uint8)
 #: Words of a bitmap at first.
 _FEW: Final = 4
 

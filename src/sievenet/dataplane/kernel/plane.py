@@ -50,6 +50,9 @@ _HEADS: Final = 48
 class KernelDataPlane:
     """The kernel's switches."""
 
+    #: They have one table, and few masks.
+    per_port: Final = False
+
     def __init__(self, network: Network, *, secret: bytes | None = None) -> None:
         self._network = network
         self._topology = network.topology

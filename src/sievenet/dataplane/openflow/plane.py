@@ -65,6 +65,9 @@ log = logging.getLogger("sievenet.openflow")
 class OpenFlowDataPlane:
     """Real switches."""
 
+    #: Content has one table.
+    per_port: Final = False
+
     def __init__(
         self,
         topology: Topology,

@@ -1,0 +1,83 @@
+"""The two layouts: which lane a key belongs to, and who refuses plans with masks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.control.layout import PER_PORT, UNITED, check_kind, layout_of
+from sievenet.dataplane.kernel.plane import KernelDataPlane
+from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
+from sievenet.errors import PlanError
+from sievenet.index import Cell, Dz, Plan
+from sievenet.network import Flow, Line, Match
+from sievenet.testing.virtual_time import run_virtual
+from tests.control.world import CONFIG, SCHEMA, World
+
+
+@given(st.text("01*", max_size=6), st.sampled_from([1, 2, 4, 8]))
+def test_a_cell_is_cut_at_the_borders_of_lanes(text, count):
+    cell = Cell.parse(text)
+    parts = dict(PER_PORT.split([cell.key], count))
+    depth = count.bit_length() - 1
+    for i in range(count):
+        mine = [Cell.of_key(key).masked for key in parts.get(i, ())]
+        for code in range(64):
+            aligned = code << 122
+            inside = not cell.width or aligned & cell.masked[1] == cell.masked[0]
+            assert any(aligned & m == v for v, m in mine) == (inside and code >> (6 - depth) == i)
+        for key in parts.get(i, ()):
+            assert PER_PORT.holds(count | i, key)
+            assert not any(PER_PORT.holds(count | j, key) for j in range(count) if j != i)
+
+
+def test_flows_belong_to_the_layout_that_made_them():
+    one, other = Flow.of(1, Dz.parse("10"), 3), Flow(Match(1, Dz.parse("10")), frozenset({3}), 2, table=3)
+    masked = Flow(Match(1, Cell.parse("1*1")), frozenset({3}), 2, table=3)
+    lane = Dz.parse("1")
+    assert [UNITED.owns(lane, flow) for flow in (one, other, masked)] == [True, False, False]
+    assert [PER_PORT.owns(lane, flow) for flow in (one, other, masked)] == [False, True, True]
+    assert not PER_PORT.owns(Dz.parse("0"), masked)
+    assert layout_of(Plan.regular(SCHEMA, 4)) is UNITED
+    assert layout_of(Plan.regular(SCHEMA, 4, kind="cells")) is PER_PORT
+
+
+@pytest.mark.parametrize("plane", [OpenFlowDataPlane, KernelDataPlane, SimpleNamespace(per_port=False)])
+def test_planes_without_tables_per_port_refuse_masks_and_say_what_to_do(plane):
+    check_kind("dz", plane)
+    with pytest.raises(PlanError, match="Take kind dz"):
+        check_kind("cells", plane)
+
+
+def test_switches_with_limits_refuse_masks_and_keep_the_plan():
+    async def main() -> None:
+        world = World(Line.build(switches=2), 1, CONFIG, capacity=5)
+        await world.open()
+        with pytest.raises(PlanError, match="s1 has a limit"):
+            await world.control.apply_plan("grid", Plan.regular(SCHEMA, 6, kind="cells"))
+        assert world.control.category("grid").plan.kind == "dz"
+        await world.control.close()
+        masked = World(Line.build(switches=2), 1, msgspec.structs.replace(CONFIG, kind="cells"), capacity=5)
+        with pytest.raises(PlanError, match="lift the limit"):
+            await masked.start()
+
+    run_virtual(main())
+
+
+def test_new_categories_get_the_kind_of_the_settings():
+    async def main() -> None:
+        world = World(Line.build(switches=2), 1, msgspec.structs.replace(CONFIG, kind="cells"))
+        await world.open()
+        assert world.plans["grid"].kind == "cells"
+        a, b = await world.join(), await world.join()
+        await world.advertise(a, world.content())
+        await world.subscribe(b, world.content())
+        world.check_tables()
+        await world.check_deliveries()
+        await world.control.close()
+
+    run_virtual(main())
