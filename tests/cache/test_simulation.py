@@ -73,6 +73,24 @@ def test_a_cache_that_dies_is_replaced_and_losses_are_told(seed):
         assert application.core.state is State.IDLE
 
 
+@pytest.mark.parametrize("seed", seeds(12, watched=3))
+def test_caches_that_stand_still_and_die_before_publishers_fall_silent_are_no_silent_loss(seed):
+    world = World(seed, caches=2)
+    rng, now = world.rng, world.now
+    applications = [Application(world, n, {0, 1, 2}, limit=200, rate=220) for n in range(1, 5)]
+    end = traffic(world, 12)
+    begin = now + rng.uniform(1, 5)
+    for index in range(2):
+        world.clock.call_at(begin + rng.uniform(0, 0.5), world.freeze, index, rng.uniform(0.5, 6))
+    # One after the other, perhaps before they move again; from some time on nobody says anything any more.
+    world.clock.call_at(end - rng.uniform(0, 4), world.kill, 0)
+    world.clock.call_at(end + rng.uniform(-2, 2), world.kill, 1)
+    world.clock.run(end + 100)
+    for application in applications:
+        world.check(application, losses=True)
+        assert application.core.state is State.IDLE
+
+
 def world_seconds(seed):
     """Rings that reach back far enough, or not."""
     return 30.0 if seed % 2 else 0.5

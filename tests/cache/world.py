@@ -157,6 +157,8 @@ class World:
         self.numbers = {}
         self.caches = {}
         self.to_cache = {}
+        #: By cache: until when it stands still, and what has come for it meanwhile.
+        self.still, self.later = {}, {}
         self.turn = 0
         for index in range(caches):
             self.start(index)
@@ -171,8 +173,29 @@ class World:
         self.to_cache[index] = Pipe(self.clock, self.rng, delay=0.002, jitter=0.004)
         self.clock.call_later(TICK, self.every, index, cache)
 
+    def freeze(self, index, seconds):
+        """The cache stands still, as after SIGSTOP; its socket has room for all that comes."""
+        if self.caches[index] is not None:
+            self.still[index] = self.now + seconds
+            self.clock.call_at(self.still[index], self.thaw, index, self.caches[index])
+
+    def thaw(self, index, cache):
+        if self.caches[index] is cache:
+            for action, args in self.later.pop(index, []):
+                action(*args)
+
+    def frozen(self, index, action, *args):
+        """Whether the cache does this later, since it stands still."""
+        still = self.now < self.still.get(index, 0.0)
+        if still:
+            self.later.setdefault(index, []).append((action, args))
+        return still
+
     def kill(self, index):
         """The cache dies; the daemon notices a moment later."""
+        if self.caches[index] is None:
+            return
+        self.later.pop(index, None)
         self.caches[index] = None
         for application in self.applications.values():
             if application.cache == index:
@@ -195,14 +218,14 @@ class World:
 
     def said(self, index, application, word):
         cache = self.caches[index]
-        if cache is not None:
+        if cache is not None and not self.frozen(index, self.said, index, application, word):
             answer = cache.hear(application.number, word, self.now)
             if answer is not None:
                 application.down.send(100, application.reach, application.hear, answer)
             self.release(cache)
 
     def every(self, index, cache):
-        if self.caches[index] is not cache:
+        if self.caches[index] is not cache or self.frozen(index, self.every, index, cache):
             return
         for number, word in cache.tick(self.now):
             application = self.applications[number]
@@ -221,7 +244,7 @@ class World:
 
     def arrive(self, index, record):
         cache = self.caches[index]
-        if cache is not None:
+        if cache is not None and not self.frozen(index, self.arrive, index, record):
             cache.arrive("x", [record], self.now)
             self.release(cache)
 
@@ -252,8 +275,12 @@ class World:
         if not losses:
             assert not missing, f"{len(missing)} lost, first {min(missing)}"
             return
+        # What nobody knew in the end is told when the subscription ends, as gaps without an end.
+        told = [*application.lost, *application.core.doubts()]
         for publisher, life, number in missing:
             assert any(
-                (each.publisher, each.incarnation) == (publisher, life) and each.first <= number <= each.last
-                for each in application.lost
+                (each.publisher, each.incarnation) == (publisher, life)
+                and each.first <= number
+                and (each.last < 0 or number <= each.last)
+                for each in told
             ), f"{(publisher, life, number)} is missing and nobody was told"

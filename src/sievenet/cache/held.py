@@ -48,7 +48,7 @@ class Held:
 
     def interrupted(self) -> None:
         """What comes from now on may not follow what is held."""
-        self._broken = {source for source, own in self._sources.items() if own}
+        self._broken |= {source for source, own in self._sources.items() if own}
 
     def before(self, key: Key) -> Iterator[_Entry]:
         """Those of a source before a number, and that one itself, which are then held no more."""
@@ -59,13 +59,13 @@ class Held:
             if found[0] != key:
                 yield found
 
-    def all(self) -> list[_Entry]:
-        """All of them, which are then held no more."""
-        found = list(self._everything())
+    def all(self) -> tuple[list[_Entry], set[Source]]:
+        """All of them, which are then held no more; and the sources of which some may be missing behind them."""
+        found, broken = list(self._everything()), self._broken
         self._sources.clear()
         self._order.clear()
-        self._count = 0
-        return found
+        self._count, self._broken = 0, set()
+        return found, broken
 
     def _everything(self) -> Iterator[_Entry]:
         for own in self._sources.values():

@@ -73,6 +73,8 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Sequence[int],
             continue
         offsets.append(offset)
         wanted.append(record)
+    if ring.next in breaks:  # and nothing came since
+        doubtful = set(last)
     missing += [Missing(*source, last[source] + 1, -1) for source in sorted(doubtful)]
     return Found(offsets, wanted, tuple(missing[:4096]), begun, now - oldest if uncertain else None)
 

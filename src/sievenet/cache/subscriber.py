@@ -11,7 +11,7 @@ stop, and the cache goes on until its stream's end mark.
 **Order is kept** because what comes plainly while a cache is asked or serves is not delivered but *held*, per source. A
 held event is delivered when the cache's stream has gone past it without bringing it (so what the cache missed and the
 plain path did not is there too), and at the end mark the rest follows. There are at most ``hold`` of them. While a
-cache is only asked, the oldest goes to the application then; later the cache has it, or is asked once more.
+cache is only asked, the oldest goes to the application then; later, and after another cache was lost, the cache has it.
 
 A subscriber that did not run for a while (`STALL`) cannot know what its socket dropped in that time, and asks a cache
 as if it had been overloaded. Pure: stimuli in, instructions out, the time is an argument.
@@ -20,11 +20,12 @@ as if it had been overloaded. Pure: stimuli in, instructions out, the time is an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from sievenet.cache.doubts import Doubts
 from sievenet.cache.drops import Drops
 from sievenet.cache.held import Held
+from sievenet.cache.instructions import Deliver, Instruction, Lost, Over, Pause, Resume, Say
 from sievenet.cache.messages import Drained, Ended, Missing, OnFull, Position, Progress, Stop, Take, Taken, Word
 from sievenet.cache.overload import Meter
 from sievenet.cache.record import Key, Source
@@ -46,47 +47,6 @@ _LONGEST: Final = 30.0
 _BACK: Final = 2.0
 #: Sources of which the position is said; those heard last.
 _SOURCES: Final = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Hand an event to the application."""
-
-    item: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Tell the cache."""
-
-    word: Word
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Take the plain path away."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Get the plain path back; `Subscriber.resumed` when it stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """These numbers may be lost."""
-
-    missing: tuple[Missing, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """The subscription has ended, and why."""
-
-    reason: str
-
-
-Instruction = Deliver | Say | Pause | Resume | Lost | Over
 
 
 class Subscriber:
@@ -121,13 +81,12 @@ class Subscriber:
         self._back = 0.0
         self._after: Position | None = None
         self._pause, self._not_before = _PAUSE, now
-        #: Whether the cache that served is gone: another one, or the same again, is waited for.
-        self._bereft = False
+        #: Whether the cache that served is gone: another one, or the same again, is waited for; in vain so far.
+        self._bereft = self._vain = False
         self._again = False
         #: Whether events may be missing between what is delivered and what is held.
         self._gap = False
-        #: Sources of which events may be lost from their position on, until one comes.
-        self._doubtful: set[Source] = set()
+        self._doubts = Doubts(self._positions)
         #: Times that a cache began to serve, and events that came from it.
         self.activations = self.cached = 0
         self.received = 0
@@ -139,7 +98,7 @@ class Subscriber:
 
     def doubts(self) -> tuple[Missing, ...]:
         """From where on events may be lost of sources that were not heard since."""
-        return tuple(Missing(*each, self._positions.get(each, -1) + 1, -1) for each in sorted(self._doubtful))
+        return self._doubts.open()
 
     def began(self, now: float) -> None:
         """The subscription stands: nothing older is wanted."""
@@ -156,9 +115,9 @@ class Subscriber:
             self._stood_still()
         if self.state is State.IDLE:
             if stalled > STALL and now >= self._not_before:
-                return self.overloaded(now, stalled) + self._hold(key, item)
+                return self.overloaded(now, stalled) + self._hold(key, item, now)
             if over and now >= self._not_before:
-                return self.overloaded(now) + self._hold(key, item)
+                return self.overloaded(now) + self._hold(key, item, now)
             return self._deliver(key, item)
         if self.state is State.OVER:
             return []
@@ -166,16 +125,19 @@ class Subscriber:
         if over and self.state is State.RESUMING:
             done += self._move(Stimulus.OVERLOAD, now)
         self._again |= over and self.state is State.STOPPING
-        return done + self._hold(key, item)
+        return done + self._hold(key, item, now)
 
-    def _hold(self, key: Key, item: Any) -> list[Instruction]:
+    def _hold(self, key: Key, item: Any, now: float) -> list[Instruction]:
         surplus = self._held.add(key, item)
         if surplus is None:
             return []
-        if self.state is State.TAKING and not self._gap:
+        if self.state is State.TAKING and self._bereft and self._vain:
+            return self._release(*surplus) + self._without(now)
+        if self.state is State.TAKING and not self._gap and not self._bereft:
             return self._release(*surplus)
         # The cache has it, or will be asked for it.
         self._again = self._gap = True
+        self._doubts.add((surplus[0][:2],), surplus[0][2])
         return []
 
     def _stood_still(self) -> None:
@@ -187,18 +149,12 @@ class Subscriber:
         if not self._window.fresh(*key):
             return []
         source, number = key[:2], key[2]
-        done: list[Instruction] = []
-        if self._doubtful and source in self._doubtful:
-            self._doubtful.discard(source)
-            before = self._positions.get(source, number)
-            if number > before + 1:
-                done.append(Lost((Missing(*source, before + 1, number - 1),)))
+        missing = self._doubts.settled(source, number)
         last = self._positions.pop(source, -1)
         self._positions[source] = max(last, number)
         if len(self._positions) > 2 * _SOURCES:
             del self._positions[next(iter(self._positions))]
-        done.append(Deliver(item))
-        return done
+        return [Lost(missing), Deliver(item)] if missing else [Deliver(item)]
 
     def directed(self, stream: int, number: int, key: Key, item: Any, now: float) -> list[Instruction]:
         """An event has come from the cache."""
@@ -207,8 +163,8 @@ class Subscriber:
         self._next += 1
         self.cached += 1
         done: list[Instruction] = []
-        for held in self._held.before(key):
-            done += self._release(*held)
+        for before, own, _ in self._held.before(key):
+            done += self._deliver(before, own)  # the cache has said what is missing before it
         return done + self._deliver(key, item)
 
     def marked(self, stream: int, number: int, mine: bool, now: float) -> list[Instruction]:
@@ -221,7 +177,8 @@ class Subscriber:
         done: list[Instruction] = [self._progress(now)]
         if self._again:
             return done + self._move(Stimulus.AGAIN, now)
-        return done + self._flush() + self._move(Stimulus.END, now)
+        rest, _ = self._held.all()
+        return [*done, *(d for key, item, _ in rest for d in self._deliver(key, item)), *self._move(Stimulus.END, now)]
 
     def _expected(self, stream: int, number: int) -> bool:
         return stream == self._stream and number == self._next
@@ -234,12 +191,16 @@ class Subscriber:
         return [self._progress(now, again=not idle)]
 
     def _flush(self) -> list[Instruction]:
-        return [each for held in self._held.all() for each in self._release(*held)]
+        """Deliver all that is held, though no cache has said what is missing between and behind."""
+        held, broken = self._held.all()
+        done = [each for entry in held for each in self._release(*entry)]
+        self._doubts.add(broken)
+        return done
 
     def _release(self, key: Key, item: Any, broken: bool) -> list[Instruction]:
         """Deliver what was held."""
         if broken:
-            self._doubtful.add(key[:2])
+            self._doubts.add((key[:2],))
         return self._deliver(key, item)
 
     # -- overload -------------------------------------------------------------------------
@@ -257,7 +218,7 @@ class Subscriber:
         return self._ask(now, back, Stimulus.OVERLOAD)
 
     def _ask(self, now: float, back: float, why: Stimulus) -> list[Instruction]:
-        self._back, self._asked, self._bereft = back, now, why is Stimulus.LOST
+        self._back, self._asked, self._bereft, self._vain = back, now, why is Stimulus.LOST, False
         self._epoch += 1
         self._stream, self._again = None, False
         return [*self._move(why, now), self._take(now)]
@@ -283,6 +244,7 @@ class Subscriber:
         """The cache says something."""
         if getattr(word, "epoch", None) != self._epoch:
             return []
+        self._vain = False
         match word:
             case Taken():
                 return self._taken(word, now)
@@ -303,7 +265,7 @@ class Subscriber:
             self.activations += 1
             done: list[Instruction] = self._move(Stimulus.TAKEN, now)
             open_ends = {(each.publisher, each.incarnation) for each in missing if each.last < 0}
-            self._doubtful |= open_ends
+            self._doubts.add(open_ends)
             told = tuple(each for each in missing if each.last >= 0)
             return [*done, *([Lost(told)] if told else []), self._progress(now)]
         if word.turn > self._turn and self.state in (State.ACTIVE, State.RESUMING, State.STOPPING):
@@ -314,10 +276,14 @@ class Subscriber:
 
     def refused(self, now: float) -> list[Instruction]:
         """No cache serves: go on by the plain path, and ask again after a while."""
+        self._vain = True
         if self.state is not State.TAKING or (self._bereft and now - self._asked < _PATIENCE):
             return []
+        return self._without(now)
+
+    def _without(self, now: float) -> list[Instruction]:
         if self._gap:
-            self._doubtful |= set(self._positions)
+            self._doubts.all()
         self._gap = False
         self._not_before = now + self._pause
         self._pause = min(_LONGEST, 2 * self._pause)
@@ -330,7 +296,7 @@ class Subscriber:
             return []
         if self.state is not State.TAKING:
             # If no other cache can tell what is missing, the next event of a source does.
-            self._doubtful |= set(self._positions)
+            self._doubts.all()
             self._held.interrupted()
         return self._ask(now, now - self._began, Stimulus.LOST)
 
@@ -358,7 +324,8 @@ class Subscriber:
         if self._meter is not None and why in (Stimulus.RESUMED, Stimulus.DRAINED, Stimulus.NO_CACHE):
             self._meter.forget()
         if why is Stimulus.TAKEN and self._bereft:  # this cache was asked for all; later ones for the last seconds
-            self._doubtful, self._bereft = set(), False
+            self._doubts.clear()
+            self._bereft = False
         if why is Stimulus.END:
             self._gap = False
         if why is Stimulus.AGAIN:
