@@ -143,7 +143,7 @@ class Doorkeeper:
                     usage.change(member.quota)
             self.note("", "", "", "Access", "files read again")
         if error and error != self.error:
-            log.error("the access files are not in force, those before are: %s", error)
+            log.error("the access files were not applied, the previous ones stay in force: %s", error)
             self.note("", "", "", "Access", "files read again", error)
         self.error = error
         return changed

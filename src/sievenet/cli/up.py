@@ -174,11 +174,11 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
     if config.kernel.interfaces is not None and config.dataplane != "kernel":
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if sample is not None and config.access.folder is not None:
-        raise click.UsageError("The sample's clients are no members: leave --sample or --access")
+        raise click.UsageError("--sample cannot be used with --access: the sample's clients have no logins")
     if said.caches and config.access.folder is not None:
-        raise click.UsageError("Caches in this process are no members: start `sievenet cache --login FILE` instead")
+        raise click.UsageError("--caches cannot be used with --access: start `sievenet cache --login FILE` instead")
     if said.matchers and config.access.folder is not None:
-        raise click.UsageError("Matchers of this process are no members: start `sievenet matcher --login FILE` instead")
+        raise click.UsageError("--matchers cannot be used with --access: start `sievenet matcher --login FILE` instead")
     taps = None if config.tap is None or sample is None else tapping(config.tap, said.tap_factor)
     run(_up(config, taps))
     if taps is not None:

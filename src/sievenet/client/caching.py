@@ -132,7 +132,7 @@ class CacheSink:
         except Unavailable as error:
             if self._options.since is not None:
                 raise
-            log.warning("%s: %s; it goes on without, and may lose events if too many come", self.feed, error)
+            log.warning("%s: %s; it continues without a cache and may lose events under overload", self.feed, error)
             self._assigned(None)
 
     async def _ask(self) -> None:
@@ -237,7 +237,7 @@ class CacheSink:
             log.warning("%s: %s", self.feed, error)
             return
         if isinstance(said, messages.Taken) and said.reaches is not None and self._options.since is not None:
-            log.warning("%s: the cache reaches back %.1f s only", self.feed, said.reaches)
+            log.warning("%s: the cache has only the last %.1f s", self.feed, said.reaches)
         if isinstance(said, messages.Dropped):
             self.core.drops.add(said)
         else:

@@ -124,7 +124,7 @@ class Publisher:
             port = self._session().port
             try:
                 if port is None:
-                    raise Unavailable("There is no port just now")
+                    raise Unavailable("The node has no data port at the moment")
                 room = port.send(packets)
                 self.retention.left(category)
                 if not room:

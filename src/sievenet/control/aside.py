@@ -79,5 +79,5 @@ def read_aside(path: Path) -> list[Aside]:
             each = msgspec.json.decode(line, type=_Line)
             found.append(Aside(base64.b64decode(each.record, validate=True), each.error))
         except (msgspec.DecodeError, ValueError) as error:
-            raise Unavailable(f"Line {number} of {path} is no record set aside: {error}") from None
+            raise Unavailable(f"Line {number} of {path} is not a record that was set aside: {error}") from None
     return found

@@ -186,7 +186,7 @@ class Controller:
             return
         if isinstance(request.command, Remove):
             if request.command.number in self.transitions:
-                error = Rejected("The plan of this category is being changed: wait for the end of that")
+                error = Rejected("The plan of this category is being changed: try again when that has ended")
                 self.board.out.append(signals.Reply(request.ticket, error))
                 return
             self._closing.add(request.command.number)
@@ -376,7 +376,7 @@ class Controller:
             if number in self._closing:
                 raise Rejected(f"{category.name} is being removed")
             if number in self.transitions:
-                raise Rejected(f"The plan of {category.name} is being changed already: wait for the end of that")
+                raise Rejected(f"The plan of {category.name} is being changed already: try again when that has ended")
         except SievenetError as error:
             self._reply(request.ticket, error)
             return

@@ -294,7 +294,7 @@ class State:
     def _close(self, category: Category, force: bool) -> Effect:
         number = category.number
         if number in self.moving:
-            raise Rejected(f"The plan of {category.name} is being changed: wait for the end of that")
+            raise Rejected(f"The plan of {category.name} is being changed: try again when that has ended")
         users = {c.name: c for c in self.clients.values() if any(c.counts.get(number, (0, 0)))}
         if users and not force:
             shown = ", ".join(sorted(users)[:4]) + (", …" if len(users) > 4 else "")

@@ -183,7 +183,7 @@ class Hybrid:
                 if dz not in serving.regions or self._control.changing(number) or epoch != self._control.epoch(number):
                     raise Unavailable(f"{matcher.name} was given up, or the plan changed meanwhile")
                 if routes is None or routes is not self._control.routes(number, dz):
-                    raise Unavailable("There are several trees, or others than before")
+                    raise Unavailable("Expected one spanning tree per category, unchanged meanwhile")
                 serving.live.add(dz)
                 await self._deploy(number, switch)
             except BaseException as error:

@@ -83,7 +83,7 @@ class Reviser:
         except Rejected as error:
             reason = str(error)  # the client has gone, or there is no room for what is left
         except SievenetError as error:
-            log.error("the %s %d of %s does not follow the rules yet: %s", kind, id, client, error)
+            log.error("the new rules could not be applied yet to the %s %d of %s: %s", kind, id, client, error)
             self._clearance.again(client)
             return
         told = p.Revised(

@@ -313,7 +313,7 @@ class Service(RequestService[Peer]):
 
     def _client(self, peer: Peer) -> str:
         if peer.client is None:
-            raise Rejected("Expected a client that has joined, got a registration of one that only looks")
+            raise Rejected("Expected a client, got a registration from an observer")
         if self._peers.get(peer.client) is not peer:
             raise Rejected(f"{peer.client} has left, or has connected again elsewhere")
         return peer.client

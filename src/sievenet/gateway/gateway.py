@@ -209,7 +209,7 @@ class Gateway(Starting):
                 self.imported += await self._fabric.relay(shipment.events)
             except SievenetError as error:
                 self.dropped += len(shipment)
-                log.warning("%s: not into the fabric: %s", self._name, error)
+                log.warning("%s: events could not be sent into the fabric: %s", self._name, error)
 
     # -- the overlay's wishes, to the fabric ----------------------------------------------
 

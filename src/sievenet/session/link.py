@@ -74,7 +74,7 @@ class Link:
         except ConnectionRefusedError:
             raise NobodyListens(f"No {who} at {where}: nobody listens there. Does it run, at this port?") from None
         except ssl.SSLError as error:
-            raise Unavailable(f"No {who} to trust at {where}: {told_of(error)}") from None
+            raise Unavailable(f"The {who} at {where} cannot be trusted: {told_of(error)}") from None
         except socket.gaierror as error:
             raise Unavailable(
                 f"No {who} at {where}: nobody knows a machine called {address[0]} ({error.strerror}). "

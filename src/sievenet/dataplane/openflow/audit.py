@@ -24,7 +24,7 @@ async def audit(switches: Mapping[str, SwitchHandle], every: float, tampered: Ca
                 channel = switch.channel
                 if channel is None or not await switch.touched():
                     continue
-                log.warning("switch %s: somebody has changed its tables", switch.name)
+                log.warning("switch %s: its tables were changed by somebody else", switch.name)
                 await switch.set_right(channel)
                 await switch.count()
                 tampered(switch.name)
