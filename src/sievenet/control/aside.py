@@ -66,7 +66,7 @@ def keep_aside(path: Path, records: Iterable[Aside]) -> None:
 
 
 def read_aside(path: Path) -> list[Aside]:
-    """What the file holds; nothing if there is none."""
+    """The records in the file; none if there is no file."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:

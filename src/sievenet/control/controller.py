@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """Everything that one controller decides."""
+    """The controller: pure, one stimulus at a time."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class Controller:
             waiting.then(error)
 
     def _attempt(self, waiting: Entered) -> None:
-        """Carry a command out; if it meets a mistake of ours, that concerns whoever asked and nobody else."""
+        """Apply a command; an internal error is reported to its requester alone."""
         try:
             self._execute(waiting)
         except Exception as error:
@@ -231,7 +231,7 @@ class Controller:
             self._failed(waiting, mistake(error))
 
     def abandon(self) -> None:
-        """Nobody waits any more: everything open was answered by the shell."""
+        """Drop all open requests: the shell has answered them."""
         self.open_requests = 0
 
     def _reply(self, ticket: int, error: SievenetError | None = None, result: object = None) -> None:
@@ -308,7 +308,7 @@ class Controller:
             then(None)
 
     def _remember(self, trees: tuple[Links, ...]) -> None:
-        """For the next start only: a full disk must not keep the network from working."""
+        """Write a record that only the next start needs; a full disk does not stop the network."""
         if trees != self.state.trees and self._started:
             self.log(Trees(trees), lambda _: None)
 
@@ -356,7 +356,7 @@ class Controller:
             self.spaces[number] = space
 
     def _closed(self, number: int, job: Job) -> None:
-        """No flow of a category is left."""
+        """The last flow of a category has been removed."""
         self._closing.discard(number)
         if (space := self.spaces.pop(number, None)) is not None:
             space.leave()
@@ -390,11 +390,11 @@ class Controller:
             transition.adopted()
 
     def tell(self, number: int, epoch: int) -> None:
-        """Have the publishers of a category told."""
+        """Tell the publishers of a category about its plan."""
         self.board.out.append(signals.Tell(number, epoch))
 
     def ended(self, space: Space, ticket: int | None, error: SievenetError | None, report: TransitionReport) -> None:
-        """A transition is over."""
+        """A transition has ended."""
         del self.transitions[space.number]
         if ticket is not None:
             self._reply(ticket, error, report)

@@ -65,7 +65,7 @@ class Coverer:
                 self._regions.append((region.filter(plan.schema), msgspec.structs.replace(plan, regions=(region,))))
 
     def ahead(self, contents: Iterable[Subscription]) -> None:
-        """Work out many at once, for `keys` to be asked for soon; forgets those of before."""
+        """Compute the keys of many contents at once, for later calls of `keys`; forgets earlier ones."""
         self._ready.clear()
         if not self._simple or self.plan.bits > _NARROW or self.plan.kind == "cells":
             return
@@ -99,7 +99,7 @@ class Coverer:
             self._ready[id(content)] = content, sorted(keys[:count])
 
     def keys(self, content: Subscription, wants: bool) -> list[int]:
-        """What a subscription, or else an advertisement, becomes."""
+        """The keys of a subscription or an advertisement."""
         found = self.at_once(content, wants)
         return self.search(content, wants) if found is None else found
 
@@ -115,7 +115,7 @@ class Coverer:
         return self.search(content, wants) if self.cheap(content) else None
 
     def cheap(self, content: Subscription) -> bool:
-        """Whether there is little to work out."""
+        """Whether covering is cheap."""
         room = _CHEAP // len(self.plan.regions)
         for each in content.filters:
             room -= 1 + sum(len(values.cuts) for values in each.constraints.values())

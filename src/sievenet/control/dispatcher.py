@@ -43,7 +43,7 @@ Covered = list[int] | SievenetError
 
 
 class Dispatcher:
-    """Covers, splits, and hands out."""
+    """Computes covers, splits them by lane and queues the parts."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Dispatcher:
         self._touched: dict[int, Space] = {}
 
     def coverer(self, category: Category) -> Coverer:
-        """What covers by the category's plan of now."""
+        """The coverer for the category's current plan."""
         coverer = self._coverers.get(category.number)
         if coverer is None or coverer.plan is not category.plan:
             coverer = self._coverers[category.number] = Coverer(category.plan, category.budget)
         return coverer
 
     def forget(self, number: int) -> None:
-        """A category is no more."""
+        """Forget a removed category."""
         self._coverers.pop(number, None)
 
     def ahead(self, number: int, said: Iterable[Subscription]) -> None:
@@ -90,13 +90,13 @@ class Dispatcher:
         contents: Sequence[tuple[Subscription | bytes, bool]],
         then: Callable[[Sequence[Covered]], None],
     ) -> None:
-        """Have contents covered beside the event loop."""
+        """Compute covers outside the event loop."""
         serial = self._board.serial()
         self._covering[serial] = then
         self._board.out.append(signals.Cover(serial, coverer, contents))
 
     def covered(self, serial: int, found: Sequence[Covered]) -> None:
-        """Somebody's keys have come."""
+        """The keys of a registration have been computed."""
         then = self._covering.pop(serial, None)
         if then is not None:
             then(found)
@@ -212,7 +212,7 @@ class Dispatcher:
         job.part_done()
 
     def pump(self) -> None:
-        """Let the lanes begin with what they have been given."""
+        """Start the lanes on their queued parts."""
         touched, self._touched = self._touched, {}
         for space in touched.values():
             space.pump()

@@ -40,7 +40,7 @@ def is_diversion(flow: Flow) -> bool:
 
 
 class Diversions:
-    """What is diverted now, as far as switches have been told."""
+    """The current diversions, as switches were told."""
 
     def __init__(self, board: Switchboard, rooms: Rooms) -> None:
         self._board = board
@@ -96,7 +96,7 @@ class Diversions:
         done(error)
 
     def end(self, categories: Iterable[int] | None = None, switches: Iterable[str] | None = None) -> None:
-        """Forward as ever: all, or in some categories, or at some switches."""
+        """End diversions: all, or those of some categories or switches."""
         for number, switch in list(self._wanted):
             if (categories is None or number in categories) and (switches is None or switch in switches):
                 self.set(number, switch, {}, lambda _: None)

@@ -1,4 +1,4 @@
-"""A control plane as whoever diverts to matchers sees it: what is diverted, where clients are, and who wants what."""
+"""The control plane's interface for diverting to matchers: diversions, places of clients, subscriptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Diverter"]
 
 
 class Diverter(Inspection):
-    """Diverts, and says what one has to know for that."""
+    """Diverts subspaces, and answers the questions needed for that."""
 
     @abstractmethod
     def _future(self) -> asyncio.Future[Any]:
@@ -24,7 +24,7 @@ class Diverter(Inspection):
 
     @abstractmethod
     def _handle(self, stimulus: signals.Stimulus) -> None:
-        """Let the controller react."""
+        """Hand a stimulus to the controller."""
 
     _ticket: int
 

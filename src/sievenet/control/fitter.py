@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fitter:
-    """Keeps tables that do not fit as good as they can be."""
+    """Chooses merges that cost least traffic."""
 
     def __init__(self, control: ControlPlane, dataplane: DataPlane) -> None:
         self._control = control
@@ -41,7 +41,7 @@ class Fitter:
         self._last: tuple[object, ...] = ()
 
     async def run(self, every: float) -> None:
-        """Choose anew from time to time, where anything has changed."""
+        """Choose merges again periodically if something has changed."""
         if self._limited():
             await asyncio.to_thread(warmup.load_fitting)  # else the first who asks would wait for a compiler
         while every:
@@ -55,7 +55,7 @@ class Fitter:
                 logger.exception("Tables could not be fitted anew")
 
     async def answer(self, traffic: bytes) -> Any:
-        """The same for somebody who asks over a connection."""
+        """The same for a request over a connection."""
         return msgspec.to_builtins(await self.fit(traffic_from(traffic) if traffic else ()))
 
     async def fit(self, traffic: Iterable[Traffic] = ()) -> FitReport:

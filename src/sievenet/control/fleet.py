@@ -58,7 +58,7 @@ class Fleet:
         return [s for s in self.wires.out if self.up(s)]
 
     def up(self, switch: str) -> bool:
-        """Whether a switch is in use, or being made ready for it."""
+        """Whether a switch is in use or being prepared."""
         return switch not in self.trees.down_switches or switch in self.joining
 
     def switch_changed(self, switch: str, up: bool) -> None:
@@ -107,14 +107,14 @@ class Fleet:
             self.reroute()
 
     def redraw(self, topology: Topology) -> None:
-        """The network is another: switches that are new are used once they are up and clean."""
+        """Use a new topology; new switches are used once they are up and empty."""
         fresh = set(topology.switches) - self.wires.out.keys()
         self.wires.grow(topology)
         self.trees.redraw(topology, fresh)
         self.reroute()
 
     def resize(self, switch: str, capacity: int | None) -> None:
-        """A switch holds so many entries, or any number."""
+        """Set the capacity of a switch; None for no limit."""
         if self.rooms.capacity.get(switch) != capacity:
             self.rooms.resize(switch, capacity)
             for space in self._spaces.values():
@@ -130,7 +130,7 @@ class Fleet:
             lane.holdings.fit(switch)
 
     def begin(self) -> None:
-        """Nobody has seen what the switches hold."""
+        """The tables of the switches are unknown."""
         lanes = [lane for space in self._spaces.values() for lane in space.lanes]
         self._unseen = dict.fromkeys(self.rooms.capacity, lanes)
 
@@ -142,7 +142,7 @@ class Fleet:
                     lane.remerge(switch, merges)
 
     def reroute(self) -> None:
-        """Fit trees, routes and lanes to the network as it is."""
+        """Adapt trees, routes and lanes to the current network."""
         self.diversions.end()
         self.trees.mend()
         self.routes = [Routes(self.wires, tree) for tree in self.trees.trees]
@@ -151,7 +151,7 @@ class Fleet:
             self.realign(space)
 
     def realign(self, space: Space) -> None:
-        """Lanes follow the trees of now."""
+        """Move lanes to the current trees."""
         space.reroute(self.routes, self.trees.dead(self.wires))
 
     def divert(self, order: Divert) -> None:
@@ -174,7 +174,7 @@ class Fleet:
         return wire
 
     def detach(self, wire: int) -> None:
-        """A client's wire is free."""
+        """Release a client's wire."""
         for routes in self.routes:
             routes.forget(wire)
         self.wires.detach(wire)

@@ -1,4 +1,4 @@
-"""What can be asked of a control plane: it changes nothing."""
+"""Questions to a control plane; none of them changes anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Inspection"]
 
 
 class Inspection:
-    """Reads what a controller believes."""
+    """Reads the state of a controller."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -33,7 +33,7 @@ class Inspection:
         self._refused = 0
 
     def category(self, name: str) -> Category:
-        """The category of the latest version of a schema, with its plan of now."""
+        """The category of the latest version of a schema, with its current plan."""
         return self._controller.state.named(name)
 
     def versions(self, name: str) -> list[Category]:
@@ -42,7 +42,7 @@ class Inspection:
 
     @property
     def unannounced(self) -> Set[int]:
-        """Versions of schemas that not everybody concerned knows of yet."""
+        """Versions of schemas that some subscribers have not confirmed yet."""
         return self._controller.state.unannounced
 
     def numbered(self, number: int) -> Category:
@@ -88,7 +88,7 @@ class Inspection:
             yield member_of(client, names)
 
     def ids(self, client: str) -> tuple[Collection[int], Collection[int]]:
-        """The ids of a client's advertisements and subscriptions, as they are while one looks."""
+        """The current ids of a client's advertisements and subscriptions."""
         known = self._controller.state.clients.get(client)
         return ((), ()) if known is None else (known.advertisements.keys(), known.subscriptions.keys())
 
@@ -98,7 +98,7 @@ class Inspection:
         return None if known is None else member_of(known, self._names())
 
     def life(self, client: str) -> int | None:
-        """What tells a client from others that had its name; None if nobody has it."""
+        """A number that differs for each holder of a name; None if nobody has it."""
         known = self._controller.state.clients.get(client)
         return None if known is None else known.life
 
@@ -162,7 +162,7 @@ class Inspection:
         return capacity, ideal, found
 
     def status(self) -> Status:
-        """The state of things."""
+        """The status of the control plane."""
         return status_of(self._controller, self._answered, self._refused)
 
     @property

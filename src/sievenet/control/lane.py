@@ -72,7 +72,7 @@ class Part:
         self.job = job
 
     def done(self, error: SievenetError | None = None) -> None:
-        """Report to whoever asked."""
+        """Report the result to the requester."""
         if self.job is not None:
             self.job.part_done(error)
 
@@ -89,7 +89,7 @@ class LaneOwner(Protocol):
     rooms: Rooms
 
     def rest(self) -> None:
-        """A lane has come to rest."""
+        """A lane has become idle."""
 
     def uses(self, lane: Lane) -> bool:
         """Whether this is still one of its lanes."""
@@ -139,13 +139,13 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way to switches."""
+        """Whether no rollout is under way."""
         return self.rollout is None
 
     # -- what to do ------------------------------------------------------------------------
 
     def put(self, part: Part) -> None:
-        """Something to do after all that waits already."""
+        """Queue a task behind everything that waits."""
         self.queue.append(part)
         self.pump()
 
@@ -155,7 +155,7 @@ class Lane:
         self.pump()
 
     def suspect(self, switches: Iterable[str]) -> None:
-        """Read these switches and put them right."""
+        """Read these switches and repair their tables."""
         self._unknown.update(switches)
         if self.rollout is not None:
             for switch in self._unknown & self.rollout.waiting:
@@ -214,7 +214,7 @@ class Lane:
         return self.layout.holds(self.prefix, key)
 
     def pump(self) -> None:
-        """Begin whatever can begin."""
+        """Start the next rollout if possible."""
         if self._pumping:
             return  # a rollout that ended at once: the loop below goes on
         self._pumping = True
@@ -342,7 +342,7 @@ class Lane:
         return Flow(Match(self.owner.number, self._group_dz), self._wires.ports(mask), TOP_PRIORITY)
 
     def table(self, switch: str) -> list[Flow]:
-        """The flows that a switch has of this lane, but for catch-all flows."""
+        """The lane's flows on a switch, except catch-all flows."""
         return self.holdings.table(switch) if switch in self.holdings else self.registrations.table(switch)
 
     def saw(self, switch: str, table: FlowTable) -> None:
@@ -389,7 +389,7 @@ class Lane:
         return list(flows.values())
 
     def scope(self, flow: Flow) -> bool:
-        """Whether a flow is this lane's business."""
+        """Whether a flow belongs to this lane."""
         match = flow.match
         if match.category != self.owner.number or is_diversion(flow):
             return False

@@ -1,4 +1,4 @@
-"""Leases: a client that gives no sign of life for too long is taken for dead."""
+"""Leases: a client that is silent for longer than its lease is considered dead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEAF: Final = 0.25
 
 
 class Leases:
-    """Looks at every lease when it may have ended."""
+    """Checks each lease when it may have expired."""
 
     def __init__(
         self, state: State, board: Switchboard, config: ControlConfig, ended: Callable[[Client], None]
@@ -28,12 +28,12 @@ class Leases:
         self._ended = ended
 
     def begin(self, client: Client) -> None:
-        """A client came: watch it from now on."""
+        """Start the lease of a new client."""
         self.renew(client)
         self._watch(client)
 
     def renew(self, client: Client) -> None:
-        """A client gave a sign of life."""
+        """Renew the lease of a client."""
         client.deadline = self._board.now + self._config.lease
 
     def _watch(self, client: Client) -> None:

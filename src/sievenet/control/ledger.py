@@ -32,7 +32,7 @@ class Entered(NamedTuple):
 
 
 class Ledger:
-    """Decides what is written when."""
+    """Groups commands into writes."""
 
     def __init__(self, state: State, snapshot: int) -> None:
         self._state = state
@@ -47,7 +47,7 @@ class Ledger:
     def enter(
         self, command: Command, said: Subscription | None = None, ticket: int | None = None, then: Then | None = None
     ) -> None:
-        """Have a command written."""
+        """Queue a command for writing."""
         self._waiting.append(Entered(encode_command(command), command, said, ticket, then))
 
     def next(self, serial: Callable[[], int], gather: bool = False) -> Write | Soon | None:
@@ -71,6 +71,6 @@ class Ledger:
         return None
 
     def finished(self) -> list[Entered]:
-        """The write is over; these commands were in it."""
+        """A write has ended; returns its commands."""
         batch, self._writing = self._writing or [], None
         return batch

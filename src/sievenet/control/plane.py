@@ -79,7 +79,7 @@ class ControlPlane(Diverter):
     async def start(
         cls, dataplane: DataPlane, journal: Journal, config: ControlConfig | None = None, worker: Worker | None = None
     ) -> ControlPlane:
-        """Recover what the journal knows, read the switches, and put them right."""
+        """Replay the journal, read the switches and repair them."""
         config = config or ControlConfig()
         worker = worker or Worker(config.covering)
         notices = dataplane.notices()  # from here on, so that nothing is missed
@@ -140,7 +140,7 @@ class ControlPlane(Diverter):
         return self._controller.state.categories[(await self._ask(command)).number]
 
     async def announced(self, number: int) -> None:
-        """Everybody concerned knows of this version of a schema."""
+        """All subscribers concerned have confirmed this version of a schema."""
         await self._ask(Announced(number))
 
     async def remove(self, number: int, force: bool = False) -> None:
@@ -198,7 +198,7 @@ class ControlPlane(Diverter):
         return Placement(client, host, self.config.lease, attached)
 
     async def renew(self, client: str) -> None:
-        """A sign of life: the lease begins anew."""
+        """Renew the lease."""
         if client not in self._controller.state.clients:
             raise Rejected(f"Nobody is known as {client}: join first (the lease may have ended)")
         self._handle(signals.Renewed(client))

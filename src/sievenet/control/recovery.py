@@ -1,4 +1,4 @@
-"""Recovery: from the journal's records back to the state, whatever the records are like.
+"""Recovery: rebuild the state from the journal's records, damaged ones included.
 
 A command that was refused when it came is refused again when it is replayed, as it should be.  Anything else that
 goes wrong with a record (it does not decode, its filter cannot be covered, an internal error) must neither keep the
@@ -37,7 +37,7 @@ _TURN: Final = 256
 
 
 def replay(state: State, records: Iterable[bytes]) -> list[Aside]:
-    """Carry out all records, one after the other; returns those that could not be."""
+    """Apply all records in order; returns those that could not be applied."""
     aside: list[Aside] = []
     for record in records:
         try:

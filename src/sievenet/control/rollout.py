@@ -41,14 +41,14 @@ class Outlet(Protocol):
         """Ask a switch for its table."""
 
     def read_later(self, rollout: Rollout, switch: str) -> None:
-        """Ask it after a while."""
+        """Ask a switch for its table after a delay."""
 
     def up(self, switch: str) -> bool:
         """Whether a switch is in use."""
 
 
 class Rollout:
-    """Some steps on their way."""
+    """A rollout under way."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Rollout:
             self._proceed()
 
     def acknowledged(self, switch: str) -> None:
-        """The switch carried out what it was told."""
+        """The switch has applied the changes."""
         self._finish(switch)
 
     def gone(self, switch: str) -> None:
@@ -123,19 +123,19 @@ class Rollout:
         self._finish(switch)
 
     def refused(self, switch: str, error: SievenetError) -> None:
-        """The switch carried out nothing."""
+        """The switch has applied none of the changes."""
         if switch in self.waiting:
             self._refusal = error
         self._finish(switch)
 
     def suspect(self, switch: str) -> None:
-        """Nobody knows what the switch holds."""
+        """The state of the switch is undefined."""
         if switch in self.waiting:
             self.undefined.add(switch)
             self._outlet.read(self, switch)
 
     def told(self, switch: str, table: FlowTable | None) -> None:
-        """The switch said what it holds, or nothing."""
+        """The switch has answered with its table, or has not answered."""
         if switch not in self.waiting:
             return
         if table is None:

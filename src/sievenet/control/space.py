@@ -24,7 +24,7 @@ __all__ = ["Space", "tree_of"]
 
 
 def tree_of(number: int, group: int, count: int) -> int:
-    """Which of so many trees a group of lanes of a category uses."""
+    """The tree that a group of lanes of a category uses."""
     return (number + group) % count
 
 
@@ -57,7 +57,7 @@ class Space:
         self.lanes: list[Lane] = []
 
     def rest(self) -> None:
-        """A lane has come to rest."""
+        """A lane has become idle."""
         self._rest(self)
 
     def uses(self, lane: Lane) -> bool:
@@ -65,7 +65,7 @@ class Space:
         return lane in self.lanes
 
     def new_lanes(self, routes: Sequence[Routes], layout: Layout) -> list[Lane]:
-        """A fresh set of lanes, without registrations."""
+        """New lanes without registrations."""
         config = self._config
         depth, count = config.spread.bit_length() - 1, layout.lanes(config)
         lanes = []
@@ -89,13 +89,13 @@ class Space:
         return lanes
 
     def use(self, lanes: list[Lane]) -> None:
-        """These are the lanes from now on."""
+        """Replace the lanes."""
         self.lanes = lanes
         for lane in lanes:
             self.rooms.join(lane.holdings.who, lane)
 
     def leave(self) -> None:
-        """The category is no more."""
+        """Remove the category."""
         for lane in self.lanes:
             self.rooms.leave(lane.holdings.who)
 
@@ -119,7 +119,7 @@ class Space:
         return all(lane.idle and not lane.queue for lane in self.lanes)
 
     def open(self) -> None:
-        """Let requests in again, those that waited first."""
+        """Accept requests again, waiting ones first."""
         self.closed = self.held = False
         postponed, self.postponed = self.postponed, deque()
         for each in postponed:
@@ -139,7 +139,7 @@ class Space:
         return [flow for lane in self.lanes for flow in lane.table(switch)] + self.catch_flows(switch)
 
     def pump(self) -> None:
-        """Let every lane begin what it can."""
+        """Start every lane that can start."""
         for lane in self.lanes:
             lane.pump()
 

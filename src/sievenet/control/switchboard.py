@@ -1,4 +1,4 @@
-"""The switchboard: which rollout waits for which switch, and what happens when.
+"""The switchboard: which rollout waits for which switch, and timers.
 
 Rollouts (`rollout`) hand it changes and questions; it numbers them, turns them into instructions,
 and finds the rollout again when the answer comes.  Questions to one switch that come up in
@@ -21,7 +21,7 @@ Callback = Callable[[], None]
 
 
 class Switchboard:
-    """Numbers what goes out, and knows whom an answer concerns."""
+    """Numbers requests to switches and routes the answers to their rollouts."""
 
     def __init__(self, up: Callable[[str], bool], retry: float, saw: Callable[[str, FlowTable], None]) -> None:
         self.now = 0.0
@@ -42,7 +42,7 @@ class Switchboard:
         self.watched: list[Rollout] = []
 
     def serial(self) -> int:
-        """A number never used before."""
+        """A fresh number."""
         self._serial += 1
         return self._serial
 
@@ -59,7 +59,7 @@ class Switchboard:
         self._asked.setdefault(switch, []).append(rollout)
 
     def read_later(self, rollout: Rollout, switch: str) -> None:
-        """Ask it after a while."""
+        """Ask a switch for its table after a delay."""
         self.after(self._retry, lambda: self.read(rollout, switch) if switch in rollout.waiting else None)
 
     def watch(self, rollout: Rollout) -> None:
@@ -71,7 +71,7 @@ class Switchboard:
     # -- answers ---------------------------------------------------------------------------
 
     def acknowledged(self, serial: int) -> None:
-        """A switch carried out what it was told."""
+        """A switch has applied changes."""
         self._landed(serial, lambda rollout, switch: rollout.acknowledged(switch))
 
     def undefined(self, serial: int) -> None:
@@ -79,7 +79,7 @@ class Switchboard:
         self._landed(serial, lambda rollout, switch: rollout.suspect(switch))
 
     def refused(self, serial: int, error: SievenetError) -> None:
-        """A switch carried out nothing."""
+        """A switch has refused changes."""
         self._landed(serial, lambda rollout, switch: rollout.refused(switch, error))
 
     def _landed(self, serial: int, then: Callable[[Rollout, str], None]) -> None:
@@ -88,7 +88,7 @@ class Switchboard:
             then(*flight)
 
     def told(self, serial: int, table: FlowTable | None) -> None:
-        """A switch said what it holds, or nothing."""
+        """A switch has answered with its table, or has not answered."""
         rollouts, switch = self._reads.pop(serial, ((), ""))
         if table is not None and switch:
             self.saw(switch, table)
@@ -110,7 +110,7 @@ class Switchboard:
         self.after(self._retry, callback)
 
     def soon(self, callback: Callback) -> None:
-        """Call back when others had their turn."""
+        """Call back after other work has had its turn."""
         self._soon.append(callback)
 
     def next_deadline(self) -> float | None:
@@ -118,18 +118,18 @@ class Switchboard:
         return self._timers[0][0] if self._timers else None
 
     def ring(self) -> None:
-        """Call back whom it is time for."""
+        """Run the callbacks that are due."""
         while self._timers and self._timers[0][0] <= self.now:
             heapq.heappop(self._timers)[2]()
 
     def turn(self) -> None:
-        """The others had their turn."""
+        """Run what was deferred."""
         soon, self._soon = self._soon, []
         for callback in soon:
             callback()
 
     def flush(self) -> None:
-        """Ask what is to be asked."""
+        """Send the reads that are due."""
         for switch, rollouts in self._asked.items():
             serial = self.serial()
             self._reads[serial] = rollouts, switch

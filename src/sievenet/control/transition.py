@@ -66,7 +66,7 @@ class TransitionReport(msgspec.Struct, frozen=True):
 
 
 class Transition:
-    """One category on its way to another plan."""
+    """A change of one category's plan."""
 
     def __init__(self, controller: Controller, space: Space, plan: Plan, epoch: int, ticket: int | None) -> None:
         self._c = controller
@@ -125,13 +125,13 @@ class Transition:
         self._actions[stage]()
 
     def _done(self, error: SievenetError | None) -> None:
-        """What the stage began has ended."""
+        """The work of the stage has ended."""
         self._happened("done" if error is None else "failed", error)
 
     # -- covering --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start with everything registered now."""
+        """Begin with all current registrations."""
         self._c.fleet.diversions.end([self._space.number])
         waiting = self._c.dispatcher.waiting  # they come by way of `added`
         for client in self._c.state.clients.values():
@@ -176,13 +176,13 @@ class Transition:
         self.step()
 
     def added(self, entry: Registration, wire: int) -> None:
-        """Something was registered meanwhile."""
+        """A registration was added during the change."""
         if self.stage == "covering":
             self.work.append((entry, wire))
             self.step()
 
     def removed(self, entry: Registration) -> None:
-        """Something was taken back meanwhile."""
+        """A registration was removed during the change."""
         known = self._shadow.pop(entry, None)
         if known is not None:
             twin, wire = known
@@ -194,7 +194,7 @@ class Transition:
     # -- the acknowledged steps ------------------------------------------------------------
 
     def rested(self) -> None:
-        """A lane has come to rest; go on if that was waited for."""
+        """A lane has become idle; continue if the stage waits for it."""
         if self._space.idle and not self._space.held and self._roomy:
             self._happened("rested")
 

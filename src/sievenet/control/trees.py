@@ -1,4 +1,4 @@
-"""Trees that are mended, not replaced.
+"""Trees that are repaired, not replaced.
 
 When a link or switch of a spanning tree fails, the parts that are left stay as they are,
 and are joined again by the best links that still work.  When something comes back, it is
@@ -40,7 +40,7 @@ class TreeKeeper:
         self.mend()
 
     def redraw(self, topology: Topology, fresh: Iterable[str]) -> None:
-        """The network is another; of its switches the fresh ones are not used yet.  `mend` follows."""
+        """Use a new topology; its fresh switches are not used yet.  Call `mend` next."""
         self.topology = topology
         self.down_switches |= set(fresh)
         self.down_links &= {link.id for link in topology.links}
@@ -62,7 +62,7 @@ class TreeKeeper:
         return tuple(tuple(sorted(links)) for links in self.links)
 
     def dead(self, wires: Wires) -> int:
-        """The wires that carry nothing now."""
+        """The wires that are down."""
         mask = 0
         for link in self.topology.links:
             if not (self.topology.is_switch(link.a) and self.topology.is_switch(link.b)):
