@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
 from sievenet.errors import CodecError, SchemaError
-from sievenet.routers.alarm import Alarm
+from sievenet.routers.carriage import Seen
 from sievenet.routers.channel import Holder, Teller
-from sievenet.routers.duplicates import Seen
+from sievenet.routers.dispatch import Alarm
 from sievenet.routers.forwarding import Forwarding
 from sievenet.routers.merging import Merger, excess, share
 from sievenet.routers.messages import SUBSCRIPTION, Carried, Delta, Item, category_of

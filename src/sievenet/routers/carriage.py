@@ -2,24 +2,53 @@
 
 Each neighbour confirms what it received. What a broken link may have taken with it is flooded to the others, and to the
 same neighbour when it is back (`retransmission`).
+
+An event goes on once (`Seen`). If the graph changes under it, an event that went on by the tables may go on once more,
+to everybody, if it comes back that way (`readiness`); it is delivered once. What is too old to tell is not forwarded:
+*at most once* has no exception. The memory is the client's (`transport.duplicates`), once for each of the two ways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from sievenet.routers.duplicates import Seen
 from sievenet.routers.messages import Carried, Received
 from sievenet.routers.outputs import Counts, unwanted
 from sievenet.routers.readiness import Readiness
 from sievenet.routers.retransmission import EVERY, Unconfirmed
 from sievenet.routers.routing import Context, Interface, Routing
 from sievenet.routers.shipment import Shipment, numbers
+from sievenet.transport.duplicates import DuplicateWindow
 
-__all__ = ["Carriage"]
+__all__ = ["Carriage", "Seen"]
+
+
+_Ints = npt.NDArray[np.int64]
+#: Numbers of one publisher that are remembered.
+_SPAN: Final = 1 << 14
+
+
+class Seen:
+    """Which events were passed on, by tables and to everybody: the last numbers of the publishers heard last."""
+
+    def __init__(self, publishers: int = 1024) -> None:
+        self._any = DuplicateWindow(_SPAN, publishers)
+        self._flooded = DuplicateWindow(_SPAN, publishers)
+        self.repeated = 0
+
+    def fresh(self, publisher: int, sequences: _Ints, flood: bool = False) -> tuple[_Ints, _Ints]:
+        """The rows that are new, and those to pass on: with ``flood`` also what only went on by tables before."""
+        source = (publisher, 0)
+        new = np.flatnonzero(self._any.fresh_of(source, sequences))
+        rows = np.flatnonzero(self._flooded.fresh_of(source, sequences)) if flood else new
+        self.repeated += len(sequences) - len(rows)
+        return new, rows
 
 
 class Carriage:

@@ -1,16 +1,17 @@
 """Carrying out what a router wants: events and messages to connections, each on its own.
 
 What cannot be written costs itself alone. Events for a connection whose buffer is full are dropped and counted; the
-links with long buffers are told to the caller, whose publisher waits for them (`peer.Pressure`).
+links with long buffers are told to the caller, whose publisher waits for them (`peer.Pressure`). A timer, the `Alarm`,
+is set to the next moment at which the router has something to do, and only ever moved forward.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
 
-from sievenet.routers.alarm import Alarm
 from sievenet.routers.core import Router
 from sievenet.routers.messages import Carried, Missed
 from sievenet.routers.outputs import Deliver, Output, Send, Tell, WaveDone
@@ -20,9 +21,38 @@ from sievenet.routers.shipment import Shipment
 from sievenet.session.framing import frame
 from sievenet.session.message import Message
 
-__all__ = ["Dispatch"]
+__all__ = ["Alarm", "Dispatch"]
 
 log = logging.getLogger("sievenet.routers")
+
+
+class Alarm:
+    """Calls ``ring`` at the time (`time.monotonic`) that ``due`` says, if it says one."""
+
+    def __init__(self, due: Callable[[], float | None], ring: Callable[[], None]) -> None:
+        self._due, self._ring = due, ring
+        self._timer: asyncio.TimerHandle | None = None
+        #: What it is set to, if it is.
+        self._at = 0.0
+
+    def set(self) -> None:
+        """Something may be due earlier than before."""
+        due = self._due()
+        if due is None or (self._timer is not None and self._at <= due):
+            return
+        self.cancel()
+        self._at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._fire)
+
+    def cancel(self) -> None:
+        """Ring no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._ring()
 
 
 class Dispatch:

@@ -3,6 +3,11 @@
 A port gives packets away as they come (`Deliver`), from within the event loop, and counts those it was given to send
 until they have left (`Departures`). How packets are written, and what keeps a port from sending faster than is good,
 is the business of each kind.
+
+Whoever waits until packets have left waits for a count, so that packets given later prolong nobody's wait:
+
+    given   0 ─────────────── left ── until ───────── given
+                                      wakes the waiter once sent ≥ submitted − allowed backlog
 """
 
 from __future__ import annotations
@@ -14,13 +19,55 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 from sievenet.client.ports.burst import Arrivals, Burst
-from sievenet.client.ports.departures import Departures
 from sievenet.dataplane.packet import Packet
+from sievenet.errors import Unavailable
 
-__all__ = ["DataPort", "Deliver", "enlarge"]
+__all__ = ["DataPort", "Deliver", "Departures", "enlarge"]
 
 #: Takes packets that came, singly or as a matrix (which iterates as packets).
 Deliver = Callable[[list[Packet] | Arrivals], None]
+
+
+class Departures:
+    """Counts and waiters of one port."""
+
+    def __init__(self) -> None:
+        #: Packets ever given.
+        self.given = 0
+        self._left = 0
+        self._waiting: dict[asyncio.Future[None], int] = {}
+
+    @property
+    def here(self) -> int:
+        """Packets that have not left."""
+        return self.given - self._left
+
+    async def wait(self, ahead: int) -> None:
+        """Until no more than ``ahead`` of the packets given so far are here; `Unavailable` if the port closes."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[done] = self.given - ahead
+        try:
+            await done
+        finally:
+            del self._waiting[done]
+
+    def passed(self) -> None:
+        """One more was given and has left, and nothing waited in front of it."""
+        self.given += 1
+        self._left += 1
+
+    def queued(self, count: int) -> None:
+        """So many of them have not left."""
+        self._left = left = self.given - count
+        for waiter, until in self._waiting.items():
+            if left >= until and not waiter.done():
+                waiter.set_result(None)
+
+    def close(self) -> None:
+        """No more will leave: whoever waits is told."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(Unavailable("The data port was closed"))
 
 
 class DataPort(ABC):
