@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from sievenet.access.login import load_login
-from tests.access.harness import RULES, folder
+from tests.access.harness import RULES, folder, now
 from tests.web.harness import Events, events, publish, reading, run, served
 
 
@@ -149,6 +149,50 @@ def test_a_sign_in_is_a_cookie_that_pages_of_others_cannot_use(tmp_path):
                 assert response.status == 200
             async with http.get("/status", headers={"Cookie": cookie.partition(";")[0]}) as response:
                 assert response.status == 401
+
+    run(test())
+
+
+def test_whoever_asks_is_told_who_it_is(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (_, server, http):
+            for headers, name, role in (({}, "", None), (bearer(access, "bob"), "bob", "client")):
+                async with http.get("/me", headers=headers) as response:
+                    said = await response.json()
+                    assert (said["name"], said["role"]) == (name, role)
+            access.certificate("alice", None, 10, now())
+            tls = load_login(access.login("alice")).dialling()
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as alice,
+                alice.get(f"{server.url}me") as response,
+            ):
+                assert (await response.json())["name"] == "alice"
+
+    run(test())
+
+
+def test_a_stream_is_told_what_it_is_cut_to(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (_, _, http):
+            bob, alice = bearer(access, "bob"), bearer(access, "alice")
+            async with (
+                http.get("/subscribe", params={"filter": "reading: x < 300"}, headers=bob) as cut,
+                http.get("/subscribe", params={"filter": "reading"}, headers=alice) as whole,
+            ):
+                cut, whole = Events(cut), Events(whole)
+                _, opened = await cut.next()
+                assert "hot" in opened["filter"]
+                assert opened["filter"] != "reading: x < 300"
+                assert (await whole.next())[1] == {"filter": "reading: any"}
+                members = access.path / "members.toml"
+                members.write_text(
+                    members.read_text().replace("subscribe reading: any", "subscribe reading: x < 9 narrow")
+                )
+                assert await whole.next() == ("narrowed", {"filter": "reading: x <= 8"})
+                assert (await publish(http, [reading(300), reading(3)], headers=alice))[0] == 200
+                assert await whole.values(1) == [3]
 
     run(test())
 

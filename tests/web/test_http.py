@@ -364,7 +364,41 @@ def test_limits_hold():
     run(test())
 
 
-def test_garbage_does_no_harm():
+DEEP = '{"x": ' * 20_000 + "1" + "}" * 20_000
+
+
+def test_json_that_is_nested_too_deeply_is_refused_like_any_other(caplog):
+    async def test():
+        async with served(web__max_line=1 << 18) as (_, _, http):
+            for kind in ("application/json", "application/x-ndjson"):
+                for body in (DEEP, "[" * 20_000 + "]" * 20_000):
+                    async with http.post("/publish/reading", data=body, headers={"Content-Type": kind}) as response:
+                        assert response.status == 400
+                        assert "nested too deeply" in (await response.json())["error"]["message"]
+            async with http.ws_connect("/subscribe") as socket:
+                await socket.send_str(f'{{"publish": "reading", "event": {DEEP}}}')
+                said = await socket.receive_json(timeout=20)
+                assert said["type"] == "error"
+                await socket.send_json({"publish": "reading", "event": reading(1), "ref": 7})
+                assert (await socket.receive_json(timeout=20))["data"] == {"published": 1, "ref": 7}
+
+    run(test())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_one_filter_is_one_filter():
+    async def test():
+        async with (
+            served() as (_, _, http),
+            http.get("/subscribe?filter=reading&filter=reading: x < 5") as response,
+        ):
+            assert response.status == 400
+            assert "one filter" in await response.text()
+
+    run(test())
+
+
+def test_garbage_does_no_harm(caplog):
     async def test():
         async with served() as (_, server, http):
             rng = random.Random(1)
@@ -377,9 +411,15 @@ def test_garbage_does_no_harm():
                 writer.write(bytes(data) if rng.random() < 0.7 else rng.randbytes(200))
                 await writer.drain()
                 writer.close()
+            reader, writer = await asyncio.open_connection(*server.door.address)
+            writer.write(b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 400 " in await reader.readline()
+            writer.close()
             assert (await publish(http, reading(1)))[0] == 200
 
     run(test())
+    # Strangers do not fill the log.
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_browsers_of_other_sites_get_nothing():

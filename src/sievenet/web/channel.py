@@ -47,6 +47,8 @@ class Channel(Broadcast):
     def __init__(self, wanted: Subscription, size: int) -> None:
         super().__init__(size)
         self.wanted = wanted
+        #: What of it the rules let this person have.
+        self.allowed = wanted
         self.left: float | None = None
         self._feed: Feed | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -86,6 +88,12 @@ class Channel(Broadcast):
         except Exception as error:
             reason = str(error)
         self.end(reason)
+
+    def narrow(self, allowed: Subscription) -> None:
+        """The rules have changed, and let it be less than it was: tell those who read."""
+        self.allowed = allowed
+        for stream in list(self.streams):
+            stream.say("narrowed", _ENCODER.encode({"filter": str(allowed)}))
 
     def cursor(self, last: str) -> tuple[int, bool]:
         """Where a client reads on that saw this identifier last; and whether what it missed is not known."""

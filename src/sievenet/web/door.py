@@ -8,6 +8,7 @@ ones.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -15,12 +16,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from sievenet.errors import InvalidInput, Unavailable
 
 __all__ = ["Door", "address_of"]
 
+#: Where aiohttp tells of errors; `_Ours` leaves out those that are none of ours.
+_log: Final = logging.getLogger("sievenet.web.http")
 #: Seconds that a new connection has for its first request, and that an idle one is kept.
 _FIRST: Final = 10.0
 _IDLE: Final = 75.0
@@ -83,7 +87,12 @@ class Door:
     async def open(self, app: web.Application) -> None:
         """Listen; `Unavailable` if the address is in use."""
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, keepalive_timeout=_IDLE, shutdown_timeout=1.0
+            app,
+            access_log=None,
+            logger=_log,
+            handler_cancellation=True,
+            keepalive_timeout=_IDLE,
+            shutdown_timeout=1.0,
         )
         await self._runner.setup()
         host, port = self.address
@@ -151,6 +160,17 @@ class Door:
             await self._runner.cleanup()
         if self._socket is not None:
             self._socket.close()
+
+
+class _Ours(logging.Filter):
+    """Leaves out what is no HTTP: whoever sends that is answered, and must not fill the log by it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is to be logged."""
+        return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_log.addFilter(_Ours())
 
 
 class _TurnedAway(asyncio.Protocol):

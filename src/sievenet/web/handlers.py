@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import blake2b
 from importlib import resources
@@ -66,10 +67,9 @@ class Handlers:
     async def me(self, request: web.Request) -> web.Response:
         """Who somebody is: enough for a page to know what it may offer."""
         sign_in = self._desk.sign_in(request)
-        try:
-            visitor = None if self._desk.known and sign_in is None else self._desk.visitor(request)
-        except SievenetError:
-            visitor = None
+        visitor = None
+        with contextlib.suppress(SievenetError):  # a stranger, or one whom nobody knows any more
+            visitor = self._desk.visitor(request)
         return answer(
             {
                 "name": "" if visitor is None else visitor.name,

@@ -21,7 +21,7 @@ import msgspec
 from sievenet.content import Event, Schema
 from sievenet.errors import EventError, InvalidInput, SievenetError
 
-__all__ = ["CHUNK", "event_of", "events_of", "lines_of"]
+__all__ = ["CHUNK", "decoded", "event_of", "events_of", "lines_of"]
 
 #: Events that are published together.
 CHUNK: Final = 256
@@ -53,14 +53,24 @@ def _payload(said: Any) -> bytes:
         raise EventError(expected="a payload in base64", got=said) from None
 
 
+def decoded(data: bytes | str, decoder: msgspec.json.Decoder[Any] = _DECODER) -> Any:
+    """What JSON says; `EventError` if it is none, or is nested so deeply that nobody means it."""
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        raise EventError("Expected JSON, got something else: it is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EventError(f"Expected JSON, got something else: {error}") from None
+
+
 async def events_of(schema: Schema, body: bytes) -> list[Event]:
     """The events of a whole body: an object, a list of objects, or lines; others have their turn meanwhile."""
     try:
-        said = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        said = decoded(body)
+    except EventError:
         lines = [line for line in body.split(b"\n") if line.strip()]
         if len(lines) < 2:
-            raise EventError(f"Expected JSON, got something else: {error}") from None
+            raise
         rows = (_line(schema, line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip())
     else:
         if not isinstance(said, list):
@@ -75,9 +85,9 @@ async def events_of(schema: Schema, body: bytes) -> list[Event]:
 
 def _line(schema: Schema, line: bytes, number: int) -> Event:
     try:
-        said = _DECODER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EventError(f"line {number}: Expected JSON, got something else: {error}") from None
+        said = decoded(line)
+    except EventError as error:
+        raise EventError(f"line {number}: {error}") from None
     return event_of(schema, said, f"line {number}")
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sievenet.access.identity import Role
+from sievenet.access.permissions import Permissions
 from sievenet.client import Advertisement, Node
 from sievenet.client.fabric_node import FabricNode
 from sievenet.client.interest import understood
@@ -59,6 +60,8 @@ class Resident:
         self._offering = asyncio.Lock()
         self._opening = Tasks()
         self.used = asyncio.get_running_loop().time()
+        #: The rules that channels were told of.
+        self._rules = self._permissions()
 
     async def node(self) -> Node:
         """The node, connected; however many ask, it is started once."""
@@ -90,6 +93,8 @@ class Resident:
         return found
 
     async def _open(self, key: bytes, channel: Channel, node: Node) -> None:
+        with contextlib.suppress(Rejected):  # then the network says so too
+            channel.allowed = self._permissions().decide("subscribe", channel.wanted).allowed
         if not await channel.open(node) and self.channels.get(key) is channel:
             del self.channels[key]
 
@@ -108,11 +113,14 @@ class Resident:
             self._offers[category] = schema, advertisement, asyncio.get_running_loop().time()
         return schema
 
+    def _permissions(self) -> Permissions:
+        """What the rules of now let this person do."""
+        member = self._keeper.member(self.visitor.name)
+        return self.visitor.identity.permissions if member is None else member.permissions
+
     def _within(self, schema: Schema) -> Subscription | None:
         """What this person may publish of a schema; None for everything."""
-        member = self._keeper.member(self.visitor.name)
-        permissions = self.visitor.identity.permissions if member is None else member.permissions
-        return permissions.within("publish", schema)
+        return self._permissions().within("publish", schema)
 
     def check(self, events: Sequence[Event]) -> None:
         """`Rejected` if the rules do not let this person publish one of these events."""
@@ -133,7 +141,14 @@ class Resident:
     # -- ending ---------------------------------------------------------------------------
 
     async def tidy(self, now: float) -> bool:
-        """Take back what was not used for a while; whether nothing is left."""
+        """Take back what was not used for a while, tell of rules that have changed; whether nothing is left."""
+        rules, before = self._permissions(), self._rules
+        if rules != before:
+            self._rules = rules
+            for channel in self.channels.values():
+                revision = rules.revise("subscribe", channel.allowed)
+                if revision is not None and revision.allowed is not None:
+                    channel.narrow(revision.allowed)
         linger = self._config.linger
         for key, channel in list(self.channels.items()):
             if channel.over or (channel.left is not None and now - channel.left > linger):

@@ -49,7 +49,7 @@ ROUTES: Final = (
         "/plans/{category}",
         "apply",
         Role.OPERATOR,
-        "change it: JSON, `builtin=NAME`, `regular=BITS`, `suggested`",
+        "change it: a plan as JSON in the body, or `?builtin=NAME`, `?regular=BITS`, `?suggested`",
     ),
     Route("POST", "/publish/{category}", "publish", Role.CLIENT, "publish events: JSON or JSON lines"),
     Route("GET", "/subscribe", "subscribe", Role.CLIENT, "events as they come (`filter`), or a WebSocket"),

@@ -18,14 +18,14 @@ from aiohttp.http import HttpVersion11
 
 from sievenet.config import WebConfig
 from sievenet.daemon.lobby import Lobby, Visitor
-from sievenet.errors import InvalidInput, Rejected, SievenetError
+from sievenet.errors import EventError, InvalidInput, Rejected, SievenetError
 from sievenet.web.channel import Channel
 from sievenet.web.desk import visitor_of
 from sievenet.web.errors import facts
 from sievenet.web.frame import Kind, chunk, identifier, message
 from sievenet.web.handlers import Handlers
 from sievenet.web.live import Live
-from sievenet.web.publication import event_of
+from sievenet.web.publication import decoded, event_of
 from sievenet.web.resident import Resident, Residents
 from sievenet.web.stream import Stream
 
@@ -45,6 +45,9 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
     events: list[dict[str, Any]] = []
     #: Comes back in the answer.
     ref: Any = None
+
+
+_SAID: Final = msgspec.json.Decoder(_Said)
 
 
 class Subscriptions:
@@ -67,6 +70,8 @@ class Subscriptions:
         """Events as they come."""
         socket = request.headers.get(hdrs.UPGRADE, "").lower() == "websocket"
         wanted = request.query.get("filter", "")
+        if (several := len(request.query.getall("filter", ()))) > 1:
+            raise InvalidInput(expected="one filter (`or` joins several)", got=several, where="subscribe")
         visitor = visitor_of(request)
         resident = self._residents.of(visitor)
         channel = None
@@ -97,7 +102,7 @@ class Subscriptions:
             raise ConnectionResetError
         cursor, lost = channel.cursor(last)
         stream = Stream(channel, transport, kind, cursor, self._config.unread)
-        opened = {"filter": str(channel.wanted)}
+        opened = {"filter": str(channel.allowed)}
         data = message(kind, "open", msgspec.json.encode(opened), identifier(channel.life, cursor - 1))
         if lost:
             reason = {"missed": None, "reason": f"the window of {last[:64]} is gone: what came since is not known"}
@@ -166,8 +171,8 @@ class Subscriptions:
         ref = None
         try:
             try:
-                said = msgspec.json.decode(text, type=_Said)
-            except msgspec.DecodeError as error:
+                said = decoded(text, _SAID)
+            except EventError as error:
                 raise InvalidInput(f'Expected {{"publish": CATEGORY, "event": {{…}}}}: {error}') from None
             ref = said.ref
             schema = await resident.offer(said.publish)
