@@ -380,7 +380,7 @@ def test_one_subspace_goes_back_while_others_stay_and_nobody_waits_for_long():
     run(main())
 
 
-def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_waits_for_it():
+def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_waits_for_it(caplog):
     async def main():
         async with (
             fabric(
@@ -413,6 +413,12 @@ def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_
                 await feed.close()
                 await asyncio.sleep(0.05)
             assert longest < 3, states  # an order that cannot be carried out would be waited for, for 7 s
+            # It is tried again, ever more rarely, and the log has heard it once.
+            matcher, hybrid = daemon.service.components.hybrid.matchers["m"], daemon.service.components.hybrid
+            rested, matcher.resting = matcher._rest, 0.0
+            await eventually(lambda: matcher._rest == 2 * rested and matcher.resting > hybrid.now())
+            assert sum("is not diverted" in each.message for each in caplog.records) == 1
+            assert sum("matcher m:" in each.message for each in caplog.records) == 1
             stop.set()
             await task
             wanted = [payload for x, payload in sent if 10 <= x <= 30]

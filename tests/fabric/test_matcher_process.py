@@ -9,7 +9,7 @@ import pytest
 
 import sievenet
 from sievenet.index import Dz
-from tests.fabric.harness import eventually, fabric, publisher, run
+from tests.fabric.harness import eventually, publisher, run
 from tests.fabric.test_hybrid import by_hand, switch_of, traffic
 
 pytestmark = pytest.mark.slow
@@ -74,20 +74,36 @@ def test_processes_that_are_killed_or_stopped_lose_nothing():
     run(main(), timeout=120)
 
 
-def test_workers_are_matchers_of_one_switch_and_end_together():
+def test_workers_share_the_subspaces_of_their_switch_and_end_together_under_traffic():
     async def main():
-        async with fabric() as daemon:
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+        ):
+            hybrid, stop, sent, got = daemon.service.components.hybrid, asyncio.Event(), [], []
+            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "sievenet", "matcher", "--url", daemon.url, "--name", "w", "--host", "h2"),
                 *("--workers", "2"),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
-            hybrid = daemon.service.components.hybrid
             await eventually(lambda: sorted(hybrid.matchers) == ["w-1", "w-2"], timeout=60)
-            assert len(hybrid.at(switch_of(daemon, "h2"))) == 2
+            assert len(hybrid.at(switch)) == 2
+            for dz in Dz(0, 0).children:
+                await hybrid.divert(number, dz, switch)
+            assert [each.load for each in hybrid.matchers.values()] == [1, 1]
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            await eventually(lambda: all(each.sent > 50 for each in hybrid.matchers.values()))
             process.terminate()
             assert await process.wait() == 0
             await eventually(lambda: not hybrid.matchers)
+            stop.set()
+            await task
+            wanted = [payload for x, payload in sent if 100 <= x <= 900]
+            await eventually(lambda: len(got) >= len(wanted))
+            assert sorted(got) == sorted(wanted)
 
     run(main(), timeout=120)

@@ -131,6 +131,8 @@ class MatcherNode:
         self._orders: asyncio.Queue[p.Serve | p.Await] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._seconds = 0.0
+        #: Why the last order could not be carried out that could not.
+        self._trouble = ""
         self.received = self.sent = self.unwanted = self.malformed = self.strangers = 0
 
     async def start(self) -> MatcherNode:
@@ -171,8 +173,10 @@ class MatcherNode:
                 else:
                     await self._serve(order)
             except SievenetError as error:
-                log.error("matcher %s: %s", self.node.name, error)
-                self.node.tell(p.Did(order.serial, str(error)[:256]))
+                if str(error) != self._trouble:  # it may be tried again and again
+                    log.error("matcher %s: %s", self.node.name, error)
+                self._trouble = str(error)
+                self.node.tell(p.Did(order.serial, self._trouble[:256]))
             else:
                 self.node.tell(p.Did(order.serial))
 

@@ -186,6 +186,7 @@ class Hybrid:
                     raise Unavailable("Expected one spanning tree per category, unchanged meanwhile")
                 serving.live.add(dz)
                 await self._deploy(number, switch)
+                matcher.serves()
             except BaseException as error:
                 if isinstance(error, Unable):
                     matcher.rest(str(error), self.now())  # there is no room for its packets, say

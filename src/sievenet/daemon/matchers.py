@@ -17,8 +17,9 @@ __all__ = ["BACKLOG", "SILENCE", "Matcher", "Serving"]
 SILENCE: Final = 1.0
 #: Packets that may wait at a matcher, at two signs of life in a row, before it has too much to do.
 BACKLOG: Final = 20_000
-#: Seconds that a matcher is left alone after it was given up.
+#: Seconds that a matcher is left alone after it was given up: the first time, and at most if it is the same each time.
 REST: Final = 5.0
+LONGEST: Final = 80.0
 #: Seconds that a packet may take from its publisher to a matcher, with what may wait for it at a switch.
 WAY: Final = 2.0
 
@@ -66,6 +67,7 @@ class Matcher:
         #: Until when it is given nothing, and why.
         self.resting = 0.0
         self.trouble = ""
+        self._rest = 0.0
         self._busy = 0
         self.received = self.sent = self.unwanted = self.backlog = 0
         self.seconds = 0.0
@@ -99,9 +101,14 @@ class Matcher:
         return now >= self.resting and not self.wrong(now) and not self.backlog > BACKLOG // 2
 
     def rest(self, reason: str, now: float) -> None:
-        """It is given up for a while."""
-        self.resting, self.trouble = now + REST, reason
+        """It is given up for a while; twice as long as before if it never served in between."""
+        self._rest = min(LONGEST, 2 * self._rest) if self._rest else REST
+        self.resting, self.trouble = now + self._rest, reason
         self._busy = 0
+
+    def serves(self) -> None:
+        """A subspace is diverted to it."""
+        self._rest = 0.0
 
     def give_up(self, number: int) -> bool:
         """Nothing of a category goes to it any more; whether something did, or was about to."""

@@ -82,6 +82,8 @@ class Selector:
         self._worth: dict[int, tuple[Choice, float, float]] = {}
         self._received: dict[str, int] = {}
         self.changes = 0
+        #: What the log has heard last of each switch where nothing could be diverted.
+        self._said: dict[str, str] = {}
         #: Seconds that the last choice took.
         self.took = 0.0
 
@@ -181,7 +183,9 @@ class Selector:
             try:
                 await self._hybrid.divert(number, dz, switch)
             except SievenetError as error:
-                log.warning("%s at %s is not diverted: %s", dz, switch, error)
+                level = logging.DEBUG if self._said.get(switch) == str(error) else logging.WARNING  # once is enough
+                log.log(level, "%s at %s is not diverted: %s", dz, switch, error)
+                self._said[switch] = str(error)
 
     def _chosen(
         self, seen: list[Observation], path: Any, where: Iterable[str], present: Pairs
