@@ -13,6 +13,7 @@ import numpy as np
 from sievenet.content import Filter, Record, Subscription, ValueSet
 from sievenet.control import warmup
 from sievenet.control.covering import Coverer
+from sievenet.control.hybrid import Model, Observation, ssa
 from sievenet.index import Plan
 from sievenet.matcher import Matcher, level
 from sievenet.tuning.covers import Covers, Interests
@@ -57,6 +58,7 @@ def index() -> None:
         profile_batches([batch], load.schema, wanted)
         Wants(load.schema, wanted).per_subscription(batch)
         Wants(load.schema, wanted).per_event(batch)
+    ssa(Model.of([Observation("p", "s", 0, "s", 1.0, 1.0)], lambda a, b: (a,)), 1.0)
     plan = Plan.regular(LOADS[0].schema, 12)
     Coverer(plan, 4).ahead(Subscription([f]) for f in LOADS[0].subscriptions(5).filters())
 

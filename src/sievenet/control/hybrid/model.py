@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,16 +114,9 @@ class Model:
 
     def sums(self, selected: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Benefit and penalty that each row has left, when these are diverted."""
-        below = self.cut(selected)
-        open_ = np.where(self.parent >= 0, ~below[self.parent], True)
-        link = np.where(open_, self.link, 0.0)
-        benefit = np.where(below, 0.0, self.hosts)
-        penalty = np.where(below, 0.0, self.wanted)
-        for upper, level in reversed(list(pairwise(self._levels))):
-            above, count = self.parent[level] - upper.start, upper.stop - upper.start
-            benefit[upper] += np.bincount(above, benefit[level] + link[level], count)
-            penalty[upper] += np.bincount(above, penalty[level], count)
-        return np.where(below, 0.0, benefit), np.where(below, 0.0, penalty)
+        from sievenet.control.hybrid.kernels import sums  # brings numba
+
+        return sums(self.parent, self.link, self.hosts, self.wanted, selected)
 
     def saved(self, selected: npt.NDArray[np.bool_]) -> tuple[float, float]:
         """False positives that diverting these removes, and wanted events that go through matchers."""
@@ -153,42 +147,55 @@ class Model:
 
         For each switch that publishes, all cells together: a matrix of trees by places, from the leaves to the root.
         """
-        names = {each.switch for each in observations} | {each.origin for each in observations}
-        number: dict[str, int] = {name: i for i, name in enumerate(sorted(names))}
-        trees = {key: i for i, key in enumerate({(each.publisher, each.cell): None for each in observations})}
-        by_origin: dict[str, list[Observation]] = {}
-        for each in observations:
-            by_origin.setdefault(each.origin, []).append(each)
+        if not observations:
+            none, nothing = np.zeros(0, np.int64), np.zeros(0)
+            return cls((), none, none, none, none, nothing, nothing, nothing)
+        publisher, origin, cells, switch, wanted, unwanted = (list(map(itemgetter(i), observations)) for i in range(6))
+        number: dict[str, int] = {name: i for i, name in enumerate(sorted({*switch, *origin}))}
+        by, begin, at = _numbers(publisher), _numbers(origin, number), _numbers(switch, number)
+        cell = np.array(cells, np.int64)
+        counts = np.array((wanted, unwanted), np.float64).T
+        _, tree = np.unique(by * (int(cell.max()) + 1) + cell, return_inverse=True)
+        order = np.argsort(begin, kind="stable")
+        bounds = np.flatnonzero(np.diff(begin[order], prepend=-1, append=-1))
+        names = list(number)
         parts: list[tuple[npt.NDArray[Any], ...]] = []
         rows = 0
-        for origin, seen in by_origin.items():
-            above = _above(origin, {each.switch for each in seen}, path, number)
-            tree = np.array([trees[each.publisher, each.cell] for each in seen], np.int64)
-            at = np.array([number[each.switch] for each in seen], np.int64)
-            counts = np.array([(each.wanted, each.unwanted) for each in seen], np.float64).reshape(len(seen), 2)
-            cells = np.zeros(len(trees), np.int64)
-            cells[tree] = [each.cell for each in seen]
-            parts.append(_rows(number[origin], above, tree, at, counts, cells, rows))
+        for a, b in pairwise(bounds.tolist()):
+            some = order[a:b]
+            root = names[begin[some[0]]]
+            above = _above(root, [names[i] for i in np.unique(at[some]).tolist()], path, number)
+            parts.append(_rows(above, tree[some], at[some], counts[some], cell[some], rows))
             rows += len(parts[-1][0])
-        columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 7
-        node, parent, depth, cell = (each.astype(np.int64) for each in columns[:4])
-        return cls(list(number), node, parent, depth, cell, *columns[4:])
+        columns = [np.concatenate(each) for each in zip(*parts, strict=True)]
+        node, parent, depth, cell_of = (each.astype(np.int64) for each in columns[:4])
+        return cls(list(number), node, parent, depth, cell_of, *columns[4:])
 
 
 def _above(
     origin: str, switches: Iterable[str], path: Callable[[str, str], Sequence[str]], number: dict[str, int]
 ) -> dict[int, tuple[int, int]]:
     """Of each switch on a way from the origin: the one above it and its depth, the nearest first."""
-    found = {number[origin]: (-1, 0)}
+    found: dict[str, tuple[str, int]] = {origin: ("", 0)}
     for switch in switches:
-        way = [number.setdefault(name, len(number)) for name in path(origin, switch)]
-        for depth, (upper, lower) in enumerate(pairwise(way), 1):
-            found.setdefault(lower, (upper, depth))
-    return dict(sorted(found.items(), key=lambda item: item[1][1]))
+        way = path(origin, switch)
+        for depth in range(len(way) - 1, 0, -1):
+            if way[depth] in found:
+                break  # and so are all above it
+            found[way[depth]] = (way[depth - 1], depth)
+    for name in found:
+        number.setdefault(name, len(number))
+    near = sorted(found.items(), key=lambda item: item[1][1])
+    return {number[name]: (number.get(above, -1), depth) for name, (above, depth) in near}
+
+
+def _numbers(names: Sequence[str], number: dict[str, int] | None = None) -> Ints:
+    """The number of each name; of its first coming, if there are none yet."""
+    known = {name: i for i, name in enumerate(dict.fromkeys(names))} if number is None else number
+    return np.fromiter(map(known.__getitem__, names), np.int64, len(names))
 
 
 def _rows(
-    origin: int,
     above: dict[int, tuple[int, int]],
     tree: Ints,
     at: Ints,
@@ -198,8 +205,12 @@ def _rows(
 ) -> tuple[npt.NDArray[Any], ...]:
     """The rows of all trees from one switch: node, parent, depth, cell, link, hosts, wanted."""
     places = {node: i for i, node in enumerate(above)}
-    groups, group = np.unique(tree, return_inverse=True)
-    place = np.array([places[node] for node in at.tolist()], np.int64)
+    place = np.full(max(int(at.max()), max(places)) + 1, -1)
+    place[list(places)] = list(places.values())
+    reached = place[at] >= 0  # where no way leads nothing is delivered
+    tree, place, counts, cells = tree[reached], place[at[reached]], counts[reached], cells[reached]
+    _, first_of, group = np.unique(tree, return_index=True, return_inverse=True)
+    groups = cells[first_of]
     shape = len(groups), len(above)
     flat = group * shape[1] + place
     size = shape[0] * shape[1]
@@ -224,7 +235,7 @@ def _rows(
         np.array(list(above))[where],
         np.where(root, -1, index[there, upper[where]]),
         np.array([depth for _, depth in above.values()])[where],
-        cells[groups[there]],
+        groups[there],
         np.where(root, 0.0, vain[there, where]),
         hosts[there, where],
         wanted[there, where],
