@@ -172,8 +172,6 @@ async def test_bad_input_is_told_to_whoever_gave_it():
         world.control.category("nothing")
     with pytest.raises(PlanError, match="plan for grid"):
         await world.control.apply_plan("grid", Plan.regular(OTHER, 4))
-    with pytest.raises(PlanError, match="kind dz"):
-        await world.control.apply_plan("grid", Plan.regular(SCHEMA, 4, kind="cells"))
     with pytest.raises(InvalidInput):
         world.control.table("s99")
     assert (await world.control.register_schema(SCHEMA)).number == 1
