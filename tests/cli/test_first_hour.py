@@ -17,18 +17,16 @@ import termios
 import time
 
 import pytest
-from click.testing import CliRunner
 
 import sievenet
 import sievenet.sync
-from sievenet.cli import main
 from sievenet.client.feed import Feed
 from sievenet.client.node import Node
 from sievenet.content import EventBatch
 from sievenet.errors import EventError, SchemaError
 from sievenet.matcher import Matcher
 from sievenet.workload.samples import load_schema
-from tests.fabric.harness import fabric_in_thread
+from tests.fabric.harness import caller, fabric_in_thread
 
 STOCK = load_schema("stock")
 EVENT = "stock: symbol=IBM, price=421.5, volume=1200"
@@ -45,14 +43,7 @@ def daemon():
 
 @pytest.fixture
 def call(daemon, monkeypatch):
-    monkeypatch.setenv("SIEVENET_URL", daemon.url)
-
-    def call(*arguments, code=0, input=None):
-        result = CliRunner().invoke(main, arguments, prog_name="sievenet", input=input)
-        assert result.exit_code == code, result.output
-        return result
-
-    return call
+    return caller(daemon.url, monkeypatch)
 
 
 class Command:

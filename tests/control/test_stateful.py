@@ -20,12 +20,14 @@ DELAY = LinkSettings(delay=0.001)
 
 def plans(world: World) -> Plan:
     bits = world.random.randint(2, 8)
+    # Only dz are merged: where tables have limits, plans of kind cells are refused.
+    kind = "dz" if world.capacity is not None else "cells"
     return world.random.choice(
         (
             lambda: Plan.regular(SCHEMA, bits),
             lambda: Plan.regular(SCHEMA, bits, dimensions=["y"]),
-            lambda: Plan.regular(SCHEMA, bits, kind="cells"),
-            lambda: Plan.selective(SCHEMA, [{"x": (0, 7)}, {"x": (5, 15), "y": (3, 9)}], bits + 2, kind="cells"),
+            lambda: Plan.regular(SCHEMA, bits, kind=kind),
+            lambda: Plan.selective(SCHEMA, [{"x": (0, 7)}, {"x": (5, 15), "y": (3, 9)}], bits + 2, kind=kind),
             lambda: Plan.adaptive(SCHEMA, {"x": [3, 4, 9]}, bits),
             lambda: Plan.selective(SCHEMA, [{"x": (0, 7)}, {"x": (5, 15), "y": (3, 9)}], bits + 2),
         )
@@ -90,10 +92,10 @@ async def fail(world: World) -> str:
     return "failure"
 
 
-def drive(topology: Topology, seed: int, steps: int, failures: bool, **config) -> None:
+def drive(topology, seed, steps, failures=True, capacity=None, schemas=(SCHEMA, OTHER), **config) -> None:
     async def main() -> None:
-        world = World(topology, seed, msgspec.structs.replace(CONFIG, **config))
-        await world.open(SCHEMA, OTHER)
+        world = World(topology, seed, msgspec.structs.replace(CONFIG, **config), capacity=capacity)
+        await world.open(*schemas)
         for _ in range(2):
             await world.join()
         done = []
@@ -105,6 +107,8 @@ def drive(topology: Topology, seed: int, steps: int, failures: bool, **config) -
                 await world.check_deliveries()
             except AssertionError as error:
                 raise AssertionError(f"after {done}: {error}") from error
+        # Where tables have limits they are merged: nobody is refused.
+        assert capacity is None or world.control.status().refused == 0
         await world.control.close()
 
     run_virtual(main())

@@ -25,6 +25,38 @@ class _Failing:
         (self.plane.link_up if up else self.plane.link_down)(a, b)
 
 
+class SwitchHarness:
+    """Switches outside of this process; clients have the client library's sockets."""
+
+    limited = True
+
+    def __init__(self, network, plane):
+        self.network, self.plane = network, plane
+        self._ports, self._got = {}, {}
+
+    async def send(self, attached, packets):
+        for name, known in self.plane.clients().items():
+            if name not in self._ports:
+                got = self._got.setdefault(name, [])
+                address, number = known.endpoint
+                endpoint = DataEndpoint(known.kind, address, number, known.token, known.namespace)
+                self._ports[name] = await open_port(endpoint, got.extend)
+        port = self._ports[attached.client]
+        port.send(packets)
+        await port.flushed(ahead=0)
+
+    def received(self, attached):
+        return self._got.get(attached.client, [])
+
+    async def set_link(self, a, b, up):
+        await asyncio.to_thread(self.network.set_link, a, b, up)
+
+    async def close(self):
+        for port in self._ports.values():
+            port.close()
+        await self.plane.close()
+
+
 class SimulatorHarness(_Failing):
     permits = False
 

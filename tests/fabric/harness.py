@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import threading
 
+from click.testing import CliRunner
+
 import sievenet
+from sievenet.cli import main as sievenet_main
 from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
 from sievenet.control import warmup
@@ -79,8 +82,8 @@ def run(work, timeout=120.0):
 
 
 @contextlib.contextmanager
-def fabric_in_thread(**changes):
-    """A daemon in a thread of its own, for what blocks (the command line, the synchronous client)."""
+def in_thread(make):
+    """What `make` makes, used with ``async with`` in a thread of its own, for tests that block."""
     ready = threading.Event()
     box = {}
 
@@ -88,8 +91,8 @@ def fabric_in_thread(**changes):
         box["stop"] = asyncio.Event()
         box["loop"] = asyncio.get_running_loop()
         try:
-            async with fabric(**changes) as daemon:
-                box["daemon"] = daemon
+            async with make() as made:
+                box["made"] = made
                 ready.set()
                 await box["stop"].wait()
         finally:
@@ -99,7 +102,24 @@ def fabric_in_thread(**changes):
     thread.start()
     ready.wait()
     try:
-        yield box["daemon"]
+        yield box["made"]
     finally:
         box["loop"].call_soon_threadsafe(box["stop"].set)
         thread.join()
+
+
+def fabric_in_thread(**changes):
+    """A daemon for what blocks: the command line, the synchronous client."""
+    return in_thread(lambda: fabric(**changes))
+
+
+def caller(url, monkeypatch):
+    """Calls commands of `sievenet` in this process, at a daemon; each must end with `code`."""
+    monkeypatch.setenv("SIEVENET_URL", url)
+
+    def call(*arguments, code=0, input=None):
+        result = CliRunner().invoke(sievenet_main, arguments, prog_name="sievenet", input=input)
+        assert result.exit_code == code, result.output
+        return result
+
+    return call

@@ -5,16 +5,14 @@ import threading
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 import sievenet.sync
-from sievenet.cli import main
 from sievenet.content import Attribute, Schema, parse_event
 from sievenet.index import Dz, Plan
 from sievenet.network import Add, Delete, Flow
 from sievenet.tap import read_segment
 from sievenet.workload.samples import load_schema
-from tests.fabric.harness import fabric_in_thread
+from tests.fabric.harness import caller, fabric_in_thread
 
 STOCK = load_schema("stock")
 EVENT = "stock: symbol=IBM, price=421.5, volume=1200"
@@ -28,14 +26,7 @@ def daemon():
 
 @pytest.fixture
 def call(daemon, monkeypatch):
-    monkeypatch.setenv("SIEVENET_URL", daemon.url)
-
-    def call(*arguments, code=0, input=None):
-        result = CliRunner().invoke(main, arguments, prog_name="sievenet", input=input)
-        assert result.exit_code == code, result.output
-        return result
-
-    return call
+    return caller(daemon.url, monkeypatch)
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ import termios
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sievenet.client.ports.factory import open_port
-from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.testing.dataplane_contract import TOPOLOGY
+from tests.dataplane.harnesses import SwitchHarness
 
 
 def unique_name(kind):
@@ -39,25 +38,8 @@ async def listen(plane, network):
     await plane.start(sock=network.controller_socket())
 
 
-class OvsHarness:
-    limited = True
+class OvsHarness(SwitchHarness):
     permits = False
-
-    def __init__(self, network, plane):
-        self.network, self.plane = network, plane
-        self._ports, self._got, self._sent = {}, {}, {}
-
-    async def send(self, attached, packets):
-        for name, known in self.plane.clients().items():
-            if name not in self._ports:
-                got = self._got.setdefault(name, [])
-                address, number = known.endpoint
-                endpoint = DataEndpoint(known.kind, address, number, known.token, known.namespace)
-                self._ports[name] = await open_port(endpoint, got.extend)
-        port = self._ports[attached.client]
-        port.send(packets)
-        await port.flushed(ahead=0)
-        self._sent[attached.host] = self._sent.get(attached.host, 0) + len(packets)
 
     async def settle(self):
         """Until nothing waits before a switch or at a client, and nothing moves any more."""
@@ -88,9 +70,6 @@ class OvsHarness:
                 return True
         return False
 
-    def received(self, attached):
-        return self._got.get(attached.client, [])
-
     async def set_switch(self, switch, up):
         if up:
             await asyncio.to_thread(self.network.restore_switch, switch)
@@ -99,14 +78,6 @@ class OvsHarness:
             await asyncio.to_thread(self.network.remove_switch, switch)
             while self.plane._switches[switch].channel is not None:
                 await asyncio.sleep(0.005)
-
-    async def set_link(self, a, b, up):
-        await asyncio.to_thread(self.network.set_link, a, b, up)
-
-    async def close(self):
-        for port in self._ports.values():
-            port.close()
-        await self.plane.close()
 
 
 @asynccontextmanager

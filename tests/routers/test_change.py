@@ -12,42 +12,26 @@ from dataclasses import dataclass, field
 import networkx as nx
 import pytest
 
-from sievenet.content import Attribute, Event, EventBatch, Filter, Schema, Subscription, ValueSet
+from sievenet.content import Event, EventBatch, Filter, Subscription
 from sievenet.routers.overlay import MEMORY
 from sievenet.routers.routing import Settings
 from sievenet.routers.simulation import Network
+from tests.routers.test_network import LEASE, SPACE, box
+from tests.routers.test_network import VARIANTS as STEADY
 from tests.seeds import seeds
 
-SPACE = Schema("space", (Attribute("x", "int", lo=0, hi=99), Attribute("y", "int", lo=0, hi=99)))
-LEASE = 8.0
 EVERYTHING = Subscription([Filter(SPACE)])
 
+#: As in a network that stays; and some in which more goes wrong.
+COMMON = ("simple", "identity", "covering", "merging", "imperfect", "cbcb", "bdrp", "edge")
+ADVERTISED = ("edge-advertised", "simple-advertised", "covering-advertised")
 VARIANTS = {
-    "simple": Settings("simple", lease=LEASE),
-    "identity": Settings("identity", lease=LEASE),
-    "covering": Settings("covering", lease=LEASE),
-    "merging": Settings("merging", lease=LEASE),
-    "imperfect": Settings("merging", bound=0.3, lease=LEASE),
-    "cbcb": Settings("cbcb", lease=LEASE),
+    **{name: STEADY[name] for name in (*COMMON, *ADVERTISED)},
     "cbcb-asking": Settings("cbcb", lease=LEASE, ask_every=LEASE / 40),
-    "bdrp": Settings("bdrp", lease=LEASE),
     "bdrp-narrow": Settings("bdrp", lease=LEASE, width=32),
-    "edge": Settings("edge", lease=LEASE),
-    "edge-bftree": Settings("edge", lease=LEASE, width=64, height=8),
-    "edge-advertised": Settings("edge", advertisements=True, lease=LEASE),
-    "simple-advertised": Settings("simple", advertisements=True, lease=LEASE),
-    "covering-advertised": Settings("covering", advertisements=True, lease=LEASE),
+    "edge-bftree": STEADY["edge-narrow"],
     "imperfect-advertised": Settings("merging", bound=0.3, advertisements=True, lease=LEASE),
 }
-
-
-def box(rng):
-    sides = {}
-    for name in ("x", "y"):
-        if rng.random() < 0.8:
-            lo, hi = sorted(rng.sample(range(0, 101, 10), 2))
-            sides[name] = ValueSet.interval(lo, hi - 1)
-    return Filter(SPACE, sides)
 
 
 @dataclass

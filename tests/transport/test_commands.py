@@ -1,6 +1,5 @@
 """`sievenet sub` and `sievenet pub` with a transport, over links that lose and reorder; the examples of their help."""
 
-import asyncio
 import contextlib
 import json
 import re
@@ -9,7 +8,6 @@ import threading
 import time
 
 import pytest
-from click.testing import CliRunner
 
 import sievenet.sync
 from sievenet.cli import main
@@ -21,7 +19,7 @@ from sievenet.transport.actions import OPEN, Channel, Gap, Send
 from sievenet.transport.control import Feedback, FlowRequest, encode
 from sievenet.transport.statistics import ReceiverStatistics, SenderStatistics
 from sievenet.workload.samples import load_schema
-from tests.fabric.harness import fabric_in_thread
+from tests.fabric.harness import caller, fabric_in_thread, in_thread
 from tests.test_docs import help_examples
 
 STOCK = load_schema("stock")
@@ -36,14 +34,7 @@ def daemon():
 
 @pytest.fixture
 def call(daemon, monkeypatch):
-    monkeypatch.setenv("SIEVENET_URL", daemon.url)
-
-    def call(*arguments, code=0, input=None):
-        result = CliRunner().invoke(main, arguments, prog_name="sievenet", input=input)
-        assert result.exit_code == code, result.output
-        return result
-
-    return call
+    return caller(daemon.url, monkeypatch)
 
 
 def lines(count):
@@ -177,25 +168,8 @@ def test_a_gap_without_an_end_has_no_last_number():
 @contextlib.contextmanager
 def cached(daemon):
     """A cache of the fabric, in a thread of its own."""
-    ready, box = threading.Event(), {}
-
-    async def main():
-        box["loop"], box["stop"] = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            async with caches(daemon.url, ["h4"]):
-                ready.set()
-                await box["stop"].wait()
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    ready.wait()
-    try:
+    with in_thread(lambda: caches(daemon.url, ["h4"])):
         yield
-    finally:
-        box["loop"].call_soon_threadsafe(box["stop"].set)
-        thread.join()
 
 
 @pytest.mark.parametrize("name", ["sub", "pub"])

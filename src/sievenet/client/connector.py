@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any
 
 from sievenet.access.identity import Role
@@ -31,9 +30,7 @@ class Connecting:
     async def __aenter__(self) -> Node:
         return await self._node.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._node.close()
 
 

@@ -18,7 +18,6 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from sievenet.cache.messages import OnFull
@@ -79,7 +78,21 @@ class _Background:
             self._loop.close()
 
 
-class SyncFeed:
+class _Closing:
+    """Closed at the end of ``with``."""
+
+    def close(self) -> None:
+        """End it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class SyncFeed(_Closing):
     """A live subscription; iterate it, or ask for one event with a timeout."""
 
     def __init__(self, background: _Background, feed: Feed) -> None:
@@ -139,16 +152,8 @@ class SyncFeed:
         """Unsubscribe."""
         self._background.run(self._feed.close())
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SyncAdvertisement:
+class SyncAdvertisement(_Closing):
     """What a node will publish; close it, or use it as a context manager."""
 
     def __init__(self, background: _Background, advertisement: Advertisement) -> None:
@@ -159,16 +164,8 @@ class SyncAdvertisement:
         """Take it back."""
         self._background.run(self.advertisement.close())
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SyncNode:
+class SyncNode(_Closing):
     """A node for scripts. Made by `connect`; close it, or use it as a context manager."""
 
     def __init__(self, background: _Background, node: Node) -> None:
@@ -291,14 +288,6 @@ class SyncNode:
             self._background.run(self._node.close())
         finally:
             self._background.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def connect(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import networkx as nx
 import pytest
 
@@ -13,9 +12,9 @@ from sievenet.dataplane.switch import Switch
 from sievenet.errors import Rejected
 from sievenet.network import Line, LinkSettings, Random, Ring, Star, Testbed, parse_topology
 from sievenet.testing.virtual_time import run_virtual
-from tests.control.test_stateful import step, with_hosts
+from tests.control.test_stateful import drive, with_hosts
 from tests.control.test_transition import PLANS, Traffic
-from tests.control.world import CONFIG, OTHER, SCHEMA, World
+from tests.control.world import CONFIG, SCHEMA, World
 from tests.seeds import seeds
 
 LINK = LinkSettings(delay=0.002)
@@ -36,27 +35,6 @@ def overflows(monkeypatch):
 
     monkeypatch.setattr(Switch, "_check_room", checked)
     return found
-
-
-def drive(topology, seed, steps, capacity, schemas=(SCHEMA, OTHER), failures=True, **config) -> None:
-    async def main() -> None:
-        world = World(topology, seed, msgspec.structs.replace(CONFIG, **config), capacity=capacity)
-        await world.open(*schemas)
-        for _ in range(2):
-            await world.join()
-        done = []
-        for _ in range(steps):
-            done.append(await step(world, failures))
-            await world.settle()
-            try:
-                world.check_tables()
-                await world.check_deliveries()
-            except AssertionError as error:
-                raise AssertionError(f"after {done}: {error}") from error
-        assert world.control.status().refused == 0
-        await world.control.close()
-
-    run_virtual(main())
 
 
 @pytest.mark.parametrize("seed", seeds(6, watched=2))
@@ -95,7 +73,7 @@ def test_no_event_is_missed_while_tables_merge_and_plans_change(seed, overflows)
         for name in names[:3]:
             await world.advertise(name, Subscription([Filter(SCHEMA, {})]))
         traffic = Traffic(world)
-        for plan in PLANS:
+        for plan in (each for each in PLANS if each.kind == "dz"):  # only these are merged
             await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
             change = asyncio.ensure_future(world.control.apply_plan("grid", plan))
             for _ in range(5):

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from sievenet.dataplane.openflow import messages as m
@@ -26,7 +27,7 @@ from sievenet.dataplane.openflow.numbers import Multipart
 from sievenet.errors import Rejected, Unavailable
 from sievenet.session.lifetime import Tasks
 
-__all__ = ["Channel", "Listener", "Refused"]
+__all__ = ["Channel", "Listener", "Refused", "listening"]
 
 log = logging.getLogger("sievenet.openflow")
 
@@ -35,6 +36,22 @@ _CHUNK: Final = 1 << 18
 _WAITING: Final = 1 << 20
 #: Changes that a switch is given per second of patience, on top of the timeout.
 _PER_SECOND: Final = 5_000
+
+
+async def listening(
+    accept: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    host: str,
+    port: int,
+    sock: socket.socket | None,
+    tls: ssl.SSLContext | None,
+) -> asyncio.Server:
+    """Listen for switches, at an address or at a socket; `Unavailable` if that is not possible."""
+    try:
+        if sock is not None:
+            return await asyncio.start_server(accept, sock=sock, ssl=tls)
+        return await asyncio.start_server(accept, host, port, ssl=tls)
+    except OSError as error:
+        raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
 
 
 class Refused(Rejected):

@@ -30,7 +30,7 @@ import msgspec
 
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm, translation
-from sievenet.dataplane.openflow.channel import Channel
+from sievenet.dataplane.openflow.channel import Channel, listening
 from sievenet.dataplane.openflow.numbers import CONTROLLER, LOCAL, Multipart
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 from sievenet.network.link import Link
@@ -286,13 +286,7 @@ class Scout:
         """Wait for so many switches, listen to them, and say what network they are."""
         if switches < 1:
             raise InvalidInput(expected="at least 1 switch", got=switches, where="discovery")
-        try:
-            if sock is not None:
-                server = await asyncio.start_server(self._accept, sock=sock, ssl=tls)
-            else:
-                server = await asyncio.start_server(self._accept, host, port, ssl=tls)
-        except OSError as error:
-            raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
+        server = await listening(self._accept, host, port, sock, tls)
         try:
             try:
                 async with asyncio.timeout(timeout):

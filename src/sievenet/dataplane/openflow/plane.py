@@ -31,7 +31,7 @@ from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.audit import audit
-from sievenet.dataplane.openflow.channel import Channel
+from sievenet.dataplane.openflow.channel import Channel, listening
 from sievenet.dataplane.openflow.discovery import Discovery
 from sievenet.dataplane.openflow.effect import Settling
 from sievenet.dataplane.openflow.growth import Growth
@@ -133,13 +133,7 @@ class OpenFlowDataPlane:
         tls: ssl.SSLContext | None = None,
     ) -> tuple[str, int]:
         """Listen for switches; returns where."""
-        try:
-            if sock is not None:
-                server = await asyncio.start_server(self._accept, sock=sock, ssl=tls)
-            else:
-                server = await asyncio.start_server(self._accept, host, port, ssl=tls)
-        except OSError as error:
-            raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
+        server = await listening(self._accept, host, port, sock, tls)
         self._servers.append(server)
         if not self._tasks:
             self._tasks.begin(audit(self._switches, self._audit_every, self._tampered))
@@ -246,7 +240,7 @@ class OpenFlowDataPlane:
         self._switches |= {switch.name: switch for switch in fresh.values()}
         self._down_links &= {link.id for link in topology.links}
         for client in [each for each in self._roster if each.host not in topology.hosts]:
-            log.warning("client %s is cut off: where its host %s was is a link now", client.client, client.host)
+            log.warning("client %s is cut off: the port of its host %s has become a link", client.client, client.host)
             self._tasks.begin(self.detach(client.client))
         self._notices.tell(Redrawn(topology))
         for switch in fresh.values():
