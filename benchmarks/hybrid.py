@@ -276,7 +276,9 @@ def _passing(bench: Bench, report: Report) -> None:
 
 async def _passed(bench: Bench, kind: str, count: int) -> float:
     subscriptions = bench.size(8_000, 100)
-    config = load_config(listen__port=0, data__port=0, topology="line,switches=2", control__bits=8)
+    config = load_config(
+        listen__port=0, data__port=0, topology="line,switches=2", control__bits=8, hybrid__interval=3600.0
+    )
     async with Daemon(config) as daemon, contextlib.AsyncExitStack() as stack:
         source = await stack.enter_async_context(sievenet.connect(daemon.url, name="source", host="h1"))
         await source.schema(POINT)

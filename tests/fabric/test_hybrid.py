@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 
+import numpy as np
 import pytest
 
 import sievenet
 from sievenet.client.matcher import MatcherNode
+from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.control.directed import twin_schema
+from sievenet.control.protocol import Release
 from sievenet.errors import Rejected
 from sievenet.index import Dz, Plan
 from tests.fabric.harness import eventually, fabric, publisher, reading, run
@@ -458,5 +461,27 @@ def test_a_subscription_that_goes_is_taken_from_each_of_several_matchers_and_no_
             await eventually(lambda: len(got) >= 11)
             assert got == list(range(10, 21))
             assert second.node.losses == first.node.losses == hybrid.failures == 0
+
+    run(main())
+
+
+def test_packets_that_wait_behind_each_other_are_matched_together_but_never_past_the_end_of_a_way():
+    def burst(category, first, count, size=8):
+        found = Burst(category, *np.zeros((2, count), np.uint64), np.zeros((count, size), np.uint8))
+        found.stamp(1, 1, np.arange(first, first + count, dtype=np.uint64), 0)
+        return Arrivals(found.matrix)
+
+    async def main():
+        node = MatcherNode("sievenet://127.0.0.1:1", name="m", host="h1")
+        end = Release(1, 5, "0", 1.0)
+        for each in (burst(5, 0, 3), burst(5, 3, 4), end, burst(5, 7, 2), burst(6, 9, 1), burst(6, 10, 1, size=9)):
+            node._enqueue(each)
+        whole = node._next()
+        assert whole.heads["sequence"].tolist() == list(range(7))
+        assert node._next() is end
+        assert [len(node._next()) for _ in range(3)] == [2, 1, 1]
+        for first in (0, 4000, 4090):
+            node._enqueue(burst(5, first, 4000 if not first else 90))
+        assert [len(node._next()) for _ in range(2)] == [4090, 90]
 
     run(main())

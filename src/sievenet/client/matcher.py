@@ -52,8 +52,9 @@ BEAT: Final = 0.2
 _TURN: Final = 100
 #: Filters that make a matcher use all of its code.
 _LOAD: Final = 1000
-#: Packets matched together that came singly.
+#: Packets matched together that came singly, and in matrices.
 _TOGETHER: Final = 512
+_MANY: Final = 4096
 
 _Work = list[Packet] | Arrivals | p.Release | p.Finish
 
@@ -103,14 +104,20 @@ class _Served:
         to = self.recipients[keys]
         sides = self.sides[keys]
         if sides.any() and self.publishers:
-            known, which = np.unique(publishers, return_inverse=True)
-            origin = np.array([self.publishers.get(each, 0) for each in known.tolist()], np.int32)[which]
-            away = (sides == 0) | (sides != origin[rows])
-            rows, to = rows[away], to[away]
+            away = (sides == 0) | (sides != self._origins(publishers, rows))
+            if not away.all():
+                rows, to = rows[away], to[away]
         if single:
             return rows, to, unwanted
         pairs = np.unique(rows.astype(np.uint64) << np.uint64(32) | to.astype(np.uint64))
         return (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), unwanted
+
+    def _origins(self, publishers: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | int:
+        """The sides that the events of rows came from; usually they are of one publisher."""
+        if (publishers == publishers[0]).all():
+            return self.publishers.get(int(publishers[0]), 0)
+        known, which = np.unique(publishers, return_inverse=True)
+        return np.array([self.publishers.get(each, 0) for each in known.tolist()], np.int32)[which][rows]
 
 
 class MatcherNode:
@@ -239,14 +246,31 @@ class MatcherNode:
                     self.node.resume()
 
     def _next(self) -> _Work:
-        """The next thing to do; single packets that wait behind each other are taken together."""
+        """The next thing to do; packets that wait behind each other are taken together."""
         what = self._queue.popleft()
+        if isinstance(what, Arrivals):
+            return self._joined(what)
         if isinstance(what, list):
             what = list(what)
             while self._queue and isinstance(after := self._queue[0], list) and len(what) + len(after) <= _TOGETHER:
                 what += after
                 self._queue.popleft()
         return what
+
+    def _joined(self, first: Arrivals) -> Arrivals:
+        """Together with what waits behind it and is of the same kind: most of the work is per call, not per packet."""
+        several, count = [first.matrix], len(first)
+        while (
+            self._queue
+            and isinstance(after := self._queue[0], Arrivals)
+            and after.matrix.shape[1] == first.matrix.shape[1]
+            and after.category == first.category
+            and count + len(after) <= _MANY
+        ):
+            several.append(after.matrix)
+            count += len(after)
+            self._queue.popleft()
+        return first if len(several) == 1 else Arrivals(np.concatenate(several))
 
     async def _pass(self, packets: list[Packet] | Arrivals) -> None:
         if isinstance(packets, Arrivals):
