@@ -212,6 +212,23 @@ def test_every_module_is_used():
         assert name in used or name in others, f"{relative(path)} is imported by nobody: remove it"
 
 
+@pytest.mark.slow
+@pytest.mark.unwatched
+def test_the_way_of_an_event_and_of_a_subscription_does_not_grow_unnoticed():
+    """The files that `scripts/hops` counts are about as many as the page says."""
+    start = [sys.executable, str(ROOT / "scripts" / "hops")]
+    said = subprocess.run(start, capture_output=True, text=True, check=True, timeout=120).stdout
+    found = {(what, where): int(count) for what, where, count in re.findall(r"one (\w+) in (\w+): (\d+) files", said)}
+    page = (ROOT / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
+    for what in ("event", "subscription"):
+        for where, told in zip(
+            ("fabric", "routers"), re.search(rf"^\| one {what} \| (\d+) \| (\d+) \|$", page, re.M).groups(), strict=True
+        ):
+            assert 0.8 * int(told) <= found[what, where] <= 1.1 * int(told), (
+                f"one {what} in {where}: the page says {told}"
+            )
+
+
 #: What a module may not import that says of itself that it is pure, or does no I/O.
 OUTSIDE = {"socket", "asyncio", "time", "ssl", "select", "selectors", "subprocess"}
 PURE = re.compile(r"\b(pure|no I/O|without I/O|no socket|no clock)\b", re.IGNORECASE)
