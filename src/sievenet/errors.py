@@ -9,6 +9,7 @@
     │   ├── CodecError                    bytes that are not what they claim to be
     │   └── PlanError                     an index plan that contradicts itself or its schema
     ├── Rejected                          a well-formed request that cannot be granted now
+    │   └── Dropped                       events that were published before were dropped by the network
     └── Unavailable                       the other side is not there, or did not answer in time
 
 Every message says what was expected, what came, and where; the same facts are
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 __all__ = [
     "CodecError",
+    "Dropped",
     "EventError",
     "FilterError",
     "InvalidInput",
@@ -101,6 +103,15 @@ class PlanError(InvalidInput):
 
 class Rejected(SievenetError):
     """A well-formed request that cannot be granted."""
+
+
+class Dropped(Rejected):
+    """Events that were published before were dropped by the network; what is published with this call was not sent."""
+
+    def __init__(self, message: str = "", *, count: int = 0, quota: bool = False) -> None:
+        super().__init__(message)
+        #: How many, as far as that is known; and whether a quota is why.
+        self.count, self.quota = count, quota
 
 
 class Unavailable(SievenetError):

@@ -1,6 +1,7 @@
 """A fabric whose members are known: TLS, logins, roles, rules, sealed datagrams, quotas, rotation."""
 
 import asyncio
+import contextlib
 import json
 import socket
 
@@ -11,7 +12,7 @@ from sievenet.access.identity import Role
 from sievenet.content.codec import encode_subscription
 from sievenet.content.parser import parse_subscription
 from sievenet.control import protocol as p
-from sievenet.errors import InvalidInput, Rejected, Unavailable
+from sievenet.errors import Dropped, InvalidInput, Rejected, Unavailable
 from tests.access.harness import folder, guarded, join, now
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
 
@@ -65,7 +66,7 @@ def test_strangers_are_told_what_to_do(tmp_path):
             plain = daemon.url.replace("sievenets", "sievenet")
             with pytest.raises(Unavailable, match="connect with a login"):
                 await sievenet.connect(plain, timeout=8, reconnect=False)
-            with pytest.raises(Unavailable, match="No daemon to trust"):
+            with pytest.raises(Unavailable, match="cannot be trusted"):
                 await sievenet.connect(daemon.url, login=other.login("alice"), timeout=2, reconnect=False)
             text = access.login("alice").read_text()
             wrong = tmp_path / "wrong.login"
@@ -212,6 +213,27 @@ def test_a_reconnect_changes_the_key_and_loses_nothing(tmp_path):
     run(main())
 
 
+def test_whoever_goes_is_told_what_was_dropped(tmp_path):
+    """All is published at once and the node closes: no next `publish` is there to tell it."""
+
+    async def test():
+        rules = "[members.small]\nrole = 'client'\nrules = ['publish *: any']\nquota = {events = 50}\n"
+        access = folder(tmp_path, rules)
+        async with guarded(access) as daemon:
+            events = [reading(x=x % 1000) for x in range(2000)]
+            node = await join(daemon, access, "small")
+            await node.advertise(SCHEMA)
+            await node.publish_many(events)
+            with pytest.raises(Dropped, match="more than the quota") as told:
+                await node.close()
+            assert told.value.quota
+            assert told.value.count == daemon.plane.statistics().over_quota > 1500
+            async with join(daemon, access, "small") as node:  # nothing is left of it
+                await node.advertise(SCHEMA)
+
+    run(test())
+
+
 def test_quotas_are_told_and_cost_nobody_else(tmp_path):
     access = folder(
         tmp_path,
@@ -279,7 +301,8 @@ rules = ["publish *: any", "subscribe *: any"]
                 with pytest.raises(Rejected, match=r"at most 4 connections of all members together \(quota\)"):
                     await join(daemon, access, "big", reconnect=False)
 
-    run(main())
+    with contextlib.suppress(Dropped):  # what was dropped after it was told, it is told when it goes
+        run(main())
 
 
 def test_rotation_without_a_restart_and_under_traffic(tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from sievenet.bridge.mapping import Mapping, load_mapping
 from sievenet.bridge.mqtt import Bridge
 from sievenet.content import Attribute, Schema
 from sievenet.errors import InvalidInput, Unavailable
+from tests.access.harness import RULES, folder, guarded, join
 from tests.fabric.harness import eventually, fabric, run
 
 SCHEMA = Schema(
@@ -112,12 +114,14 @@ async def brokered(tmp_path, lasting=True):
 
 
 @contextlib.asynccontextmanager
-async def bridged(daemon, broker, mapping=MAPPING, client_id="bridge", network="net", **options):
+async def bridged(
+    daemon, broker, mapping=MAPPING, client_id="bridge", network="net", login=None, timeout=30, **options
+):
     import tomllib
 
     import msgspec
 
-    async with sievenet.connect(daemon.url, name=client_id) as node:
+    async with sievenet.connect(daemon.url, name=client_id, login=login, timeout=timeout) as node:
         await node.schema(SCHEMA)
         made = Bridge(
             node,
@@ -296,6 +300,52 @@ def test_messages_wait_for_a_network_that_is_away(tmp_path):
     run(main())
 
 
+def test_events_before_were_dropped_and_this_one_is_not(tmp_path):
+    """The network tells late that it dropped some, over a quota: the event that learns of it is published."""
+
+    async def main():
+        async with (
+            brokered(tmp_path) as broker,
+            fabric() as daemon,
+            bridged(daemon, broker) as bridge,
+            sievenet.connect(daemon.url) as node,
+        ):
+            feed = await node.subscribe("sensor")
+            bridge._node._allowance.told({"over_quota": 5})
+            await asyncio.to_thread(broker.publish, "in/a", lines([7]))
+            assert (await asyncio.wait_for(anext(feed), 20))["n"] == 7
+            found = bridge.statistics()
+            assert (found["published"], found["bad"], found["refused"]) == (1, 0, 5)
+
+    run(main())
+
+
+def test_a_bridge_that_is_shut_out_keeps_its_messages_at_the_broker(tmp_path):
+    async def main():
+        rules = "role = 'client'\nrules = ['publish *: any', 'subscribe *: any']\n"
+        access = folder(tmp_path, f"{RULES}[members.dan]\n{rules}")
+        settings = {"login": access.login("dan"), "timeout": 0.5}
+        async with (
+            brokered(tmp_path) as broker,
+            guarded(access) as daemon,
+            join(daemon, access, "olga") as node,
+        ):
+            await node.schema(SCHEMA)
+            feed = await node.subscribe("sensor")
+            async with bridged(daemon, broker, client_id="dan.bridge", **settings) as bridge:
+                await asyncio.to_thread(broker.publish, "in/a", lines([1]))
+                assert (await asyncio.wait_for(anext(feed), 20))["n"] == 1
+                access.revoke("dan")
+                await eventually(lambda: not bridge._node.connected)
+                await asyncio.to_thread(broker.publish, "in/a", lines([2, 3]))
+                await asyncio.sleep(1.5)
+                access.token("dan", None)  # the login's file is read again
+                assert [(await asyncio.wait_for(anext(feed), 30))["n"] for _ in range(2)] == [2, 3]
+                assert bridge.bad == 0
+
+    run(main())
+
+
 def test_a_flood_without_acknowledgements_is_dropped_and_counted(tmp_path):
     """Messages of QoS 0 that the network does not take: a bounded number waits, the rest is counted."""
     mapping = MAPPING.replace('category = "sensor"', 'category = "sensor"\nqos = 0', 1)
@@ -335,6 +385,29 @@ def test_a_broker_that_is_not_there_is_told(tmp_path):
             )
             with pytest.raises(Unavailable, match=r"No MQTT broker at 127\.0\.0\.1:1"):
                 await bridge.start(timeout=0.5)
+
+    run(main())
+
+
+def test_why_a_broker_is_none_is_told(tmp_path):
+    """A port that closes, as one with TLS does; and one whose certificate nobody here trusts."""
+    (tmp_path / "m.toml").write_text(MAPPING)
+    access = folder(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(access.login("daemon"))
+
+    async def close(reader, writer):
+        writer.close()
+
+    async def main():
+        async with fabric() as daemon, sievenet.connect(daemon.url) as node:
+            await node.schema(SCHEMA)
+            for tls, said in ((None, "mqtts://"), (context, "--authority")):
+                async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=tls) as server:
+                    address = Address("127.0.0.1", server.sockets[0].getsockname()[1], tls is not None)
+                    bridge = Bridge(node, load_mapping(tmp_path / "m.toml"), address, client_id="x", network="n")
+                    with pytest.raises(Unavailable, match=said):
+                        await bridge.start(timeout=2.0)
 
     run(main())
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -126,6 +127,7 @@ class Broker:
         if self.address.tls:
             client.tls_set_context(ssl.create_default_context(cafile=authority))
         client.on_connect = self._connected
+        client.on_connect_fail = self._not_connected
         client.on_disconnect = self._lost
         client.on_message = self._came
         client.on_publish = self._published
@@ -216,7 +218,20 @@ class Broker:
         self._subscribe()
         self._in_loop(self._ready.set)
 
+    def _not_connected(self, client: Any, data: Any) -> None:
+        # Called while the error is handled; nothing else says why.
+        error = sys.exception()
+        if isinstance(error, ssl.SSLError):
+            reason = getattr(error, "verify_message", "") or (error.reason or str(error)).replace("_", " ").lower()
+            self._refused = f"no TLS that can be trusted: {reason} (--authority names who signs its certificate)"
+        elif isinstance(error, OSError) and not isinstance(error, ConnectionRefusedError):
+            self._refused = str(error)
+
     def _lost(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if not self.connections and not self._refused:
+            self._refused = "it closed the connection" + (
+                "" if self.address.tls else "; perhaps it speaks TLS: mqtts://"
+            )
         self._in_loop(self._ready.clear)
 
     def _published(self, client: Any, data: Any, number: int, reason: Any, properties: Any) -> None:

@@ -22,7 +22,7 @@ from sievenet.bridge.mapping import Inbound, Mapping, Outbound
 from sievenet.bridge.topic import Template
 from sievenet.client import Feed, Node
 from sievenet.content import Event, Schema
-from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.errors import Dropped, InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.session.lifetime import Starting, ended
 
 __all__ = ["Bridge"]
@@ -51,6 +51,8 @@ class Bridge(Starting):
         self._feeds: list[tuple[Outbound, Template, Feed]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.received = self.published = self.bad = self.sent = 0
+        #: Events that the network dropped: over a quota, or against the rules.
+        self.refused = 0
 
     async def start(self, timeout: float = 10.0, load: Callable[[str], Schema] | None = None) -> Self:
         """Check the mapping against the network's schemas, connect, and begin; ``load`` reads files with schemas."""
@@ -94,6 +96,7 @@ class Bridge(Starting):
             "received": self.received,
             "published": self.published,
             "bad": self.bad,
+            "refused": self.refused,
             "dropped_in": self.broker.dropped,
             "loops": self.broker.loops,
             "sent": self.sent,
@@ -138,7 +141,16 @@ class Bridge(Starting):
             except Unavailable as error:
                 log.info("the network is away, trying again: %s", error)
                 await asyncio.sleep(_AGAIN)
+            except Dropped as error:
+                # Of others, before: this one was not sent, and is not to blame. A quota has room again soon.
+                self.refused += max(1, error.count)
+                await asyncio.sleep(_AGAIN)
             except (InvalidInput, Rejected) as error:
+                if isinstance(error, Rejected) and not self._node.connected:
+                    # Not the event is refused, but the bridge: the broker keeps what it has for us.
+                    log.warning("the network does not let this bridge in, trying again: %s", error)
+                    await asyncio.sleep(_AGAIN)
+                    continue
                 self._told(f"an event of {event.schema.name} was refused: {error}")
                 return
             else:

@@ -88,8 +88,17 @@ def mqtt(
         return
     password = Path(password_file).read_text().strip() if password_file else os.environ.get("SIEVENET_MQTT_PASSWORD")
     known = client_id or f"sievenet-{socket.gethostname()[:32]}"
+    name = name or _member(known)
     options = {"user": user, "password": password, "authority": authority}
-    run(_bridge(loaded, address, known, name or known, host, seconds, url, as_json, options))
+    run(_bridge(loaded, address, known, name, host, seconds, url, as_json, options))
+
+
+def _member(name: str) -> str:
+    """The bridge's name in the network: that of its login in front, where members are known."""
+    from sievenet.access.login import ENVIRONMENT, load_login
+
+    file = os.environ.get(ENVIRONMENT)
+    return name if not file else f"{load_login(file).name}.{name}"
 
 
 def _checked(mapping: Any, as_json: bool) -> None:
@@ -142,7 +151,7 @@ async def _bridge(
             else:
                 click.echo(
                     f"{found['received']} messages in: {found['published']} events, {found['bad']} bad, "
-                    f"{found['dropped_in']} dropped, {found['loops']} of our own; {found['sent']} messages out, "
+                    f"{found['refused']} refused, {found['dropped_in']} dropped, {found['loops']} of our own; {found['sent']} messages out, "
                     f"{found['dropped_out']} dropped; {found['connections']} connections",
                     err=True,
                 )

@@ -2,7 +2,7 @@
 
 A registration may be narrowed to what the rules allow; events may be dropped in the data plane, over a quota or against
 the rules. The daemon tells both in its answers. A narrowed advertisement refuses events that are not allowed before
-they are sent; of dropped events the publisher is told at its next `publish`.
+they are sent; of dropped events the publisher is told at its next `publish`, or when it closes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from sievenet.client.registrations import Registration
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
-from sievenet.errors import Rejected, SievenetError
+from sievenet.errors import Dropped, SievenetError
 
 __all__ = ["Allowance"]
 
@@ -59,7 +59,8 @@ class Allowance:
             if count
         ]
         if reasons:
-            self.refused(Rejected("; ".join(reasons)))
+            over, unpermitted = answer.get("over_quota") or 0, answer.get("unpermitted") or 0
+            self.refused(Dropped("; ".join(reasons), count=over + unpermitted, quota=bool(over)))
 
     def refused(self, error: SievenetError) -> None:
         """Events were dropped, for this reason."""
@@ -72,3 +73,8 @@ class Allowance:
         if self.refusal is not None:
             refusal, self.refusal = self.refusal, None
             raise refusal
+
+    def left(self) -> None:
+        """The node goes, and there is no next `publish` to tell of dropped events: tell now."""
+        if isinstance(self.refusal, Dropped):
+            self.check()

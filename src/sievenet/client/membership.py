@@ -171,7 +171,7 @@ class Membership(Dialler):
             log.debug("%s: flush: %s", self.name, error)
         report, patience = self._hooks.report(), min(2.0, self.timeout)
         try:
-            await link.call(lambda number: p.Renew(number, report), patience)
+            self._hooks.told(await link.call(lambda number: p.Renew(number, report), patience))
             await link.call(p.Leave, patience)
         except SievenetError as error:
             log.debug("%s: leave: %s", self.name, error)

@@ -372,7 +372,8 @@ class Node(Starting, ABC):
     async def close(self) -> None:
         """Take back everything and disconnect; feeds end after what they have queued.
 
-        What was published is sent first; `Unavailable`, once all is closed, if that could not be done.
+        What was published is sent first; `Unavailable`, once all is closed, if that could not be done, and `Dropped` if
+        the network took less than was published.
         """
         unsent: list[str] = []
         if self._transport is not None:
@@ -393,3 +394,4 @@ class Node(Starting, ABC):
         await asyncio.gather(*(feed.drained() for feed in feeds))
         if unsent:
             raise Unavailable("; ".join(unsent))
+        self._allowance.left()

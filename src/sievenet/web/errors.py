@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable, shortened
+from sievenet.errors import Dropped, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable, shortened
 
 __all__ = ["TooLarge", "Unknown", "facts", "status_of"]
 
@@ -22,6 +22,8 @@ def status_of(error: SievenetError) -> int:
 
     >>> status_of(Rejected("no")), status_of(Unavailable("not now")), status_of(InvalidInput("what?"))
     (403, 503, 400)
+    >>> status_of(Dropped("5 events were dropped", count=5, quota=True))
+    429
     """
     match error:
         case Unknown():
@@ -34,7 +36,8 @@ def status_of(error: SievenetError) -> int:
             return 400
         case Rejected():
             # Whoever asks too much is told to wait, not to go away.
-            return 429 if "(quota)" in str(error) else 403
+            over = "(quota)" in str(error) or (isinstance(error, Dropped) and error.quota)
+            return 429 if over else 403
         case Unavailable():
             return 503
     return 500
@@ -42,7 +45,7 @@ def status_of(error: SievenetError) -> int:
 
 def facts(error: SievenetError) -> dict[str, Any]:
     """What an answer says about an error."""
-    kind = "Rejected" if isinstance(error, Unknown) else type(error).__name__
+    kind = "Rejected" if isinstance(error, Unknown | Dropped) else type(error).__name__
     found: dict[str, Any] = {"kind": kind, "message": str(error)}
     if isinstance(error, InvalidInput):
         for name in ("expected", "where"):

@@ -18,7 +18,7 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_record
 from sievenet.content.event import Record
-from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.errors import Dropped, SievenetError, Unavailable
 from sievenet.routers import protocol as p
 from sievenet.routers.messages import Carried, Missed, Received
 from sievenet.routers.offload.messages import Assign, Compute
@@ -149,7 +149,7 @@ class RouterMembership(Dialler):
             case p.Revised():
                 self._revised(message)
             case p.Refused(reason):
-                self.allowance.refused(Rejected(reason))
+                self.allowance.refused(Dropped(reason, quota="quota" in reason))
         return None
 
     async def _take(self, link: Link, message: Carried) -> None:
