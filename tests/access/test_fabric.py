@@ -369,7 +369,7 @@ def test_files_that_make_no_sense_stop_nothing(tmp_path, caplog):
             good = members.read_text()
             members.write_text(good + "\nnonsense")
             await eventually(lambda: daemon.keeper.error)
-            assert sum("not in force" in each.message for each in caplog.records) == 1
+            assert sum("not applied" in each.message for each in caplog.records) == 1
             async with join(daemon, access, "olga"):
                 pass
             members.write_text(good)

@@ -151,7 +151,8 @@ async def _bridge(
             else:
                 click.echo(
                     f"{found['received']} messages in: {found['published']} events, {found['bad']} bad, "
-                    f"{found['refused']} refused, {found['dropped_in']} dropped, {found['loops']} of our own; {found['sent']} messages out, "
-                    f"{found['dropped_out']} dropped; {found['connections']} connections",
+                    f"{found['refused']} refused, {found['dropped_in']} dropped, {found['loops']} of our own; "
+                    f"{found['sent']} messages out, {found['dropped_out']} dropped; "
+                    f"{found['connections']} connections",
                     err=True,
                 )
