@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks._market import market
 from benchmarks.harness import Bench, Report, least, share
 from sievenet.content import EventBatch, Schema
 from sievenet.index import DEFAULT_BUDGET, Plan
@@ -32,7 +32,7 @@ from sievenet.tuning.profile import Profile, Sums, profile_batches
 from sievenet.tuning.search import Found, Tried, random_sets, search
 from sievenet.tuning.similarity import Similarity
 from sievenet.tuning.subspace import subspace_plan
-from sievenet.workload import Hotspots, Quotes, Ticks, Uniform, Workload, grid, load_quotes, random_factor
+from sievenet.workload import Hotspots, Uniform, Workload, grid, random_factor
 
 #: What it should come to.
 GOALS = {
@@ -352,16 +352,9 @@ def _indexing(bench: Bench, report: Report) -> None:
 # -- stock quotes -----------------------------------------------------------------------------------
 
 
-def market() -> Quotes | Ticks:
-    """Daily quotes that SIEVENET_QUOTES names or that lie next to the project; else a synthetic market."""
-    named = os.environ.get("SIEVENET_QUOTES")
-    near = [Path(named)] if named else sorted(ROOT.parent.glob("*/data/*daily*.csv*"))
-    return load_quotes(near[0]) if near else Ticks(seed=1)
-
-
 def _stocks(bench: Bench, report: Report) -> None:
     with bench.step("stock quotes"):
-        load: Quotes | Ticks = Ticks(seed=1) if bench.quick else market()
+        load = market(bench, report)
         # Half of the history, newest last: what subscribers ask about.
         batch = load.events(bench.size(100_000, 1_000))
         wanted = load.subscriptions(bench.size(10_000, 200)).filters()
@@ -381,8 +374,6 @@ def _stocks(bench: Bench, report: Report) -> None:
     rows.append(["source: GS+SI", "", "-53", "2 dimensions", ""])
     report.table("stock quotes", ["", "FPR %", "against RI %", "dimensions", "rectangles"], rows)
     report.goal("stock_reduction_percent", 100 * (1 - share(best, regular)))
-    kind = "daily quotes" if isinstance(load, Quotes) else "a synthetic market (SIEVENET_QUOTES names no file)"
-    report.note(f"stock quotes: {kind}, {len(batch)} events")
 
 
 # -- running time: figure 3.12 -----------------------------------------------------------------------

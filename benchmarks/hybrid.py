@@ -21,7 +21,7 @@ import numpy as np
 
 import sievenet
 from benchmarks._hybrid_network import Setting
-from benchmarks.expressiveness import market
+from benchmarks._market import market
 from benchmarks.fabric import Worker
 from benchmarks.harness import Bench, Report, least, most, quantiles
 from sievenet.client.matcher import MatcherNode
@@ -72,8 +72,10 @@ def run(bench: Bench) -> Report:
 # -- simulated ----------------------------------------------------------------------------------
 
 
-def _workloads(bench: Bench, count: int, events: int) -> dict[str, tuple[Schema, EventBatch, list[Filter]]]:
-    stock = Ticks(seed=1) if bench.quick else market()
+def _workloads(
+    bench: Bench, report: Report, count: int, events: int
+) -> dict[str, tuple[Schema, EventBatch, list[Filter]]]:
+    stock = market(bench, report)
     six = grid(6, hi=1023)
     uniform = Uniform(schema=six, selectivity=0.3, seed=1)
     zipf = Hotspots(schema=six, selectivity=0.15, seed=1)
@@ -87,7 +89,7 @@ def _simulated(bench: Bench, report: Report) -> None:
     falls, over, better, remaining, rows = [], [], [], [], []
     sizes = bench.size((1_000, 8_000), (100,))
     for count in sizes:
-        for name, made in _workloads(bench, count, bench.size(10_000, 300)).items():
+        for name, made in _workloads(bench, report, count, bench.size(10_000, 300)).items():
             if count < sizes[-1] and name != "stock":
                 continue
             with bench.step(f"{name}, {count} subscriptions, {len(topology.switches)} switches"):
@@ -144,7 +146,7 @@ def _timed(bench: Bench, report: Report) -> None:
     """The choice as a daemon makes it, from reports, against registering the same subscriptions."""
     count = bench.size(8_000, 100)
     topology = parse_topology(bench.size("random,switches=337,hosts=729,degree=3", "testbed"))
-    schema, batch, wanted = _workloads(bench, count, bench.size(10_000, 300))["stock"]
+    schema, batch, wanted = _workloads(bench, report, count, bench.size(10_000, 300))["stock"]
     with bench.step("what subscribers report"):
         setting = Setting(topology, schema, batch, wanted, BITS, publishers=bench.size(16, 4))
         seen = setting.observations()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import sievenet
+from benchmarks._market import market
 from benchmarks._plan_workloads import Made, bands, sensors, trips
-from benchmarks.expressiveness import market
 from benchmarks.harness import Bench, Report, most
 from sievenet.config import load_config
 from sievenet.content import Subscription
@@ -77,10 +77,10 @@ def case_of(made: Made, shape: str) -> Case:
     return Case(made, deployment, *judges)
 
 
-def workloads(bench: Bench) -> dict[str, Callable[[int], Made]]:
+def workloads(bench: Bench, report: Report) -> dict[str, Callable[[int], Made]]:
     """By name, for so many subscriptions."""
     events = bench.size(6_000, 400)
-    stock = Ticks(seed=1) if bench.quick else market()
+    stock = market(bench, report)
     sample = Ticks(seed=1)
     return {
         "sample market": lambda n: Made(sample.schema, sample.events(events), sample.subscriptions(n).filters()),
@@ -94,7 +94,7 @@ def workloads(bench: Bench) -> dict[str, Callable[[int], Made]]:
 def run(bench: Bench) -> Report:
     """All workloads on both networks."""
     report = Report(GOALS)
-    loads = workloads(bench)
+    loads = workloads(bench, report)
     shapes, numbers = bench.size(SHAPES, SHAPES[:1]), bench.size(PER_HOST, (3,))
     names = bench.size(tuple(loads), ("trips", "sensors"))
     seeds = bench.size(SEEDS, ("EVS", "GS+ASI"))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks._market import market
 from benchmarks._tcam_network import Locally, Network
 from benchmarks.harness import Bench, Report
-from sievenet.content import EventBatch, Filter, Schema
 from sievenet.network import Random, Topology, Tree
-from sievenet.workload import Hotspots, Ticks, Uniform, grid, load_quotes
+from sievenet.workload import Hotspots, Quotes, Uniform, grid
 from sievenet.workload.drift import Drift
 
 #: What it should come to.
@@ -70,7 +68,7 @@ def run(bench: Bench) -> Report:
     with bench.step("requests that trigger merges"):
         _requests(report, shapes["random"], subs, bench.size(100, quick=20))
     with bench.step("samples of stock quotes"):
-        _stock(report, shapes["random"], bench.size(1_000, quick=60), bench.size(40_000, quick=800))
+        _stock(bench, report, shapes["random"], bench.size(1_000, quick=60), bench.size(40_000, quick=800))
     with bench.step("subscriptions that arrive, and hotspots that move"):
         _arriving(report, shapes["random"], bench.size(1_000, quick=80), bench.size(20_000, quick=400))
     with bench.step("time and growth"):
@@ -134,10 +132,12 @@ def _requests(report: Report, topology: Topology, subs: int, count: int) -> None
         report.figure(f"{goal.partition('_share')[0]}_per_request", 1e6 * extra / max(1, len(local.spent)), "us")
 
 
-def _stock(report: Report, topology: Topology, subs: int, events: int) -> None:
-    schema, wanted_filters, batch = _quotes(subs, events)
-    network = Network(topology, schema, 40, BUDGET, min(PUBLISHERS, len(topology.hosts) // 2))
-    wanted = network.keys_of(wanted_filters)
+def _stock(bench: Bench, report: Report, topology: Topology, subs: int, events: int) -> None:
+    load = market(bench, report)
+    batch = load.batch if isinstance(load, Quotes) else load.events(events)
+    batch = batch.take(np.sort(np.random.default_rng(1).permutation(len(batch))[:events]))
+    network = Network(topology, load.schema, 40, BUDGET, min(PUBLISHERS, len(topology.hosts) // 2))
+    wanted = network.keys_of(load.subscriptions(subs).filters())
     tables, _ = network.build(wanted)
     sample = network.sample(batch)
     limit = min(600, half(tables))
@@ -148,18 +148,6 @@ def _stock(report: Report, topology: Topology, subs: int, events: int) -> None:
         rows.append([share, f"{added[share]:.3%}", f"{spent:.2f}"])
     report.table("stock quotes, FA-PB", ["sfr", "added", "processor s"], rows)
     report.goal("stock_points_lost_by_sfr_0.4", 100 * (added[0.4] - added[1.0]))
-
-
-def _quotes(subs: int, events: int) -> tuple[Schema, list[Filter], EventBatch]:
-    """Daily quotes that SIEVENET_QUOTES names or that lie next to the project; else made ones."""
-    named = os.environ.get("SIEVENET_QUOTES")
-    near = [Path(named)] if named else sorted(Path(__file__).resolve().parents[2].glob("*/data/*daily*.csv*"))
-    if near:
-        quotes = load_quotes(str(near[0]))
-        rows = np.random.default_rng(1).permutation(len(quotes.batch))[:events]
-        return quotes.batch.schema, quotes.subscriptions(subs).filters(), quotes.batch.take(np.sort(rows))
-    load = Ticks(seed=3)
-    return load.schema, load.subscriptions(subs).filters(), load.events(events)
 
 
 def _arriving(report: Report, topology: Topology, subs: int, events: int) -> None:

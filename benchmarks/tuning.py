@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import sievenet
+from benchmarks._market import market
 from benchmarks._plan_workloads import sensors, trips
-from benchmarks.expressiveness import market
 from benchmarks.harness import Bench, Report, most
 from sievenet.config import load_config
 from sievenet.content import EventBatch, Filter, Schema
@@ -81,7 +81,7 @@ def _divided(wanted: Sequence[Filter]) -> tuple[tuple[Filter, ...], ...]:
     return tuple(tuple(wanted[i * EACH : (i + 1) * EACH]) for i in range(SUBSCRIBERS))
 
 
-def _phases(name: str, count: int) -> tuple[Schema, list[Phase]]:
+def _phases(bench: Bench, report: Report, name: str, count: int) -> tuple[Schema, list[Phase]]:
     """Two phases of a workload; half of the subscribers want the same in both."""
     total = SUBSCRIBERS * EACH
     if name in ("trips", "sensors"):
@@ -90,7 +90,7 @@ def _phases(name: str, count: int) -> tuple[Schema, list[Phase]]:
         batches, wanted = [first.batch, second.batch], [_divided(first.wanted), _divided(second.wanted)]
         schema = first.schema
     else:
-        load = Ticks(seed=7) if name == "sample market" else market()
+        load = Ticks(seed=7) if name == "sample market" else market(bench, report)
         schema, every = load.schema, load.subscriptions(2 * total).filters()
         whole = load.events(4 * count)
         batches = [whole.take(slice(0, count)), whole.take(slice(3 * count, 4 * count))]
@@ -217,7 +217,7 @@ def run(bench: Bench) -> Report:
     reached, lost, shares, rows, series = [], 0, [], [], {}
     for name in names:
         with bench.step(name):
-            schema, phases = _phases(name, bench.size(6000, 400))
+            schema, phases = _phases(bench, report, name, bench.size(6000, 400))
             goals = [_pipeline(schema, phase, bench.size(15.0, 0.2)) for phase in phases]
             off = asyncio.run(_carried(schema, phases, "off", bench.size(8.0, 0.7), bench.quick))
             auto = asyncio.run(_carried(schema, phases, "auto", seconds, bench.quick))
