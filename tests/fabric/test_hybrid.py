@@ -261,6 +261,30 @@ def test_publishers_keep_what_no_matcher_has_passed_on_for_as_long_as_that_takes
     run(main())
 
 
+def test_what_did_not_fit_into_the_queue_for_a_matcher_is_sent_again_by_the_network():
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            await hybrid.divert(number, Dz(0, 0), switch)
+            daemon.plane._by_token[daemon.plane.clients()["m"].token].link.max_bytes = 10_000
+            matcher.node.pause()  # it lives, and reads nothing: too slow
+            for start in range(0, 4000, 200):
+                await pub.publish_many([reading((start + i) % 1024) for i in range(200)])
+                await asyncio.sleep(0.01)
+            await eventually(lambda: len(got) >= 4000)
+            assert got == [i % 1024 for i in range(4000)]
+            assert "dropped" in hybrid.last_failure
+
+    run(main())
+
+
 def test_a_publisher_that_was_away_when_a_matcher_died_sends_again_when_it_is_back():
     async def main():
         async with (

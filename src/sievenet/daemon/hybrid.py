@@ -34,7 +34,7 @@ from typing import Any, Final
 from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.custody import PATIENCE, Custody
-from sievenet.daemon.matchers import Matcher, Serving
+from sievenet.daemon.matchers import Matcher, Serving, queue_of
 from sievenet.daemon.orders import Orders, Unable
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
@@ -85,7 +85,7 @@ class Hybrid:
     def beat(self, name: str, report: p.Matched) -> None:
         """A sign of life."""
         if name in self.matchers:
-            self.matchers[name].beat(report, self.now())
+            self.matchers[name].beat(report, self.now(), queue_of(self._plane, name))
 
     def lost(self, name: str) -> None:
         """A connection has ended."""

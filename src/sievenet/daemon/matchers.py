@@ -8,10 +8,11 @@ from math import inf
 from typing import Final
 
 from sievenet.control.protocol import Matched
+from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import Attached
 from sievenet.index import Cell, Dz
 
-__all__ = ["BACKLOG", "SILENCE", "Matcher", "Serving"]
+__all__ = ["BACKLOG", "SILENCE", "Matcher", "Serving", "queue_of"]
 
 #: Seconds without a sign of life after which a matcher is given up.
 SILENCE: Final = 1.0
@@ -56,6 +57,13 @@ class Serving:
         return any(not (v ^ w) & m & n for v, m in (r.masked for r in self.regions) for w, n in cells)
 
 
+def queue_of(plane: object, name: str) -> tuple[int, int]:
+    """The packets that wait for a component at its switch, and those dropped there, where a plane knows that."""
+    if isinstance(plane, EmbeddedDataPlane) and name in plane.clients():
+        return plane.waiting(name)
+    return 0, 0
+
+
 class Matcher:
     """One matcher."""
 
@@ -69,6 +77,8 @@ class Matcher:
         self.trouble = ""
         self._rest = 0.0
         self._busy = 0
+        #: Packets for it that were dropped, in all and since it was given something.
+        self._dropped = self._lost = 0
         self.received = self.sent = self.unwanted = self.backlog = 0
         self.seconds = 0.0
         #: When it had received how many packets, oldest first, that it has not all passed on.
@@ -76,22 +86,27 @@ class Matcher:
         #: What was sent to it before that, it has passed on.
         self.passed = -inf
 
-    def beat(self, report: Matched, now: float) -> None:
-        """A sign of life."""
+    def beat(self, report: Matched, now: float, queue: tuple[int, int] = (0, 0)) -> None:
+        """A sign of life; with the packets that wait for it at its switch, and those that were dropped there."""
         self.heard = now
+        waiting, dropped = queue
+        self._lost += dropped - self._dropped if self.load else 0
+        self._dropped = dropped
         self.received += report.received
         self.sent += report.sent
         self.unwanted += report.unwanted
-        self.backlog, self.seconds = report.backlog, report.seconds
-        self._busy = self._busy + 1 if report.backlog > BACKLOG else 0
-        self._came.append((now, self.received))
-        while self._came and self._came[0][1] <= self.received - self.backlog:
+        self.backlog, self.seconds = report.backlog + waiting, report.seconds
+        self._busy = self._busy + 1 if self.backlog > BACKLOG else 0
+        self._came.append((now, self.received + waiting))
+        while self._came and self._came[0][1] <= self.received - report.backlog:
             self.passed = self._came.popleft()[0] - WAY
 
     def wrong(self, now: float) -> str:
         """Why it has to be given up; empty if it is well."""
         if now - self.heard > SILENCE:
             return f"no sign of life for {now - self.heard:.1f} s"
+        if self._lost:
+            return f"{self._lost} packets for it were dropped"
         if self._busy >= 2:
             return f"{self.backlog} packets wait"
         return ""
@@ -104,7 +119,7 @@ class Matcher:
         """It is given up for a while; twice as long as before if it never served in between."""
         self._rest = min(LONGEST, 2 * self._rest) if self._rest else REST
         self.resting, self.trouble = now + self._rest, reason
-        self._busy = 0
+        self._busy = self._lost = 0
 
     def serves(self) -> None:
         """A subspace is diverted to it."""

@@ -166,6 +166,11 @@ class EmbeddedDataPlane(Fabric):
         known.unpermitted = known.over_quota = 0
         return found
 
+    def waiting(self, client: str) -> tuple[int, int]:
+        """Packets that wait for a client, and those for it that were dropped since there was no room."""
+        link = self._by_token[self.clients()[client].token].link
+        return link.queued, link.dropped
+
     def _connect(self, client: Endpoint, address: Any) -> None:
         """Keep what comes from a client's address apart; without a socket to spare it shares the first one."""
         own = client.socket
