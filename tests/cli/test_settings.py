@@ -43,6 +43,8 @@ SAID = {
     "kind": ("cells", '"cells"'),
     "capacity": ("20", "20"),
     "lease": ("10s", "10.0"),
+    "control": ("sna", '"sna"'),
+    "configurators": ("3", "3"),
     "seconds": ("1m", "60.0"),
     "every": ("500ms", "0.5"),
     "log": ("json", '"json"'),

@@ -47,6 +47,8 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "kind": ("control.kind",),
     "capacity": ("data.capacity", "control.capacity"),
     "lease": ("control.lease",),
+    "control": ("control.mode",),
+    "configurators": ("control.configurators",),
     "seconds": ("run.seconds",),
     "every": ("run.every",),
     "log": ("log.form",),

@@ -10,7 +10,10 @@ from sievenet.cli.fabric import asked, seconds_text, url_option
 from sievenet.cli.output import json_option, plain, show, show_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.console import RenderableType
+    from rich.table import Table
 
 __all__ = ["percent", "status", "status_tables"]
 
@@ -88,6 +91,36 @@ def percent(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:.1%}"
 
 
+def _configurators(control: dict[str, Any] | None, table: Callable[..., Table]) -> Iterator[RenderableType]:
+    """Who works out flow changes, if not one process alone."""
+    if control is None:
+        return
+    if "turns" in control:
+        yield (
+            f"control sea: {control['working']} of {control['turns']} configurators work, "
+            f"{control['waiting']} partitions wait"
+        )
+        return
+    title = f"control {control['mode']}: epoch {control['epoch']}, {control['moved']} partitions moved, "
+    title += f"{control['taken_over']} taken over, {control['stale']} answers too late"
+    configurators = table(title, "configurator", "process", "state", "partitions", "waiting", "answered")
+    for each in control["configurators"]:
+        numbers = (f"{each[key]:,}" for key in ("partitions", "waiting", "answered"))
+        configurators.add_row(each["name"], str(each["process"]), "well" if each["well"] else "silent", *numbers)
+    if not control["configurators"]:
+        configurators.add_row("none: the daemon works alone")
+    yield configurators
+    busiest = sorted(control["partitions"], key=lambda each: -each["waiting"])[:10]
+    if busiest:
+        partitions = table("partitions, those with most to do first", "partition", "owner", "epoch", "waiting")
+        for each in busiest:
+            row = each["name"], each["owner"] or "daemon", str(each["epoch"]), f"{each['waiting']:,}"
+            partitions.add_row(*row)
+        if len(control["partitions"]) > len(busiest):
+            partitions.add_row(f"… and {len(control['partitions']) - len(busiest)} more")
+        yield partitions
+
+
 def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) -> list[RenderableType]:
     """The tables that people see; with rates if two looks were taken."""
     from rich.table import Table
@@ -154,6 +187,7 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")
     tables: list[RenderableType] = [top, categories, *([newest] if samples else []), clients, switches]
+    tables += _configurators(found.get("control"), table)
     if line := found.get("tuning", {}).get("line"):
         tables.insert(1, line)
     if found.get("set_aside"):

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "flows": Entry("sievenet.cli.flows:flows", "Show the flow table of a switch."),
     "tables": Entry("sievenet.cli.tables:tables", "Show and fit flow tables of limited switches."),
     "trace": Entry("sievenet.cli.trace:trace", "Follow an event through the network."),
+    "configurator": Entry("sievenet.cli.configurator:configurator", "Work out flow changes for a daemon."),
     "matcher": Entry("sievenet.cli.matcher:matcher", "Filter exactly inside the network."),
     "hybrid": Entry("sievenet.cli.hybrid:hybrid", "Show what goes through matchers."),
     "plan": Entry("sievenet.cli.plan:plan", "Show and change index plans of a running fabric."),

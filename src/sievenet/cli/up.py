@@ -135,6 +135,17 @@ _WEB: Final = "127.0.0.1:7480"
     type=click.Choice(["dz", "cells"]),
     help="What filters become in the plan of a new category: prefixes, or entries with masks. Default: dz.",
 )
+@click.option(
+    "--control",
+    type=click.Choice(["one", "sea", "sna", "sna-lb"]),
+    help="Who works out flow changes: this process (one; sea: so many partitions at a time), or configurators, each a "
+    "process (sna; sna-lb: work moves to where there is less). Default: one.",
+)
+@click.option(
+    "--configurators",
+    type=click.IntRange(1, 1024),
+    help="How many processes, or with sea partitions at a time. Default: as many as there are cores.",
+)
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
 @click.option("--every", metavar="TIME", callback=duration, default="1s", show_default=True, help="How often to look.")
@@ -162,6 +173,7 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
       $ sievenet up --sample stock --kind cells --tune off --for 1s --port 0 --data-port 0
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --sample stock --caches 1 --place auto --for 1s --port 0 --data-port 0
+      $ sievenet up --sample stock --control sna --configurators 2 --for 4s --port 0 --data-port 0
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches

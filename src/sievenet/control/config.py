@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final, Literal
 
 import msgspec
@@ -12,6 +13,8 @@ from sievenet.index import MAX_BITS
 __all__ = ["ControlConfig"]
 
 
+#: Partitions where there are several configurators.
+_MANY: Final = 64
 #: A table that holds more is as good as one without a limit.
 _MUCH: Final = 1 << 17
 
@@ -33,8 +36,20 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacities: dict[str, int] = {}
     #: Seconds between looks at whether other merges would be better, where tables do not fit; 0 means never.
     fit: float = 60.0
-    #: Partitions of each category's event space, a power of two; each has a queue of its own.
-    partitions: int = 1
+    #: Who works out what changes in flow tables: this process (one; sea: for so many partitions at a time), or others
+    #: (sna: each its partitions; sna-lb: which move to where there is less to do).
+    mode: Literal["one", "sea", "sna", "sna-lb"] = "one"
+    #: Partitions that are worked on at a time (sea), or processes (sna, sna-lb); 0 means as many as there are cores.
+    configurators: int = 0
+    #: Partitions of each category's event space, a power of two; each has a queue of its own.  0 means 1 in mode one,
+    #: else 64.
+    partitions: int = 0
+    #: Seconds after which a configurator that owes an answer and says nothing is given up for others.
+    patience: float = 2.0
+    #: Seconds between looks at whether configurators answer, and have too much to do.
+    look: float = 0.25
+    #: How many times the mean load a configurator may have before partitions move away (sna-lb).
+    overload: float = 1.5
     #: Spanning trees of the network; categories take them in turn.
     trees: int = 4
     #: Trees that the partitions of one category share among them, a power of two.
@@ -59,6 +74,8 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recovery: float = 10.0
 
     def __post_init__(self) -> None:
+        if self.partitions == 0:
+            msgspec.structs.force_setattr(self, "partitions", 1 if self.mode == "one" else _MANY)
         for name in ("partitions", "spread"):
             value = getattr(self, name)
             if not 1 <= value <= 4096 or value & (value - 1):
@@ -71,6 +88,7 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("share", 0, 1 << 40),
             ("capacity", 0, 1 << 40),
             ("trees", 1, 1024),
+            ("configurators", 0, 1024),
             ("batch", 1, 1 << 20),
             ("waiting", 1, 1 << 30),
             ("snapshot", 1, 1 << 40),
@@ -79,12 +97,19 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InvalidInput(expected=f"{lo}..{hi}", got=getattr(self, name), where=f"control.{name}")
         if not 0 <= self.fit <= 86400:
             raise InvalidInput(expected="seconds in [0, 86400]", got=self.fit, where="control.fit")
+        if not 1 <= self.overload <= 1000:
+            raise InvalidInput(expected="1..1000", got=self.overload, where="control.overload")
         for switch, capacity in self.capacities.items():
             if not 1 <= capacity <= 1 << 40:
                 raise InvalidInput(expected="at least 1", got=capacity, where=f"control.capacities.{switch}")
-        for name in ("lease", "retry", "forwarding_delay", "adoption", "covering", "recovery"):
+        for name in ("lease", "retry", "forwarding_delay", "adoption", "covering", "recovery", "patience", "look"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidInput(expected="seconds in (0, 86400]", got=getattr(self, name), where=f"control.{name}")
+
+    @property
+    def staff(self) -> int:
+        """How many configurators there are."""
+        return self.configurators or os.cpu_count() or 1
 
     def limit(self, switch: str, told: int | None) -> int | None:
         """How many entries a switch is given at most: what it says it holds, or less if the settings say so."""

@@ -39,10 +39,10 @@ from sievenet.control.commands import (
 from sievenet.control.config import ControlConfig
 from sievenet.control.dispatcher import Covered, Dispatcher
 from sievenet.control.fleet import Fleet
-from sievenet.control.lane import Job
 from sievenet.control.layout import layout_of
 from sievenet.control.leases import Leases
 from sievenet.control.ledger import Entered, Ledger, Then
+from sievenet.control.parts import Job
 from sievenet.control.recovery import replay
 from sievenet.control.space import Space
 from sievenet.control.state import Client, Registration, State
@@ -79,7 +79,7 @@ class Controller:
         trees.down_switches |= set(down_switches)
         trees.down_links |= {link_id(*link) for link in down_links}
         trees.mend()
-        self.fleet = Fleet(topology, trees, self.spaces, config.retry, self._remember)
+        self.fleet = Fleet(topology, trees, self.spaces, config, self._remember)
         self.board = self.fleet.board
         for switch, capacity in (capacities or {}).items():
             self.fleet.resize(switch, capacity)
@@ -113,6 +113,7 @@ class Controller:
             signals.Covered: lambda s: self.dispatcher.covered(s.serial, s.found),
             signals.Divert: self.fleet.divert,
             signals.Tick: lambda s: self.board.turn(),
+            **(self.fleet.desk.handlers() if self.fleet.desk is not None else {}),
         }
 
     # -- the one way in --------------------------------------------------------------------
@@ -350,9 +351,8 @@ class Controller:
 
     def _open_space(self, number: int) -> None:
         if number not in self.spaces:
-            fleet, later = self.fleet, self.board.later
-            space = Space(number, self.board, fleet.wires, self.config, fleet.rooms, rest=self._rested, later=later)
-            space.use(space.new_lanes(fleet.routes, layout_of(self.state.categories[number].plan)))
+            space = Space(number, self.fleet, self.config, self._rested)
+            space.use(space.new_lanes(self.fleet.routes, layout_of(self.state.categories[number].plan)))
             self.spaces[number] = space
 
     def _closed(self, number: int, job: Job) -> None:

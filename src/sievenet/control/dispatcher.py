@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from sievenet.content import Subscription
 from sievenet.control import signals
 from sievenet.control.covering import Coverer
-from sievenet.control.lane import Job, Part
+from sievenet.control.parts import Job, Part
 from sievenet.control.space import Space
 from sievenet.control.state import Category, Registration, State
 from sievenet.control.status import mistake

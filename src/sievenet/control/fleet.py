@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from sievenet.control.config import ControlConfig
+from sievenet.control.configurators.desk import Desk
+from sievenet.control.configurators.turns import Turns
 from sievenet.control.deployment import Rooms
 from sievenet.control.diversions import Diversions
 from sievenet.control.lane import Lane
@@ -37,13 +40,16 @@ class Fleet:
         topology: Topology,
         trees: TreeKeeper,
         spaces: Mapping[int, Space],
-        retry: float,
+        config: ControlConfig,
         remember: Callable[[tuple[Links, ...]], None],
     ) -> None:
         self.wires = Wires(topology)
         self.trees = trees
         self.routes = [Routes(self.wires, tree) for tree in trees.trees]
-        self.board = Switchboard(self.up, retry, self._saw)
+        self.board = Switchboard(self.up, config.retry, self._saw)
+        #: Who works out what changes, if not this process; and how many partitions have their turn, if not all.
+        self.desk = Desk(self.board, self.wires, config) if config.mode in ("sna", "sna-lb") else None
+        self.turns = Turns(config.staff) if config.mode == "sea" else None
         self.rooms = Rooms()
         self.diversions = Diversions(self.board, self.rooms)
         #: Switches that are back, but not used before they are clean.
@@ -111,6 +117,8 @@ class Fleet:
         fresh = set(topology.switches) - self.wires.out.keys()
         self.wires.grow(topology)
         self.trees.redraw(topology, fresh)
+        if self.desk is not None:
+            self.desk.rewire()
         self.reroute()
 
     def resize(self, switch: str, capacity: int | None) -> None:

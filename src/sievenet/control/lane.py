@@ -20,61 +20,24 @@ for the time being, and is tried again later.  That may cause false positives, n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from sievenet.control.configurators.desk import Desk
+from sievenet.control.configurators.turns import Turns
 from sievenet.control.deployment import Holdings, Rooms
 from sievenet.control.diversions import is_diversion
 from sievenet.control.layout import UNITED, Layout
-from sievenet.control.registrations import Changes
+from sievenet.control.parts import Part
+from sievenet.control.registrations import Changes, Puts, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
-from sievenet.control.state import Registration
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match, difference
 
-__all__ = ["Job", "Lane", "LaneOwner", "Part"]
-
-
-class Job:
-    """A request on its way: done when all its parts are."""
-
-    __slots__ = ("error", "finish", "remaining", "tickets")
-
-    def __init__(self, tickets: list[int], finish: Callable[[Job], None]) -> None:
-        #: Who waits for the answer.
-        self.tickets = tickets
-        self.finish = finish
-        self.remaining = 1  # whoever hands out the parts counts as one
-        self.error: SievenetError | None = None
-
-    def part_done(self, error: SievenetError | None = None) -> None:
-        """One part is done or refused."""
-        self.remaining -= 1
-        self.error = error or self.error
-        if not self.remaining:
-            self.finish(self)
-
-
-class Part:
-    """One request's share in one lane."""
-
-    __slots__ = ("add", "entry", "job", "keys", "wire")
-
-    def __init__(self, entry: Registration, wire: int, add: bool, keys: Sequence[int], job: Job | None) -> None:
-        self.entry = entry
-        self.wire = wire
-        self.add = add
-        #: The dz to register; what is removed is where the entry is registered.
-        self.keys = keys
-        self.job = job
-
-    def done(self, error: SievenetError | None = None) -> None:
-        """Report the result to the requester."""
-        if self.job is not None:
-            self.job.part_done(error)
+__all__ = ["Lane", "LaneOwner"]
 
 
 class LaneOwner(Protocol):
@@ -87,6 +50,9 @@ class LaneOwner(Protocol):
     held: bool
     #: How much of limited switches everybody has.
     rooms: Rooms
+    #: Who works out what changes, if not this process; and how many lanes may work at a time, if not all.
+    desk: Desk | None
+    turns: Turns | None
 
     def rest(self) -> None:
         """A lane has become idle."""
@@ -136,11 +102,13 @@ class Lane:
         self._batch_waiting: tuple[list[Part], set[str]] | None = None
         self._dz = Dz.of_key(prefix)
         self._pumping = False
+        #: Somebody else works out what changes.
+        self._asked = False
 
     @property
     def idle(self) -> bool:
         """Whether no rollout is under way."""
-        return self.rollout is None
+        return self.rollout is None and not self._asked
 
     # -- what to do ------------------------------------------------------------------------
 
@@ -171,7 +139,7 @@ class Lane:
 
     def remerge(self, switch: str, merges: Iterable[int]) -> None:
         """Have these merges at a switch, chosen for the whole network."""
-        if self.rollout is None and not self.owner.held:
+        if self.idle and not self.owner.held:
             self.holdings.remerge(switch, merges)
             self.refit(switch)
         else:
@@ -179,7 +147,7 @@ class Lane:
 
     def steady(self, switch: str) -> bool:
         """Whether the table there is a single entry for everything."""
-        return self.rollout is None and self.holdings.steady(switch)
+        return self.idle and self.holdings.steady(switch)
 
     def put_back(self) -> None:
         """Do not begin what waits for room, but later: others wait for room that this lane has."""
@@ -219,33 +187,65 @@ class Lane:
             return  # a rollout that ended at once: the loop below goes on
         self._pumping = True
         try:
-            while (
-                self.rollout is None
-                and not self.owner.held
-                and (self.queue or self._reroute or self._unknown or self._refits)
-            ):
+            while self.idle and not self.owner.held and self._may_begin():
                 self._next()
         finally:
             self._pumping = False
-        if self.rollout is None:
+        if self.idle:
             self.owner.rest()
 
+    def _may_begin(self) -> bool:
+        """Whether there is something to do, and it is this lane's turn."""
+        turns = self.owner.turns
+        if self.queue or self._reroute or self._unknown or self._refits:
+            # Lanes that share the room of limited switches wait for each other already.
+            return turns is None or bool(self.holdings) or turns.enter(self, self.pump)
+        if turns is not None:
+            turns.leave(self)
+        return False
+
     def _next(self) -> None:
-        dead = 0
+        desk = self.owner.desk
         if self._reroute is not None:
             routes, dead = self._reroute
             self._reroute = None
+            self._take_home()
             self.registrations.reroute(routes, dead)
-            batch: list[Part] = []
-        elif self._refits:
-            batch = []
-        else:
+            self._go_on([], dead, self.registrations.changes())
+            return
+        batch: list[Part] = []
+        if not self._refits:
             size = 1 if self._single else self._batch
             self._single = max(0, self._single - 1)
             batch = [self.queue.popleft() for _ in range(min(size, len(self.queue)))]
+        mine = self.registrations
+        if desk is None or not desk.open or not isinstance(mine, Registrations):
+            self._take_home()
+            desk = None
         for part in batch:
             self.register(part)
-        changes = self.registrations.changes()
+        if desk is not None and batch and isinstance(mine, Registrations):
+            self._asked = True
+            puts = Puts.of((not part.entry.wants, part.add, part.wire, part.keys) for part in batch)
+            desk.order(self, mine, puts, len(batch), partial(self._told, batch))
+        else:
+            self._go_on(batch, 0, Changes() if mine.away else mine.changes())
+
+    def _told(self, batch: list[Part], changes: Changes) -> None:
+        """What somebody else worked out."""
+        self._asked = False
+        self._go_on(batch, 0, changes)
+        self.pump()
+
+    def _take_home(self) -> None:
+        """Work out what changes in this process, for once or from now on; nothing is on its way."""
+        if isinstance(self.registrations, Registrations) and self.registrations.away:
+            self.registrations.take_home()
+            if self.owner.desk is not None:
+                self.owner.desk.reload(self)
+
+    def _go_on(self, batch: list[Part], dead: int, changes: Changes) -> None:
+        """Tell the switches what changes."""
         needs: dict[str, int] = {}
         if self.holdings:
             refits, self._refits = self._refits, set()
@@ -281,6 +281,8 @@ class Lane:
 
     def _ended(self, batch: list[Part], concerned: set[str], error: SievenetError | None) -> None:
         self.rollout = self._batch_waiting = None
+        if self.owner.turns is not None:
+            self.owner.turns.leave(self)  # behind those who wait, if there is more to do
         if error is None:
             for part in batch:
                 part.done()
@@ -292,6 +294,7 @@ class Lane:
         self.pump()
 
     def _take_back(self, batch: list[Part]) -> None:
+        self._take_home()
         for part in reversed(batch):
             part.add = not part.add
             self.register(part)
@@ -333,7 +336,7 @@ class Lane:
         for switch in self._wires.switches(was ^ now):
             flow = self.catch_all(switch)
             change: FlowChange = Add(flow) if flow.ports else Delete(flow)
-            changes.first.setdefault(switch, []).insert(0, change)
+            changes.first[switch] = [change, *changes.first.get(switch, ())]
 
     def catch_all(self, switch: str) -> Flow:
         """The flow for everything of this lane's group."""
@@ -374,7 +377,7 @@ class Lane:
             return self.holdings.difference(switch, holds, wanted)
         return difference(holds, wanted)
 
-    def expected(self, switch: str, between: dict[str, list[Flow]] | None = None) -> list[Flow]:
+    def expected(self, switch: str, between: Mapping[str, Sequence[Flow]] | None = None) -> list[Flow]:
         """What a switch should hold of this lane."""
         if switch in self.holdings:
             flows = {flow.key: flow for flow in (between or {}).get(switch) or self.holdings.table(switch)}

@@ -26,8 +26,9 @@ from sievenet.control.commands import (
     Unsubscribe,
 )
 from sievenet.control.config import ControlConfig
+from sievenet.control.consultant import Consultant
 from sievenet.control.controller import Controller
-from sievenet.control.diverter import Diverter
+from sievenet.control.courier import Courier
 from sievenet.control.journal import Journal
 from sievenet.control.layout import check_kind
 from sievenet.control.recovery import cover_all, cover_recovered
@@ -45,7 +46,7 @@ __all__ = ["ControlPlane", "Member", "Placement", "Status"]
 logger = logging.getLogger(__name__)
 
 
-class ControlPlane(Diverter):
+class ControlPlane(Consultant):
     """Advertise, subscribe, change plans; see `docs/topics/control-plane.md`."""
 
     def __init__(
@@ -53,6 +54,7 @@ class ControlPlane(Diverter):
     ) -> None:
         super().__init__(controller)
         self._dataplane = dataplane
+        self._courier = Courier(dataplane, self._handle)
         self._journal = journal
         self.config = config
         #: Does what takes long, beside the event loop.
@@ -275,16 +277,17 @@ class ControlPlane(Diverter):
             self._carry_out(instructions)
 
     def _carry_out(self, instructions: list[signals.Instruction]) -> None:
+        bundles: dict[str, list[signals.Apply]] = {}
         for each in instructions:
             match each:
                 case signals.Reply(ticket, error, result):
                     self._answer(ticket, error, result)
                 case signals.Apply():
-                    self._tasks.begin(self._apply(each))
+                    bundles.setdefault(each.switch, []).append(each)
                 case signals.Write():
                     self._tasks.begin(self._write(each))
                 case signals.Read():
-                    self._tasks.begin(self._read(each))
+                    self._tasks.begin(self._courier.read(each))
                 case signals.Cover():
                     self._tasks.begin(self._cover(each))
                 case signals.Tell(number, epoch):
@@ -295,10 +298,14 @@ class ControlPlane(Diverter):
                 case signals.Expired(client):
                     for callback in self._on_expired:
                         callback(client)
+                case signals.Consult():
+                    self._consult(each)
                 case signals.Soon():
                     if not self._soon:
                         self._soon = True
                         self._loop.call_soon(self._again)
+        for bundle in bundles.values():
+            self._tasks.begin(self._courier.apply(bundle))
         self._set_timer()
 
     def _answer(self, ticket: int, error: SievenetError | None, result: object) -> None:
@@ -329,24 +336,6 @@ class ControlPlane(Diverter):
     def _ring(self) -> None:
         self._timer = None
         self._handle(signals.Tick())
-
-    async def _apply(self, order: signals.Apply) -> None:
-        try:
-            await self._dataplane.apply(order.switch, order.changes)
-        except Rejected as error:
-            self._handle(signals.Refused(order.serial, error))
-        except SievenetError:
-            self._handle(signals.Undefined(order.serial))
-        else:
-            self._handle(signals.Acknowledged(order.serial))
-
-    async def _read(self, order: signals.Read) -> None:
-        try:
-            table = await self._dataplane.table(order.switch)
-        except SievenetError:
-            self._handle(signals.NotRead(order.serial))
-        else:
-            self._handle(signals.SwitchTable(order.serial, table))
 
     async def _write(self, order: signals.Write) -> None:
         try:

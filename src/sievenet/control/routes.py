@@ -27,14 +27,15 @@ lists the clients of the same part, and must be asked again when a client joins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.network import SpanningTree, Topology
 
-__all__ = ["Masks", "Routes", "Wires", "bits"]
+__all__ = ["Masks", "Routes", "Ways", "Wires", "bits"]
 
 
 class Wires:
@@ -51,6 +52,8 @@ class Wires:
         self.links = 0
         self._number: dict[tuple[str, int], int] = {}
         self._free: list[int] = []
+        #: How often each number was given to a wire: who knew it before must be told again.
+        self.life: dict[int, int] = {}
         #: How many clients share a wire (on some data planes the clients of a host do).
         self._users: dict[int, int] = {}
         self._ports: dict[int | bytes, frozenset[int]] = {}
@@ -63,16 +66,20 @@ class Wires:
 
     def grow(self, topology: Topology) -> None:
         """Number the switches and links that are new; those that are gone keep their numbers."""
-        fresh = [switch for switch in topology.switches if switch not in self.out]
+        self.name(topology.switches)
+        for switch in topology.switches:
+            for port, peer in topology.ports(switch).items():
+                if topology.is_switch(peer) and (switch, port) not in self._number:
+                    self.links |= 1 << self._new(switch, port, reuse=False)
+
+    def name(self, switches: Iterable[str]) -> None:
+        """Number the switches that are new."""
+        fresh = [switch for switch in switches if switch not in self.out]
         for switch in fresh:
             self.out[switch] = 0
             self._numbers[switch] = len(self.names)
             self.names.append(switch)
         self.outs = np.concatenate([self.outs, np.zeros((len(fresh), self.outs.shape[1]), np.uint64)])
-        for switch in topology.switches:
-            for port, peer in topology.ports(switch).items():
-                if topology.is_switch(peer) and (switch, port) not in self._number:
-                    self.links |= 1 << self._new(switch, port, reuse=False)
 
     def _new(self, switch: str, port: int, *, reuse: bool = True) -> int:
         if self._free and reuse:
@@ -82,14 +89,38 @@ class Wires:
             wire = len(self.owner)
             self.owner.append(switch)
             self.port.append(port)
+        self._hold(wire, switch, port)
+        return wire
+
+    def _hold(self, wire: int, switch: str, port: int) -> None:
+        self.life[wire] = self.life.get(wire, 0) + 1
         self._number[switch, port] = wire
         self.out[switch] |= 1 << wire
-        if wire >= len(self.owners):  # twice as many words
+        while wire >= len(self.owners):  # twice as many words
             self.owners = np.concatenate([self.owners, np.zeros_like(self.owners)])
             self.outs = np.concatenate([self.outs, np.zeros_like(self.outs)], axis=1)
         number = self.owners[wire] = self._numbers[switch]
         self.outs[number, wire // 64] |= np.uint64(1 << wire % 64)
-        return wire
+
+    def _let_go(self, wire: int) -> None:
+        switch, port = self.owner[wire], self.port[wire]
+        del self._number[switch, port]
+        self.out[switch] &= ~(1 << wire)
+        self.outs[self._numbers[switch], wire // 64] &= ~np.uint64(1 << wire % 64)
+        self.owner[wire], self.port[wire] = "", 0
+        self._ports.clear()
+
+    def place(self, wire: int, switch: str, port: int) -> None:
+        """Number a wire as another process does."""
+        if wire >= len(self.owner):
+            more = wire + 1 - len(self.owner)
+            self.owner += [""] * more
+            self.port += [0] * more
+        for old in {wire, self._number.get((switch, port), wire)}:
+            if self.owner[old]:
+                self._let_go(old)
+        self.owner[wire], self.port[wire] = switch, port
+        self._hold(wire, switch, port)
 
     def words(self, mask: int) -> npt.NDArray[np.uint64]:
         """A mask in an array, as wide as `outs`."""
@@ -114,13 +145,8 @@ class Wires:
         if self._users[wire]:
             return
         del self._users[wire]
-        switch, port = self.owner[wire], self.port[wire]
-        del self._number[switch, port]
-        self.out[switch] &= ~(1 << wire)
-        self.outs[self._numbers[switch], wire // 64] &= ~np.uint64(1 << wire % 64)
-        self.owner[wire], self.port[wire] = "", 0
+        self._let_go(wire)
         self._free.append(wire)
-        self._ports.clear()
 
     def clients(self) -> Iterable[int]:
         """The wires of clients."""
@@ -155,6 +181,18 @@ class Masks(dict[int, int]):
     def __missing__(self, wire: int) -> int:
         mask = self[wire] = self._find(wire)
         return mask
+
+
+class Ways(Protocol):
+    """Which wires lead to and from a client, by its wire."""
+
+    @property
+    def to(self) -> Mapping[int, int]:
+        """The wires on some way to it."""
+
+    @property
+    def frm(self) -> Mapping[int, int]:
+        """The wires on some way from it."""
 
 
 class Routes:

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from sievenet.content import Subscription
     from sievenet.control.covering import Coverer
     from sievenet.index import Dz, Plan
+    from sievenet.session.message import Message
 
 __all__ = [
     "Acknowledged",
     "Adopted",
     "Apply",
+    "ConfiguratorGone",
+    "ConfiguratorHeard",
+    "ConfiguratorJoined",
+    "Consult",
     "Cover",
     "Covered",
     "Detach",
@@ -190,6 +195,26 @@ class Covered(msgspec.Struct, frozen=True):
     found: Sequence[list[int] | SievenetError]
 
 
+class ConfiguratorJoined(msgspec.Struct, frozen=True):
+    """A configurator has come."""
+
+    name: str
+    process: int = 0
+
+
+class ConfiguratorHeard(msgspec.Struct, frozen=True):
+    """A configurator says something (`configurators.messages`)."""
+
+    name: str
+    message: object
+
+
+class ConfiguratorGone(msgspec.Struct, frozen=True):
+    """A configurator is lost."""
+
+    name: str
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time has passed, or the controller asked to be called again."""
 
@@ -214,6 +239,9 @@ Stimulus: TypeAlias = (
     | Merged
     | Adopted
     | Covered
+    | ConfiguratorJoined
+    | ConfiguratorHeard
+    | ConfiguratorGone
     | Tick
 )
 
@@ -281,8 +309,15 @@ class Expired(msgspec.Struct, frozen=True):
     client: str
 
 
+class Consult(msgspec.Struct, frozen=True):
+    """Tell a configurator; what it says comes as `ConfiguratorHeard`."""
+
+    name: str
+    message: Message
+
+
 class Soon(msgspec.Struct, frozen=True):
     """Call again with `Tick` once others had their turn."""
 
 
-Instruction: TypeAlias = Write | Apply | Read | Cover | Reply | Tell | Detach | Expired | Soon
+Instruction: TypeAlias = Write | Apply | Read | Cover | Reply | Tell | Detach | Expired | Consult | Soon

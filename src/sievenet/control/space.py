@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sievenet.control.config import ControlConfig
-from sievenet.control.deployment import Rooms
 from sievenet.control.lane import Lane
 from sievenet.control.layout import Layout
 from sievenet.control.rollout import Outlet
-from sievenet.control.routes import Routes, Wires
+from sievenet.control.routes import Routes
 from sievenet.index import Dz
 from sievenet.network import Flow
+
+if TYPE_CHECKING:
+    from sievenet.control.fleet import Fleet
 
 __all__ = ["Space", "tree_of"]
 
@@ -34,13 +37,9 @@ class Space:
     def __init__(
         self,
         number: int,
-        outlet: Outlet,
-        wires: Wires,
+        fleet: Fleet,
         config: ControlConfig,
-        rooms: Rooms,
-        *,
         rest: Callable[[Space], None],
-        later: Callable[[Callable[[], None]], None],
     ) -> None:
         self.number = number
         self.catch: list[int] | None = None
@@ -48,11 +47,11 @@ class Space:
         #: New requests wait (`postponed`), so that the lanes run empty.
         self.closed = False
         self.postponed: deque[Callable[[], None]] = deque()
-        self.later = later
-        self.rooms = rooms
+        self.later = fleet.board.later
+        self.rooms, self.desk, self.turns = fleet.rooms, fleet.desk, fleet.turns
         self._rest = rest
-        self._outlet = outlet
-        self._wires = wires
+        self._outlet: Outlet = fleet.board
+        self._wires = fleet.wires
         self._config = config
         self.lanes: list[Lane] = []
 
@@ -90,6 +89,8 @@ class Space:
 
     def use(self, lanes: list[Lane]) -> None:
         """Replace the lanes."""
+        for lane in self.lanes:
+            self._dismiss(lane)
         self.lanes = lanes
         for lane in lanes:
             self.rooms.join(lane.holdings.who, lane)
@@ -98,6 +99,13 @@ class Space:
         """Remove the category."""
         for lane in self.lanes:
             self.rooms.leave(lane.holdings.who)
+            self._dismiss(lane)
+
+    def _dismiss(self, lane: Lane) -> None:
+        if self.desk is not None:
+            self.desk.dismiss(lane)
+        if self.turns is not None:
+            self.turns.leave(lane)
 
     def routes_of(self, routes: Sequence[Routes], group: int) -> Routes:
         """The tree of a group of lanes."""

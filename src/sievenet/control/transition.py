@@ -32,8 +32,8 @@ from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
 from sievenet.control.deployment.passage import under_catch_all
 from sievenet.control.dispatcher import Covered
-from sievenet.control.lane import Part
 from sievenet.control.layout import check_kind, layout_of
+from sievenet.control.parts import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
 from sievenet.control.stages import STAGES, Signal, Stage

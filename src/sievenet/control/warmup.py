@@ -38,6 +38,9 @@ def load() -> None:
             registrations.want(wire, [1])
             registrations.changes()
             registrations.table(switch)
+            if isinstance(registrations, Registrations):
+                registrations.hand_out()
+                registrations.take_home()
         _loaded = True
 
 

@@ -146,6 +146,7 @@ class Answers:
                 for category in self._control.categories()
             ],
             "tuning": self._tuner.status(),
+            "control": self._control.configurators(),
             "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
             "clients": self._clients(),
             "switches": switches,

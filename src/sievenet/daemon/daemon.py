@@ -28,6 +28,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.control.protocol import CONTROL
 from sievenet.daemon.answers import Answers
 from sievenet.daemon.clearance import Clearance
+from sievenet.daemon.configurators import Configurators
 from sievenet.daemon.lobby import Lobby
 from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.rates import Rates
@@ -101,6 +102,10 @@ class Daemon(Starting):
                 log.warning("dropped %d bytes of an unfinished write of the journal", journal.dropped)
         self.control = await ControlPlane.start(self.plane, journal, config.control)
         stack.push_async_callback(self.control.close)
+        if config.control.mode in ("sna", "sna-lb"):
+            configurators = Configurators(self.control, config.control.staff)
+            stack.push_async_callback(configurators.close)
+            await configurators.start()
         for path in config.schemas:
             await self.control.register_schema(load_schema(path))
         reports = Reports()

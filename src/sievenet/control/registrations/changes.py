@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,11 +19,11 @@ class Changes(msgspec.Struct):
     """What to tell the switches: everything of `first` before anything of `second`."""
 
     #: What adds delivery.
-    first: dict[str, list[FlowChange]] = {}
+    first: dict[str, Sequence[FlowChange]] = {}
     #: What takes away what nobody needs any more.
-    second: dict[str, list[FlowChange]] = {}
+    second: dict[str, Sequence[FlowChange]] = {}
     #: The flows that `second` will change or delete, as they are until then.
-    between: dict[str, list[Flow]] = {}
+    between: dict[str, Sequence[Flow]] = {}
     #: Every wire in use where anything changed.
     used: int = 0
 

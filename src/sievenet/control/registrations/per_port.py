@@ -28,12 +28,13 @@ cell of it, and once for every cell below it that shares wires with it.  The res
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from sievenet.control.registrations.changes import Changes
 from sievenet.control.routes import Routes, Wires, bits
 from sievenet.index import Cell
 from sievenet.index.bitmaps import Bitmaps
-from sievenet.network import Add, Delete, Flow, Match
+from sievenet.network import Add, Delete, Flow, FlowChange, Match
 
 __all__ = ["PortRegistrations"]
 
@@ -57,12 +58,22 @@ class _Known:
         self.told = 0
 
 
+class _Found(NamedTuple):
+    """Changes, as they are found."""
+
+    first: dict[str, list[FlowChange]]
+    second: dict[str, list[FlowChange]]
+    between: dict[str, list[Flow]]
+
+
 class PortRegistrations:
     """The registrations of one category's cells on one spanning tree, for tables per out port."""
 
     def __init__(self, category: int, wires: Wires, routes: Routes) -> None:
         self.category = category
         self.routes = routes
+        #: They are never handed out to configurators.
+        self.away = False
         #: Registered cells, counted with multiplicity.
         self.count = 0
         self._wires = wires
@@ -137,7 +148,7 @@ class PortRegistrations:
 
     def changes(self) -> Changes:
         """What the switches must be told since the last time, in two steps."""
-        found = Changes({}, {}, {}, 0)
+        found, used = _Found({}, {}, {}), 0
         dead, self._dead = self._dead, 0
         for known in self._concerned():
             now = known.wanted
@@ -145,10 +156,10 @@ class PortRegistrations:
                 above = self._wanted[number]
                 if above is not None and above.bits != known.bits:
                     now &= ~above.wanted
-            found.used |= known.wanted
+            used |= known.wanted
             if now != known.told:
                 self._tell(known, now, dead, found)
-        return found
+        return Changes(dict(found.first), dict(found.second), dict(found.between), used)
 
     def table(self, switch: str) -> list[Flow]:
         """The flows that a switch should have, as of the last `changes`."""
@@ -201,7 +212,7 @@ class PortRegistrations:
         _forget(self._fresh_offers, self._offers, self._offered, self._above)
         return stale
 
-    def _tell(self, known: _Known, now: int, dead: int, found: Changes) -> None:
+    def _tell(self, known: _Known, now: int, dead: int, found: _Found) -> None:
         """The entries of one cell are now at these wires."""
         was, known.told = known.told, now
         for switch in self._wires.switches(was | now):

@@ -56,7 +56,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sievenet.control.registrations.changes import Changes, changes_of
-from sievenet.control.registrations.trie import Trie
+from sievenet.control.registrations.trie import Puts, Trie
 from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz
 from sievenet.network import Flow, Match
@@ -70,14 +70,11 @@ class Registrations:
     def __init__(self, category: int, wires: Wires, routes: Routes) -> None:
         self.category = category
         self._wires = wires
+        #: The ways of the tree in use.
+        self.routes = routes
         self._tree = Trie(wires, routes)
         #: Wires that must not be used even in between.
         self._dead = 0
-
-    @property
-    def routes(self) -> Routes:
-        """The ways of the tree in use."""
-        return self._tree.routes
 
     @property
     def count(self) -> int:
@@ -108,8 +105,31 @@ class Registrations:
 
     def reroute(self, routes: Routes, dead: int = 0) -> None:
         """Use another tree.  `dead` are wires that carry nothing any more."""
+        self.routes = routes
         self._tree.reroute(routes)
         self._dead |= dead
+
+    # -- while somebody else works out what changes ----------------------------------------
+
+    @property
+    def away(self) -> bool:
+        """Whether `changes` are worked out by somebody else."""
+        return self._tree.heedless
+
+    def hand_out(self) -> Puts:
+        """Everything that is registered, for somebody who works out what changes from now on."""
+        self._tree.heedless = True
+        self._tree.forget()
+        return self._tree.registered()
+
+    def take_home(self, unknown: Puts | None = None) -> None:
+        """Work out here what changes, from now on and of what has been put but did not come to the switches yet."""
+        if unknown is not None:
+            self._tree.put_all(unknown.undone())
+        self._tree.forget()
+        self._tree.heedless = False
+        if unknown is not None:
+            self._tree.put_all(unknown)
 
     # -- tables ----------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from sievenet.control.registrations.trie.layout import (
 )
 from sievenet.jit import compiled
 
-__all__ = ["clear", "copy", "leading", "own", "prune", "register", "remember_all", "sum_up_all"]
+__all__ = ["clear", "copy", "forget", "leading", "own", "prune", "register", "remember_all", "sum_up_all"]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -327,3 +327,24 @@ def prune(a: Arrays, node: int) -> None:
             nodes[child, PARENT] = above
             return
         node = above
+
+
+@compiled
+def forget(a: Arrays) -> None:
+    """What is registered now is what the switches know; takes out nodes that nobody needs."""
+    nodes = a.nodes
+    stack = np.empty(264, np.int64)
+    stack[0] = 0
+    top = 1 if nodes[0, STALE] else 0
+    while top:
+        top -= 1
+        node = stack[top]
+        nodes[node, STALE], nodes[node, WAS] = 0, -1
+        for child in (nodes[node, ZERO], nodes[node, ONE]):
+            if child >= 0 and nodes[child, STALE]:
+                stack[top] = child
+                top += 1
+    a.meta[REMEMBERED] = 0
+    for i in range(a.meta[IDLE]):
+        prune(a, a.idle[i])
+    a.meta[IDLE] = 0

@@ -1,6 +1,9 @@
 """Tree: registrations by dz, in arrays (`layout`) that compiled code works on (`kernels`).
 
 Requests are kept until there are many, or until somebody asks: then one call carries them all out.
+
+A tree whose changes somebody else works out (`control.configurators`) is *heedless*: it knows what is registered, and
+does not remember what was.  `registered` lists it for a copy of the tree elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
-from sievenet.control.routes import Routes, Wires
+from sievenet.control.registrations.trie.puts import Puts, listed
+from sievenet.control.routes import Ways, Wires
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined, word_arrays
 
@@ -42,8 +46,10 @@ class Lookup(NamedTuple):
 class Trie:
     """Who is registered where."""
 
-    def __init__(self, wires: Wires, routes: Routes) -> None:
+    def __init__(self, wires: Wires, routes: Ways) -> None:
         self.routes = routes
+        #: Whether what was is not remembered.
+        self.heedless = False
         #: Registered dz, counted with multiplicity.
         self.count = 0
         self._wires = wires
@@ -76,8 +82,38 @@ class Trie:
         self._uses[wire] = uses + change
         if len(self._keys) >= _KEPT:
             self._carry_out()
+            if self.heedless:
+                self.forget()
 
-    def reroute(self, routes: Routes) -> None:
+    def put_all(self, puts: Puts) -> None:
+        """Register and take back many, in this order."""
+        self._carry_out()
+        change = 2 * (puts.kinds & 1).astype(np.int64) - 1
+        wires, whose = np.unique(puts.wires, return_inverse=True)
+        for wire, some in zip(wires.tolist(), np.bincount(whose, change).tolist(), strict=True):
+            if not self._uses.get(wire, 0):
+                self._learn(wire)
+            self._uses[wire] = self._uses.get(wire, 0) + int(some)
+        self.count += int(change.sum())
+        if len(puts.wires):
+            from sievenet.control.registrations.trie.kernels import register
+
+            register(self._with_room(len(puts.wires)), puts.kinds.astype(np.int64), puts.wires, puts.highs, puts.lows)
+
+    def forget(self) -> None:
+        """What is registered now is what the switches know."""
+        a = self._carry_out()
+        if a is not None:
+            from sievenet.control.registrations.trie.kernels import forget
+
+            forget(a)
+
+    def registered(self) -> Puts:
+        """Everything that is registered."""
+        a = self._carry_out()
+        return Puts.of([]) if a is None else listed(a)
+
+    def reroute(self, routes: Ways) -> None:
         """Use the ways of another spanning tree."""
         a = self._carry_out()
         self.routes = routes

@@ -1,0 +1,42 @@
+"""A control plane as configurators see it: they come, answer and go, and are told what to work out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sievenet.control import signals
+from sievenet.control.diverter import Diverter
+from sievenet.session.message import Message
+
+__all__ = ["Consultant"]
+
+
+class Consultant(Diverter):
+    """Lets others work out what changes in flow tables (`configurators`)."""
+
+    #: Says something to a configurator; set by whoever has the connections.
+    consult: Callable[[str, Message], None] | None = None
+
+    def configurator_joined(self, name: str, process: int = 0) -> None:
+        """A configurator has come."""
+        self._handle(signals.ConfiguratorJoined(name, process))
+
+    def configurator_heard(self, name: str, message: object) -> None:
+        """A configurator says something."""
+        self._handle(signals.ConfiguratorHeard(name, message))
+
+    def configurator_gone(self, name: str) -> None:
+        """A configurator is lost."""
+        self._handle(signals.ConfiguratorGone(name))
+
+    def _consult(self, order: signals.Consult) -> None:
+        if self.consult is not None:
+            self.consult(order.name, order.message)
+
+    def configurators(self) -> dict[str, Any] | None:
+        """Who works out what, as `status` shows it; None if this process does everything at once."""
+        fleet = self._controller.fleet
+        if fleet.turns is not None:
+            return fleet.turns.shown()
+        return None if fleet.desk is None else fleet.desk.shown()

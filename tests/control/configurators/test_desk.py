@@ -1,0 +1,303 @@
+"""What the desk, the copies, the monitor and the turns promise, one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.control.configurators import messages as m
+from sievenet.control.configurators.copies import Copies
+from sievenet.control.configurators.monitor import Monitor
+from sievenet.control.configurators.packed import pack, unpack
+from sievenet.control.configurators.turns import Turns
+from sievenet.control.registrations import Puts, Registrations
+from sievenet.control.registrations.changes import changes_of
+from sievenet.control.routes import Routes, Wires
+from sievenet.errors import CodecError
+from sievenet.network import Line, SpanningTree, Testbed
+from sievenet.testing.virtual_time import run_virtual
+from tests.control.configurators.staff import StaffedWorld
+from tests.control.test_stateful import drive as drive_alone
+from tests.control.world import CONFIG
+from tests.seeds import seeds
+
+keys = st.integers(0, 112).flatmap(lambda n: st.integers(1 << n, (2 << n) - 1))
+rows = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 9), st.lists(keys, max_size=4)), max_size=20)
+
+
+def ground():
+    topology = Testbed.build()
+    wires = Wires(topology)
+    routes = Routes(wires, SpanningTree.shortest(topology, topology.switches[0]))
+    return wires, routes, [wires.attach(switch, 1000 + i) for i, switch in enumerate(topology.switches[:6])]
+
+
+@given(rows)
+def test_puts_survive_the_way_and_can_be_undone(some):
+    puts = Puts.of(some)
+    same = Puts.decode(puts.encode())
+    assert all((a == b).all() for a, b in zip(puts, same, strict=True))
+    back = puts.undone().undone()
+    assert all((a == b).all() for a, b in zip(puts, back, strict=True))
+
+
+@pytest.mark.parametrize("data", [b"x", b"\x04" + bytes(24), b"\x01" + bytes(24), b"\x01" + b"\xff" * 24])
+def test_other_bytes_are_no_puts(data):
+    with pytest.raises(CodecError):
+        Puts.decode(data)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), keys), max_size=40), st.data())
+def test_a_tree_that_is_handed_out_and_taken_home_is_the_same(some, data):
+    """Registered here, listed, and registered there: the same tables; changes of what was not sent yet are not lost."""
+    wires, routes, clients = ground()
+    here, there = Registrations(1, wires, routes), Registrations(1, wires, routes)
+    kept = []
+    for offers, who, key in some:
+        (here.offer if offers else here.want)(clients[who], [key])
+        kept.append((offers, True, clients[who], [key]))
+        if data.draw(st.booleans()):
+            offers, _, wire, mine = kept.pop(data.draw(st.integers(0, len(kept) - 1)))
+            (here.withdraw if offers else here.unwant)(wire, mine)
+    everything = Puts.decode(here.hand_out().encode())
+    there._tree.put_all(everything)
+    assert there.count == here.count == len(kept)
+    assert all(sorted(map(str, here.table(s))) == sorted(map(str, there.table(s))) for s in wires.out)
+    there.changes()
+    late = [(False, True, clients[0], [5]), (True, True, clients[1], [1])]
+    for offers, _, wire, mine in late:
+        for each in (here, there):
+            (each.offer if offers else each.want)(wire, mine)
+    here.take_home(Puts.of(late))
+    assert here.changes() == there.changes()
+    assert not here.away
+    assert not here.changes()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), keys), min_size=1, max_size=30))
+def test_packed_changes_are_the_changes(some):
+    wires, routes, clients = ground()
+    trees = [Registrations(7, wires, routes)._tree for _ in range(2)]
+    half = len(some) // 2
+    for batch, adds in ((some, True), (some[:half], False)):
+        puts = Puts.of((offers, adds, clients[who], [key]) for offers, who, key in batch)
+        for tree in trees:
+            tree.put_all(puts)
+        plain = changes_of(7, wires, trees[0].changed(0))
+        answer = msgspec.msgpack.decode(
+            msgspec.msgpack.encode(pack(1, 2, 3, wires, trees[1].changed(0))), type=m.Answer
+        )
+        found = unpack(7, wires.names, answer)
+        for name in ("first", "second", "between"):
+            mine, theirs = getattr(found, name), getattr(plain, name)
+            assert {s: len(each) for s, each in mine.items()} == {s: len(each) for s, each in theirs.items()}
+            assert {s: list(each) for s, each in mine.items()} == theirs
+        assert found.used == plain.used
+
+
+def test_packed_rubbish_is_an_error_when_somebody_looks():
+    rubbish = m.Answer(1, 2, 3, (m.Share(0, 1, b"\xc1"),), (), (), b"")
+    [changes] = unpack(7, ["s1"], rubbish).first.values()
+    assert len(changes) == 1
+    with pytest.raises(CodecError, match="packed flows"):
+        list(changes)
+    with pytest.raises(CodecError, match="switches"):
+        unpack(7, [], rubbish)
+
+
+def test_a_copy_says_when_it_is_puzzled():
+    copies = Copies()
+    copies.take(m.Wiring(("s1",), ()))
+    copies.take(m.Load(1, 1, 7, b"broken", b"", ()))
+    copies.take(m.Order(1, 1, 5, b""))
+    copies.take(m.Order(2, 1, 6, b""))
+    answers = [copies.work() for _ in range(3)]
+    assert answers[0] is None
+    assert [(each.partition, each.serial) for each in answers[1:]] == [(1, 5), (2, 6)]
+    assert all(isinstance(each, m.Puzzled) for each in answers[1:])
+
+
+def test_what_was_dropped_is_not_begun():
+    copies = Copies()
+    copies.take(m.Load(1, 1, 7, b"", b"", ()))
+    copies.take(m.Order(1, 1, 5, b""))
+    copies.take(m.Load(2, 2, 7, b"", b"", ()))
+    copies.take(m.Drop(1))
+    assert copies.waiting == 2
+    assert [copies.work(), copies.work()] == [m.Dropped(1), None]
+    assert len(copies) == 1
+    assert not copies.waiting
+
+
+# -- owners and epochs -----------------------------------------------------------------------
+
+
+def staffed(test, **config):
+    async def main():
+        settings = {"mode": "sna", "partitions": 4, "patience": 0.5, "look": 0.05, **config}
+        world = StaffedWorld(Line.build(switches=3), 1, msgspec.structs.replace(CONFIG, **settings))
+        await world.open()
+        for _ in range(2):
+            world.staff.hire()
+        await test(world, [await world.join() for _ in range(3)])
+        await world.settle()
+        world.check_tables()
+        world.check()
+        world.staff.close()
+        await world.control.close()
+
+    run_virtual(main())
+
+
+def owners(world):
+    return [each["owner"] for each in world.control.configurators()["partitions"]]
+
+
+async def some(world, clients, count=8):
+    await world.advertise(clients[0], world.content())
+    await asyncio.gather(*(world.subscribe(world.random.choice(clients), world.content()) for _ in range(count)))
+
+
+def test_partitions_are_handed_out_evenly_and_to_whoever_comes():
+    async def test(world, clients):
+        await some(world, clients)
+        assert sorted(owners(world)) == ["configurator-1"] * 2 + ["configurator-2"] * 2
+        epoch = world.control.configurators()["epoch"]
+        world.staff.hire()
+        world.staff.hire()
+        await some(world, clients)
+        assert sorted(owners(world)) == [f"configurator-{i}" for i in range(1, 5)]
+        assert world.control.configurators()["epoch"] == epoch + 2  # those that moved, and no others
+
+    staffed(test)
+
+
+def test_one_that_wakes_up_is_not_heard():
+    async def test(world, clients):
+        await some(world, clients)
+        for member in world.staff.members.values():
+            member.awake.clear()
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        await some(world, clients)  # answered, though nobody but the dispatcher is awake
+        assert 0.4 < loop.time() - begin < 3
+        shown = world.control.configurators()
+        assert not any(each["well"] for each in shown["configurators"])
+        assert shown["stale"] == 0
+        answers = world.staff.counts["answers"]
+        for member in world.staff.members.values():
+            member.awake.set()  # it still believes that it owns what it was asked about, and answers
+        await asyncio.sleep(1.0)
+        shown = world.control.configurators()
+        assert shown["stale"] == world.staff.counts["answers"] - answers > 0
+        await some(world, clients)
+        assert world.control.configurators()["stale"] == shown["stale"]
+        assert any(each["well"] for each in world.control.configurators()["configurators"])
+
+    staffed(test)
+
+
+def test_an_answer_counts_once_and_only_from_the_owner():
+    async def test(world, clients):
+        heard = world.control.configurator_heard
+        answers = []
+        world.staff.note = lambda name, answer: answers.append((name, answer))  # nothing is dropped here
+        await some(world, clients)
+        stale = world.control.configurators()["stale"]
+        assert answers
+        for name, answer in answers:
+            heard(name, answer)  # once more
+            heard("configurator-1" if name != "configurator-1" else "configurator-2", answer)
+        assert world.control.configurators()["stale"] == stale + 2 * len(answers)
+
+    staffed(test)
+
+
+def test_nobody_is_left_but_the_dispatcher():
+    async def test(world, clients):
+        await some(world, clients)
+        under_way = asyncio.ensure_future(some(world, clients))
+        await asyncio.sleep(0)
+        for name in list(world.staff.members):
+            world.staff.kill(name)
+        await under_way
+        assert set(owners(world)) == {""}
+        await some(world, clients)
+
+    staffed(test)
+
+
+# -- the monitor and turns -------------------------------------------------------------------
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.integers(0, 9), st.integers(0, 99)))))
+def test_a_move_never_makes_things_worse(looks):
+    monitor = Monitor(1.5)
+    for each in looks:
+        # A partition has one owner.
+        loads, known = {}, set()
+        for owner, partitions in each.items():
+            loads[owner] = {p: load for p, load in partitions.items() if p not in known}
+            known |= loads[owner].keys()
+        move = monitor.look(loads)
+        if move is not None:
+            totals = {owner: sum(partitions.values()) for owner, partitions in loads.items()}
+            [giver] = [owner for owner, partitions in loads.items() if move.partition in partitions]
+            load = loads[giver][move.partition]
+            assert giver != move.to
+            assert load > 0
+            assert totals[move.to] + load < totals[giver]
+            assert totals[giver] > 1.5 * sum(totals.values()) / len(totals)
+
+
+def test_what_moved_stays_for_a_while():
+    monitor = Monitor(1.2)
+    loads = {"a": {1: 100, 2: 90, 3: 80}, "b": {4: 0}, "c": {5: 0}}
+    moves = []
+    for look in range(12):
+        for partitions in loads.values():
+            for partition in partitions:
+                partitions[partition] += 5 * look
+        move = monitor.look(loads)
+        if move is not None:
+            moves.append(move.partition)
+            [giver] = [owner for owner in loads if move.partition in loads[owner]]
+            loads[move.to][move.partition] = loads[giver].pop(move.partition)
+    assert moves
+    assert len(set(moves)) == len(moves)
+
+
+@given(st.integers(1, 4), st.integers(0, 1 << 30))
+def test_turns_are_taken_in_order_and_never_by_too_many(count, seed):
+    r, turns = random.Random(seed), Turns(count)
+    working, waiting, served = [], [], []
+
+    def begin(who):
+        if turns.enter(who, lambda: begin(who)):
+            working.append(who)
+            served.append(who)
+            if who in waiting:
+                assert waiting.pop(0) == who
+        elif who not in waiting:
+            waiting.append(who)
+        assert len(working) <= count
+
+    for number in range(40):
+        if r.random() < 0.6 or not working:
+            begin(number)
+        else:
+            turns.leave(working.pop(r.randrange(len(working))))
+    while working:
+        turns.leave(working.pop(0))
+    assert sorted(served) == served
+    assert not waiting
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+def test_shared_everything_leads_to_the_same_tables(seed):
+    drive_alone(Testbed.build(), seed, 25, failures=seed % 2 == 1, mode="sea", configurators=1 + seed % 3, partitions=8)

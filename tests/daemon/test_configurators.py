@@ -1,0 +1,157 @@
+"""Configurators as real processes that are killed and paused while requests come in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+
+import pytest
+
+from sievenet.access.identity import Role
+from sievenet.config import Config, DataConfig, ListenConfig
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.control.config import ControlConfig
+from sievenet.control.configurators import messages as m
+from sievenet.daemon import Daemon
+from sievenet.errors import Rejected
+from sievenet.session.link import Link
+
+SCHEMA = Schema("grid", (Attribute("x", "int", lo=0, hi=255), Attribute("y", "int", lo=0, hi=255)))
+PATIENCE = 60.0
+
+
+def config(**control) -> Config:
+    settings = ControlConfig(bits=12, partitions=16, **control)
+    return Config(topology="testbed", listen=ListenConfig(port=0), data=DataConfig(port=0), control=settings)
+
+
+async def until(what) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not what():
+            await asyncio.sleep(0.02)
+
+
+class Twins:
+    """A daemon with configurators, and one without that is asked for the same."""
+
+    def __init__(self, daemon: Daemon, other: Daemon) -> None:
+        self.daemons = (daemon, other)
+        self.control = daemon.control
+        self.random = random.Random(3)
+        self.clients = [f"c{i}" for i in range(4)]
+        self.live: list[tuple[str, int]] = []
+        self.next = 0
+
+    async def open(self) -> None:
+        for each in self.daemons:
+            await each.control.register_schema(SCHEMA)
+            for client, host in zip(self.clients, each.plane.topology.hosts, strict=False):
+                await each.control.join(client, host)
+                await each.control.advertise(client, 0, Subscription([Filter(SCHEMA, {})]))
+
+    def shown(self):
+        return self.control.configurators()
+
+    def processes(self) -> dict[str, int]:
+        return {each["name"]: each["process"] for each in self.shown()["configurators"]}
+
+    async def requests(self, count: int) -> None:
+        """Subscribe and unsubscribe, many at a time; every request is granted."""
+        r, work = self.random, []
+        for _ in range(count):
+            if self.live and r.random() < 0.3:
+                key = self.live.pop(r.randrange(len(self.live)))
+                work += [each.control.unsubscribe(*key) for each in self.daemons]
+                continue
+            self.next += 1
+            x, y = r.randrange(200), r.randrange(200)
+            box = {"x": ValueSet.interval(x, x + 40), "y": ValueSet.interval(y, y + 40)}
+            key = r.choice(self.clients), self.next
+            wanted = Subscription([Filter(SCHEMA, box)])
+            work += [each.control.subscribe(*key, wanted) for each in self.daemons]
+            self.live.append(key)
+            if len(work) > 40:
+                async with asyncio.timeout(PATIENCE):
+                    await asyncio.gather(*work)
+                work = []
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*work)
+
+    async def check(self) -> None:
+        one, other = self.daemons
+        for switch in one.plane.topology.switches:
+            held = [await each.plane.table(switch) for each in self.daemons]
+            assert held[0].by_key() == held[1].by_key()
+            assert held[0].by_key() == {flow.key: flow for flow in one.control.table(switch)}
+        assert sum(len(other.control.table(s)) for s in other.plane.topology.switches) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sna-lb"])
+def test_killed_and_paused(mode):
+    async def main() -> None:
+        async with Daemon(config(mode=mode, configurators=2, patience=0.5)) as daemon, Daemon(config()) as other:
+            twins = Twins(daemon, other)
+            await twins.open()
+            await twins.requests(30)  # nobody has come yet: the daemon works alone
+            await until(lambda: len(twins.processes()) == 2)
+            await twins.requests(60)
+            assert sum(each["answered"] for each in twins.shown()["configurators"]) > 0
+            assert {each["owner"] for each in twins.shown()["partitions"]} == {"configurator-1", "configurator-2"}
+            await twins.check()
+            # Killed in the middle of requests: its partitions are taken over, and another process comes.
+            doomed = twins.processes()["configurator-1"]
+            work = asyncio.ensure_future(twins.requests(60))
+            await asyncio.sleep(0.05)
+            os.kill(doomed, signal.SIGKILL)
+            await work
+            await until(lambda: twins.processes().get("configurator-1", doomed) != doomed)
+            assert twins.shown()["taken_over"] > 0
+            await twins.requests(30)
+            await twins.check()
+            # All paused: the daemon gives them up and works alone.
+            paused = list(twins.processes().values())
+            for process in paused:
+                os.kill(process, signal.SIGSTOP)
+            try:
+                await twins.requests(30)
+                assert not any(each["well"] for each in twins.shown()["configurators"])
+                await twins.check()
+            finally:
+                for process in paused:
+                    os.kill(process, signal.SIGCONT)
+            # They wake up; what they may still say of it is too late.
+            await until(lambda: all(each["well"] for each in twins.shown()["configurators"]))
+            answered = sum(each["answered"] for each in twins.shown()["configurators"])
+            await twins.requests(60)
+            assert sum(each["answered"] for each in twins.shown()["configurators"]) > answered
+            assert twins.shown()["puzzled"] == 0
+            await twins.check()
+            status = await daemon.answers.status()
+            assert {each["owner"] for each in status["control"]["partitions"]} <= {"configurator-1", "configurator-2"}
+            last = list(twins.processes().values())
+        for process in last:  # they end with the daemon
+            with pytest.raises(ProcessLookupError):
+                os.kill(process, 0)
+
+    asyncio.run(main())
+
+
+def test_nobody_else_is_let_in(monkeypatch):
+    async def main() -> None:
+        from sievenet.daemon import configurators as module
+
+        monkeypatch.setattr(module.sys, "executable", "/bin/false")  # no process of ours comes
+        async with Daemon(config(mode="sna", configurators=1)) as daemon:
+            say = daemon.control.consult
+            assert say is not None
+            listener = say.__self__._listener
+            for secret, role in (("", Role.COMPONENT), ("guess", Role.COMPONENT), (say.__self__._secret, Role.CLIENT)):
+                hello = m.Hello(m.PROTOCOL, role, "configurator-1", token=secret)
+                with pytest.raises(Rejected, match="that this daemon started"):
+                    await Link.open(m.CONFIGURATORS, listener.address, hello, lambda *_: None, timeout=20.0)
+            assert daemon.control.configurators()["configurators"] == []
+
+    asyncio.run(main())
