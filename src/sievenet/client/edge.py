@@ -6,8 +6,8 @@ Before that, and where it is not worth it, a handful of subscriptions are asked 
 from `MANY` on the `Matcher` takes over, whose cost hardly grows with their number.
 
 An event that matches none of the node's subscriptions is a false positive. Which subscriptions drew it in is answered
-by the plan: those with a cell that holds the packet's code. Cells are kept by mask ("tuple space"), so that the answer
-is one look per distinct mask. It is asked only about events that nobody wanted, and prepared only when first asked.
+by the plan: those with a cell that holds the packet's code. `Bitmaps` find them, however many masks the cells have. It
+is asked only about events that nobody wanted, and prepared only when first asked.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from sievenet.control.directed import twin_schema
 
 if TYPE_CHECKING:
     from sievenet.client.catalog import Category
+    from sievenet.index.bitmaps import Bitmaps
     from sievenet.index.plan import Plan
     from sievenet.matcher import Matcher
 
@@ -53,8 +54,10 @@ class Edge:
         self._patience = 0
         self._plan: Callable[[], Plan] | None = None
         self._budget = 0
-        #: mask → value → keys of the subscriptions with that cell; ``None`` until it is needed.
-        self._cells: dict[int, dict[int, list[int]]] | None = None
+        #: All cells, ``None`` until they are needed; the number of each, and the keys of the subscriptions with it.
+        self._cells: Bitmaps | None = None
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._keys: list[list[int]] = []
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -124,21 +127,23 @@ class Edge:
     def blame(self, code: int) -> set[int]:
         """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""
         if self._cells is None:
-            self._cells = {}
+            from sievenet.index.bitmaps import Bitmaps
+
+            self._cells, self._numbers, self._keys = Bitmaps("covers", codes=True), {}, []
             for key, wanted in self._subscriptions.items():
                 self._enter(self._cells, key, wanted)
-        found: set[int] = set()
-        for mask, values in self._cells.items():
-            found.update(values.get(code & mask, ()))
-        return found
+        return {key for number in self._cells.holding(code).tolist() for key in self._keys[number]}
 
-    def _enter(self, cells: dict[int, dict[int, list[int]]], key: int, wanted: Subscription) -> None:
+    def _enter(self, cells: Bitmaps, key: int, wanted: Subscription) -> None:
         if self._plan is None:
             return
         plan = self._plan()
         for member in plan.cover(wanted, budget=self._budget) if self._budget else plan.cover(wanted):
-            value, mask = member.masked
-            cells.setdefault(mask, {}).setdefault(value, []).append(key)
+            number = self._numbers.get(member.masked)
+            if number is None:
+                number = self._numbers[member.masked] = cells.put(*member.masked)
+                self._keys.append([])
+            self._keys[number].append(key)
 
 
 class Edges:

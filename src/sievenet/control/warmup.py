@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 
-from sievenet.control.registrations import PortRegistrations, Registrations
+from sievenet.content import Attribute, Filter, Schema
+from sievenet.control.registrations import Registrations
 from sievenet.control.routes import Routes, Wires
+from sievenet.index import Plan
 from sievenet.index.cover import warmup
 from sievenet.network import Line, SpanningTree
 
-__all__ = ["load", "load_fitting"]
+__all__ = ["load", "load_fitting", "load_masks"]
 
 
 _loading = threading.Lock()
@@ -30,18 +32,21 @@ def load() -> None:
         topology = Line.build(switches=2)
         switch = topology.switches[0]
         wires = Wires(topology)
-        routes = Routes(wires, SpanningTree.shortest(topology, switch))
+        registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
         wire = wires.attach(switch, 1000)
-        for made in (Registrations, PortRegistrations):
-            registrations = made(1, wires, routes)
-            registrations.offer(wire, [1])
-            registrations.want(wire, [1])
-            registrations.changes()
-            registrations.table(switch)
-            if isinstance(registrations, Registrations):
-                registrations.hand_out()
-                registrations.take_home()
+        registrations.offer(wire, [1])
+        registrations.want(wire, [1])
+        registrations.changes()
+        registrations.table(switch)
+        registrations.hand_out()
+        registrations.take_home()
         _loaded = True
+
+
+def load_masks() -> None:
+    """Load what covers by cells, which only a category with such a plan needs."""
+    schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
+    Plan.regular(schema, 4, kind="cells").cover(Filter(schema))
 
 
 def load_fitting() -> None:

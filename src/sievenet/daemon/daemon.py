@@ -95,6 +95,8 @@ class Daemon(Starting):
         planes = Planes(config, topology, stack, keeper)
         self.plane = await planes.open(tickets.derived(b"tokens"))
         await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
+        if config.control.kind == "cells":
+            await asyncio.to_thread(warmup.load_masks)
         journal = self._journal
         if journal is None:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")

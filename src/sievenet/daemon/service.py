@@ -21,7 +21,7 @@ from sievenet.config import HybridConfig, ListenConfig
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
-from sievenet.control import caching
+from sievenet.control import caching, warmup
 from sievenet.control import protocol as p
 from sievenet.control.directed import OVERHEAD, is_twin
 from sievenet.control.plane import ControlPlane
@@ -331,6 +331,8 @@ class Service(RequestService[Peer]):
         plan = Plan.from_json(data)
         if all(plan.schema != category.schema for category in self._control.versions(name)):
             raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
+        if plan.kind == "cells":
+            await asyncio.to_thread(warmup.load_masks)
         return msgspec.to_builtins(await self._control.apply_plan(name, plan))
 
     def _described(self, category: Category) -> p.CategoryInfo:

@@ -68,7 +68,7 @@ class _Segments:
     """The compiled tables of one switch: one for all in-ports, or one for each."""
 
     def __init__(
-        self, switch: Switch, category: int, numbers: list[int], classes: list[list[tuple[int, int]]] | None = None
+        self, switch: Switch, category: int, numbers: list[int], classes: list[list[bytes]] | None = None
     ) -> None:
         self.version: Final = switch.version
         self.numbers: Final = numbers
@@ -94,7 +94,7 @@ class CompiledNetwork:
         forwarding: Forwarding,
         category: int,
         previous: CompiledNetwork | None = None,
-        classes: list[list[tuple[int, int]]] | None = None,
+        classes: list[list[bytes]] | None = None,
     ) -> None:
         self.category: Final = category
         self._lasting: Final = classes is None

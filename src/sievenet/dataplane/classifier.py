@@ -20,21 +20,26 @@ cells hold the code (`signatures`) asks `decide`, which looks at those alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from sievenet.index import CODE_BITS
 from sievenet.network.flow import Flow
 
-__all__ = ["Classifier", "Entry"]
+__all__ = ["Classifier", "Entry", "cell_key"]
 
 _END: Final = 1 << CODE_BITS
+
+
+def cell_key(value: int, mask: int) -> bytes:
+    """A cell as bytes, which remember their hash."""
+    return (value << CODE_BITS | mask).to_bytes(CODE_BITS // 4, "big")
 
 
 class Entry:
     """An installed flow and its counters."""
 
-    __slots__ = ("bytes", "end", "flow", "packets", "precedence", "start")
+    __slots__ = ("bytes", "end", "flow", "packets", "precedence", "start", "table")
 
     def __init__(self, flow: Flow, value: int, mask: int, precedence: tuple[int, bool, int, int]) -> None:
         self.flow = flow
@@ -42,6 +47,7 @@ class Entry:
         self.start: Final = value
         self.end: Final = value + (_END - mask)
         self.precedence: Final = precedence
+        self.table: Final = flow.table
         self.packets = 0
         self.bytes = 0
 
@@ -75,7 +81,7 @@ class Classifier:
         #: The same as (shift, hash table), for the usual case: one table, prefixes, no in-ports.
         self._prefixes: list[tuple[int, dict[int, Entry]]] | None = None
         #: The entries of each cell, of all tables and in-ports; None until somebody asks (`decide`).
-        self._by_cell: dict[tuple[int, int], list[Entry]] | None = None
+        self._by_cell: dict[bytes, list[Entry]] | None = None
         self.size = 0
         #: How many flows ask for an in-port; while none does, lookups do not depend on it.
         self.in_ports = 0
@@ -96,7 +102,7 @@ class Classifier:
             return
         entry = group.by_value[value >> group.shift] = Entry(flow, value, mask, group.precedence)
         if self._by_cell is not None:
-            self._by_cell.setdefault((value, mask), []).append(entry)
+            self._by_cell.setdefault(cell_key(value, mask), []).append(entry)
         self.size += 1
         self.in_ports += flow.in_port is not None
         self.irregular += not flow.match.is_prefix
@@ -110,9 +116,10 @@ class Classifier:
         if group is None or entry is None:
             return False
         if self._by_cell is not None:
-            self._by_cell[value, mask].remove(entry)
-            if not self._by_cell[value, mask]:
-                del self._by_cell[value, mask]
+            cell = cell_key(value, mask)
+            self._by_cell[cell].remove(entry)
+            if not self._by_cell[cell]:
+                del self._by_cell[cell]
         if not group.by_value:
             del self._groups[key]
             self._order = None
@@ -153,21 +160,23 @@ class Classifier:
                 decided = group.table
         return found
 
-    def decide(self, cells: Iterable[tuple[int, int]], in_port: int | None) -> tuple[Entry, ...]:
-        """The same for a packet that is in these cells (value, mask), and in no others that have flows."""
+    def decide(self, cells: Sequence[bytes], in_port: int | None) -> tuple[Entry, ...]:
+        """The same for a packet that is in these cells (`cell_key`), and in no others that have flows."""
         if self._by_cell is None:
             self._by_cell = {}
             for entry in self.entries():
-                self._by_cell.setdefault(entry.flow.match.bits, []).append(entry)
+                self._by_cell.setdefault(cell_key(*entry.flow.match.bits), []).append(entry)
         best: dict[int, Entry] = {}
+        by_cell, picky = self._by_cell, self.in_ports > 0
         for cell in cells:
-            for entry in self._by_cell.get(cell, ()):
-                flow = entry.flow
-                if flow.in_port is None or flow.in_port == in_port:
-                    rival = best.get(flow.table)
-                    if rival is None or entry.precedence > rival.precedence:
-                        best[flow.table] = entry
-        return tuple(best[table] for table in sorted(best))
+            for entry in by_cell.get(cell, ()):
+                if picky and entry.flow.in_port not in (None, in_port):
+                    continue
+                table = entry.table
+                rival = best.get(table)
+                if rival is None or entry.precedence > rival.precedence:
+                    best[table] = entry
+        return tuple([best[table] for table in sorted(best)] if len(best) > 1 else best.values())
 
     def _arrange(self) -> list[_Group]:
         order = self._order = sorted(self._groups.values(), key=lambda group: group.rank)

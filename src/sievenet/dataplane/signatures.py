@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from sievenet.dataplane.classes import FEW_BOUNDARIES
+from sievenet.dataplane.classifier import cell_key
 from sievenet.index.bitmaps import Bitmaps
 from sievenet.index.code import Words
 
@@ -30,9 +31,6 @@ __all__ = ["Signatures"]
 #: Codes whose signature is remembered.
 _RECENT: Final = 1 << 16
 
-#: Value and mask.
-Bits = tuple[int, int]
-
 
 class Signatures:
     """The cells of a category, and the classes of codes that they make."""
@@ -41,11 +39,11 @@ class Signatures:
 
     def __init__(self, category: int) -> None:
         #: The number of every cell.
-        self.known: dict[Bits, int] = {}
+        self.known: dict[tuple[int, int], int] = {}
         #: Whose walks depend on a cell, by its number.
         self.users: dict[int, set[tuple[Port, bytes]]] = {}
         self.sweep_at = FEW_BOUNDARIES
-        self._cells: list[Bits] = []
+        self._cells: list[bytes] = []
         self._index = Bitmaps("covers", codes=True)
         self._recent: dict[int, bytes] = {}
         self._head = category.to_bytes(2, "big")
@@ -56,7 +54,7 @@ class Signatures:
         if number is not None:
             return self.users.pop(number, set())
         self.known[value, mask] = self._index.put(value, mask)
-        self._cells.append((value, mask))
+        self._cells.append(cell_key(value, mask))
         self._recent.clear()
         return set()
 
@@ -74,11 +72,11 @@ class Signatures:
         for number in np.frombuffer(key, np.int32, offset=2).tolist():
             self.users.setdefault(number, set()).add((port, key))
 
-    def cells(self, key: bytes) -> list[Bits]:
-        """The cells of a signature."""
+    def cells(self, key: bytes) -> list[bytes]:
+        """The cells of a signature, as `Classifier.decide` wants them."""
         return [self._cells[number] for number in np.frombuffer(key, np.int32, offset=2).tolist()]
 
-    def classes(self, hi: Words, lo: Words) -> tuple[Words, list[list[Bits]]]:
+    def classes(self, hi: Words, lo: Words) -> tuple[Words, list[list[bytes]]]:
         """For arrays of codes the number of each one's class, and the cells of the classes that occur."""
         starts, numbers = self._index.holding_many(hi, lo)
         data, at = numbers.tobytes(), (4 * starts).tolist()

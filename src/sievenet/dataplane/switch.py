@@ -120,7 +120,7 @@ class Switch:
         classifier = self._categories.get(category)
         return () if classifier is None else classifier.lookup(code, in_port)
 
-    def decide(self, category: int, cells: Iterable[tuple[int, int]], in_port: int | None) -> tuple[Entry, ...]:
+    def decide(self, category: int, cells: Sequence[bytes], in_port: int | None) -> tuple[Entry, ...]:
         """The same for a packet that is in these cells, of all that have flows in the category."""
         classifier = self._categories.get(category)
         return () if classifier is None else classifier.decide(cells, in_port)

@@ -20,10 +20,14 @@ _started = False
 
 def load() -> None:
     """Load them now, in this thread."""
+    from sievenet.index.bitmaps import Bitmaps
     from sievenet.index.plan import Plan
 
     schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
     Plan.regular(schema, 4).cover(Filter(schema))
+    cells = Bitmaps("covers", codes=True)
+    cells.put(0, 0)
+    cells.holding(0)
     _loaded.set()
 
 
