@@ -213,6 +213,20 @@ def test_a_reconnect_changes_the_key_and_loses_nothing(tmp_path):
     run(main())
 
 
+def test_whoever_is_shut_out_is_told_at_once(tmp_path, caplog):
+    async def main():
+        access = folder(tmp_path)
+        async with guarded(access) as daemon, join(daemon, access, "alice") as alice:
+            await alice.subscribe(SCHEMA)
+            access.revoke("alice")
+            await eventually(lambda: [r for r in caplog.records if "no connection to" in r.message])
+            access.token("alice", None)
+            await eventually(lambda: [r for r in caplog.records if "again after" in r.message])
+        assert [r.levelname for r in caplog.records if r.name == "sievenet.session"] == ["WARNING"] * 2
+
+    run(main())
+
+
 def test_whoever_goes_is_told_what_was_dropped(tmp_path):
     """All is published at once and the node closes: no next `publish` is there to tell it."""
 

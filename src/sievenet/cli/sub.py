@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import duration, run, seconds_text, url_option
 from sievenet.cli.output import json_option
 from sievenet.cli.transport import gap_json, received_text, subscriber_options, subscribing
@@ -89,7 +90,8 @@ def sub(
     On exit, what was received goes to stderr: events, false positives, latency. With --order, --recover or
     --rate-control also what the transport did for them, for publishers that use it (`sievenet pub --transport`): events
     held back, lost, recovered, gone for good, and the rate. With --json that is the last line, and gaps are lines. What
-    is still missing in the end is told as gaps; so is that a publisher fell silent, as a gap without an end.
+    is still missing in the end is told as gaps; so is that a publisher fell silent, as a gap without an end. While
+    there is no connection it says so and tries again; if there is none in the end, it fails.
 
     \b
     Examples:
@@ -144,6 +146,9 @@ async def _sub(
                 for reader in readers:
                     if reader.done():
                         reader.result()
+                state = node.statistics()
+                if not state.connected and not state.alone and not any(reader.done() for reader in readers):
+                    raise Refusal("There was no connection in the end: what was published since is not here")
             finally:
                 seen = [feed.statistics().transport for feed in feeds]
     finally:

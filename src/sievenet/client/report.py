@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from sievenet.control import protocol as p
 
 __all__ = ["Reporter"]
 
+log = logging.getLogger("sievenet.client")
+
 
 class Reporter:
     """Remembers what was said before."""
@@ -22,10 +25,19 @@ class Reporter:
     ) -> None:
         self._receiver, self._statistics, self._told = receiver, statistics, told
         self._before = p.Report()
+        #: The switch of this node's host, while it is down.
+        self._cut_off = ""
 
     def told(self, answer: Any) -> None:
         """What the daemon answers to a heartbeat: among other things whether it wants to know what came where."""
         self._told(answer)
+        switch = str(answer.get("cut_off", "")) if isinstance(answer, dict) else ""
+        if switch != self._cut_off:
+            if switch:
+                log.warning("switch %s of this host is down: nothing comes here, or goes from here", switch)
+            else:
+                log.warning("switch %s of this host is back", self._cut_off)
+            self._cut_off = switch
         wanted = isinstance(answer, dict) and answer.get("observe") is True
         if wanted and self._receiver.observations is None:
             self._receiver.observations = Observations()

@@ -205,6 +205,11 @@ class ControlPlane(Consultant):
             raise Rejected(f"Nobody is known as {client}: join first (the lease may have ended)")
         self._handle(signals.Renewed(client))
 
+    def cut_off(self, client: str) -> str:
+        """The switch of a client, if that is down: nothing comes to the client, or from it; else nothing."""
+        attached, down = self._attached.get(client), self._controller.fleet.trees.down_switches
+        return attached.switch if attached is not None and attached.switch in down else ""
+
     async def leave(self, client: str) -> None:
         """Take everything of a client back."""
         await self._ask(Leave(client))

@@ -57,7 +57,12 @@ class Components:
     def heard(self, client: str, report: p.Report, answer: dict[str, int] | None) -> dict[str, Any] | None:
         """A client's report has come; what it is answered."""
         self.selector.report(client, report)
-        return {**(answer or {}), "observe": True} if self.selector.wanted else answer
+        found: dict[str, Any] = dict(answer or {})
+        if self.selector.wanted:
+            found["observe"] = True
+        if switch := self._control.cut_off(client):
+            found["cut_off"] = switch
+        return found or None
 
     def check(self, name: str) -> None:
         """`Rejected` if a category's plan and life are the daemon's own business; `SchemaError` if there is none."""

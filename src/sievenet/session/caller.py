@@ -49,9 +49,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The connection is of no more use."""
+    """The connection is of no more use; ``told``: the other side says why."""
 
     error: SievenetError
+    told: bool = False
 
 
 Effect = Welcomed | Answered | Told | Ended
@@ -122,7 +123,7 @@ class Caller:
                 return Welcomed(message)
             case Failure(request=0):
                 # A failure that belongs to no request: of the hello, or of something that could not be read.
-                return Ended(raised(message))
+                return Ended(raised(message), told=True)
             case _ if 0 in self._open or isinstance(message, Welcome):
                 return Ended(CodecError(expected="one welcome, first", got=message, where="connection"))
             case Alive():

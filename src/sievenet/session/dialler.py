@@ -33,6 +33,8 @@ log = logging.getLogger("sievenet.session")
 
 #: Requests under way at once: fewer than a listener lets wait.
 _TURNS: Final = 1024
+#: Seconds without a connection after which somebody who waits is told.
+_AWAY: Final = 3.0
 #: Seconds that dialling and the welcome may take.
 _PATIENCE: Final = 5.0
 
@@ -160,7 +162,8 @@ class Dialler(ABC):
             await link.close()
             if not self._reconnect:
                 return
-            wait = self._backoff.handle("lost", now())
+            lost, warned = now(), False
+            wait = self._backoff.handle("lost", lost)
             log.info("connection to %s lost (%s), again in %.2f s", self.url, self._error, wait)
             while True:
                 await asyncio.sleep(wait)
@@ -172,9 +175,13 @@ class Dialler(ABC):
                     self._failed(error)
                     wait = self._backoff.handle("failed", now())
                     log.debug("no connection to %s (%s), again in %.2f s", self.url, error, wait)
+                    if not warned and (isinstance(error, Rejected) or now() - lost > _AWAY):
+                        warned = True
+                        log.warning("no connection to %s, trying again: %s", self.url, error)
                 else:
                     self._backoff.handle("connected", now())
-                    log.info("connected to %s again", self.url)
+                    told = log.warning if warned else log.info
+                    told("connected to %s again after %.1f s", self.url, now() - lost)
                     break
 
     async def _hold(self, link: Link) -> SievenetError:

@@ -145,6 +145,7 @@ class Link:
 
     async def _read(self) -> None:
         reason: SievenetError = Unavailable(f"The {self._protocol.listener} closed the connection")
+        told = False
         try:
             while data := await self._bytes():
                 for effect in self._caller.receive(data):
@@ -158,14 +159,14 @@ class Link:
                         case Welcomed(welcome):
                             self._welcome.set_result(welcome)
                         case Ended(error):
-                            reason = error
+                            reason, told = error, effect.told
                             return
         except SievenetError as error:
             reason = error
         except OSError as error:
             reason = Unavailable(_lost(error))
         finally:
-            self.end(reason)
+            self.end(reason, told)
 
     async def _bytes(self) -> bytes:
         """What came next; raises if nothing came for a lease."""
@@ -189,13 +190,13 @@ class Link:
         else:
             future.set_result(answer.value)
 
-    def end(self, reason: SievenetError) -> None:
-        """The connection is of no more use; open requests end with `LinkLost`."""
+    def end(self, reason: SievenetError, told: bool = True) -> None:
+        """The connection is of no more use, as the other side told or not; open requests end with `LinkLost`."""
         if self.ended.done():
             return
         self.ended.set_result(reason)
         if not self._welcome.done():
-            if type(reason) is Unavailable and self.writer.get_extra_info("ssl_object") is None:
+            if not told and type(reason) is Unavailable and self.writer.get_extra_info("ssl_object") is None:
                 reason = Unavailable(f"{reason}; if it knows its members it speaks TLS: connect with a login (--login)")
             self._welcome.set_exception(reason)
             self._welcome.exception()
