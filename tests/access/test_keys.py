@@ -217,6 +217,10 @@ def test_mistakes_are_told(tmp_path):
     assert "an IP address or a host name" in sievenet(
         "certificate", folder, "d", "--role", "component", "--address", "ö" * 300, code=2
     )
+    assert "a member of" in sievenet("revoke", folder, "b", code=2)
+    assert "0 tokens" not in sievenet("revoke", folder, "a")
+    # What failed has left nobody behind.
+    assert {each["name"] for each in json.loads(sievenet("members", folder, "--json"))} == {"a"}
     (folder / "tokens").chmod(0o644)
     assert "chmod 600" in sievenet("members", folder, code=2)
 

@@ -14,6 +14,7 @@ import pytest
     [
         (("up", "--port", "0", "--data-port", "0"), signal.SIGTERM),
         (("router", "--listen", "127.0.0.1:0"), signal.SIGINT),
+        (("matcher", "--url", "sievenet://127.0.0.1:1"), signal.SIGTERM),
     ],
 )
 def test_a_command_that_compiles_can_be_ended(tmp_path, command, number):

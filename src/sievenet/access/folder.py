@@ -27,7 +27,7 @@ from sievenet.access.authority import issue, new_authority
 from sievenet.access.gate import Keyring
 from sievenet.access.identity import Role
 from sievenet.access.login import login_text, write_secret
-from sievenet.access.members import read_members
+from sievenet.access.members import Members, read_members
 from sievenet.access.token import check_name, new_token, read_tokens
 from sievenet.errors import InvalidInput, Rejected, SievenetError
 
@@ -143,10 +143,11 @@ class Folder:
         with self._locked():
             authority = self._read("authority.pem")
             key = self._read("authority.key")
-            member = self._enrol(name, role)
+            member = self._role(name, role)
             listens = member is Role.COMPONENT
             at = (*_HERE, *(each for each in addresses if each not in _HERE)) if listens else ()
             made = issue(authority, key, name, days=days, now=now, listens=listens, addresses=at)
+            self._enrol(name, member)
             self._append("issued", f"{made.serial:x} {name} {made.expires.date().isoformat()}")
             text = login_text(name, authority, certificate=made.certificate, key=made.key)
             write_secret(self.login(name), text)
@@ -157,15 +158,20 @@ class Folder:
         check_name(name)
         with self._locked():
             authority = self._read("authority.pem")
-            if self._enrol(name, role) is Role.COMPONENT:
+            member = self._role(name, role)
+            if member is Role.COMPONENT:
                 raise Rejected(f"{name} is a component, which others dial: it needs a certificate")
+            self._enrol(name, member)
             token, kept = new_token(name, expires)
             self._append("tokens", kept.line())
             write_secret(self.login(name), login_text(name, authority, token=token))
         return self.login(name)
 
     def revoke(self, name: str, *, keep_newest: bool = False) -> tuple[int, int]:
-        """Tokens and certificates of a member count no more (but the newest of each); how many those were."""
+        """Tokens and certificates of a member count no more (but the newest of each); how many those were.
+
+        `InvalidInput` if nobody has that name and nothing was ever issued to it: a slip of the pen must not look well.
+        """
         with self._locked():
             lines = [line for line in self._read("tokens", "").splitlines() if line.strip()]
             mine = [line for line in lines if line.split()[0] == name]
@@ -174,23 +180,31 @@ class Folder:
             known = frozenset(self._serials("revoked"))
             issued = [line.split() for line in self._read("issued", "").splitlines() if line.strip()]
             serials = [serial for serial, owner, _ in issued if owner == name and int(serial, 16) not in known]
+            if not mine and all(owner != name for _, owner, _ in issued) and self._members().get(name) is None:
+                raise InvalidInput(expected=f"a member of {self.path}", got=name, where="name")
             for serial in serials[:-1] if keep_newest else serials:
                 self._append("revoked", f"{serial} {name}")
         return len(out), len(serials) - (1 if keep_newest and serials else 0)
 
-    def _enrol(self, name: str, role: Role | None) -> Role:
-        """The role of a member, who is added if need be."""
-        members = read_members(self._read("members.toml"), str(self.path / "members.toml"))
-        member = members.get(name)
+    def _members(self) -> Members:
+        return read_members(self._read("members.toml"), str(self.path / "members.toml"))
+
+    def _role(self, name: str, role: Role | None) -> Role:
+        """The role that a member has, or will have once it is enrolled."""
+        member = self._members().get(name)
         if member is None:
             if role is None:
                 raise InvalidInput(expected="--role for a new member", got=f"`{name}, which is none yet`")
-            text = self._read("members.toml")
-            write_secret(self.path / "members.toml", f'{text.rstrip()}\n\n[members.{name}]\nrole = "{role.value}"\n')
             return role
         if role not in (None, member.role):
             raise Rejected(f"{name} is a member with the role {member.role.value}; change it in members.toml")
         return member.role
+
+    def _enrol(self, name: str, role: Role) -> None:
+        """Add a member, if need be."""
+        if self._members().get(name) is None:
+            text = self._read("members.toml")
+            write_secret(self.path / "members.toml", f'{text.rstrip()}\n\n[members.{name}]\nrole = "{role.value}"\n')
 
     def _append(self, name: str, line: str) -> None:
         text = self._read(name, "")

@@ -106,7 +106,9 @@ class Permissions:
         if near[0].unfit(schema):
             version = f"{schema.name} version {schema.version}"
             return f"The rule `{near[0]}` does not fit {version} and allows nothing in it: {near[0].unfit(schema)}"
-        return f"The rule `{near[0]}` does not let {who} {action} {asked}: ask for less, or let the rule say `narrow`"
+        # A rule that says `narrow` and overlaps would have cut the wish.
+        advice = "nothing of it is allowed" if near[0].narrow else "ask for less, or let the rule say `narrow`"
+        return f"The rule `{near[0]}` does not let {who} {action} {asked}: {advice}"
 
 
 #: Nothing is configured, or an operator's own part.

@@ -14,6 +14,7 @@ import click
 from sievenet.cli.fabric import duration, run, url_option
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.shutdown import stop_signal
+from sievenet.cli.startup import load_first
 
 if TYPE_CHECKING:
     from sievenet.network.topology import Topology
@@ -52,8 +53,9 @@ def matcher(
 
 async def _match(url: str | None, name: str | None, host: str | None, seconds: float | None, as_json: bool) -> None:
     from sievenet.access.login import load_login
-    from sievenet.client.matcher import MatcherNode
+    from sievenet.client.matcher import MatcherNode, load
 
+    await load_first(load)
     stop = stop_signal()
     login = os.environ.get("SIEVENET_LOGIN")
     known = None if login is None else load_login(login)

@@ -40,7 +40,7 @@ from sievenet.matcher import Matcher
 from sievenet.session.lifetime import ended
 from sievenet.transport.duplicates import DuplicateWindow
 
-__all__ = ["MatcherNode"]
+__all__ = ["MatcherNode", "load"]
 
 log = logging.getLogger("sievenet.client")
 
@@ -144,7 +144,7 @@ class MatcherNode:
 
     async def start(self) -> MatcherNode:
         """Connect, and begin to serve."""
-        await asyncio.to_thread(_load)
+        await asyncio.to_thread(load)
         await self.node.start()
         await self.node.call(p.Match)
         self._tasks = [asyncio.create_task(each) for each in (self._work(), self._obey(), self._beat())]
@@ -360,7 +360,7 @@ class MatcherNode:
                 log.debug("matcher %s: %s", self.node.name, error)
 
 
-def _load() -> None:
+def load() -> None:
     """Load compiled code now: in the middle of things it would keep everybody waiting."""
     schema = Schema("load", (Attribute("x", "int", lo=0, hi=9),))
     matcher = Matcher(schema)
