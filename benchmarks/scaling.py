@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks._slow_switches import course
-from benchmarks.control import Driver, Load, Switches
+from benchmarks.control import Driver, Load, Switches, Wanted
 from benchmarks.harness import Bench, Report, quantiles
-from sievenet.content import Filter, Subscription
+from sievenet.content import Filter, Subscription, encode_subscription
 from sievenet.control import warmup
 from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
@@ -74,12 +74,32 @@ class Watch:
         assert self._say is not None
         self._say(name, message)
 
-    def heard(self, name: str, message: object) -> None:
+    def heard(self, name: str, *messages: object) -> None:
         """A configurator says something."""
-        if isinstance(message, m.Answer) and self.loaded.get(message.partition):
-            self.moves.append(1e3 * (time.perf_counter() - self.loaded[message.partition]))
-            self.loaded[message.partition] = 0.0
-        self._heard(name, message)
+        for message in messages:
+            if isinstance(message, m.Answer) and self.loaded.get(message.partition):
+                self.moves.append(1e3 * (time.perf_counter() - self.loaded[message.partition]))
+                self.loaded[message.partition] = 0.0
+        self._heard(name, *messages)
+
+
+class Clients(Driver):
+    """Clients that say what they want in bytes, as over a connection: encoding is not the controller's work."""
+
+    def __init__(self, plane: ControlPlane, switches: Switches, load: Load, seed: int) -> None:
+        super().__init__(plane, switches, load, seed)
+        self._encoded: dict[int, bytes] = {}
+
+    def fresh(self, count: int) -> list[Wanted]:
+        """The next subscriptions, encoded."""
+        found = super().fresh(count)
+        self._encoded = {id: encode_subscription(wanted) for _, id, wanted in found}
+        return found
+
+    async def subscribe(self, each: Wanted) -> None:
+        """Have one granted."""
+        await self.plane.subscribe(*each, self._encoded[each[1]])
+        self.live.append(each[:2])
 
 
 @asynccontextmanager
@@ -96,7 +116,7 @@ async def fabric(load: Load, config: ControlConfig) -> AsyncIterator[tuple[Drive
                 await asyncio.sleep(0.05)
         watch = Watch(plane)
         await plane.register_schema(load.schema)
-        driver = Driver(plane, switches, load, seed=5)
+        driver = Clients(plane, switches, load, seed=5)
         await driver.join()
         try:
             yield driver, watch

@@ -22,9 +22,9 @@ class Consultant(Diverter):
         """A configurator has come."""
         self._handle(signals.ConfiguratorJoined(name, process))
 
-    def configurator_heard(self, name: str, message: object) -> None:
-        """A configurator says something."""
-        self._handle(signals.ConfiguratorHeard(name, message))
+    def configurator_heard(self, name: str, *messages: object) -> None:
+        """A configurator says something; what came together is told together, so that it goes to switches together."""
+        self._handle(signals.ConfiguratorHeard(name, messages))
 
     def configurator_gone(self, name: str) -> None:
         """A configurator is lost."""

@@ -99,7 +99,7 @@ class Controller:
             signals.Renewed: self._on_renewed,
             signals.Written: lambda s: self._on_written(None),
             signals.NotWritten: lambda s: self._on_written(s.error),
-            signals.Acknowledged: lambda s: self.board.acknowledged(s.serial),
+            signals.Acknowledged: lambda s: self.board.acknowledged(s.serials),
             signals.Undefined: lambda s: self.board.undefined(s.serial),
             signals.Refused: lambda s: self.board.refused(s.serial, s.error),
             signals.SwitchTable: lambda s: self.board.told(s.serial, s.table),

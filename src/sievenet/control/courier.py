@@ -61,8 +61,8 @@ class Courier:
             for order in orders:
                 self._handle(signals.Undefined(order.serial))
         else:
-            for order in orders:
-                self._handle(signals.Acknowledged(order.serial))
+            # In one go, so that what follows from it for a switch goes in one bundle too.
+            self._handle(signals.Acknowledged(tuple(order.serial for order in orders)))
 
     async def read(self, order: signals.Read) -> None:
         """Ask a switch what it holds."""

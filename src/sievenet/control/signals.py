@@ -107,9 +107,9 @@ class NotWritten(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """The switch carried it out."""
+    """The switch carried it out, and all that went with it in one bundle."""
 
-    serial: int
+    serials: tuple[int, ...]
 
 
 class Undefined(msgspec.Struct, frozen=True):
@@ -203,10 +203,10 @@ class ConfiguratorJoined(msgspec.Struct, frozen=True):
 
 
 class ConfiguratorHeard(msgspec.Struct, frozen=True):
-    """A configurator says something (`configurators.messages`)."""
+    """A configurator says something (`configurators.messages`); what came together is told together."""
 
     name: str
-    message: object
+    messages: Sequence[object]
 
 
 class ConfiguratorGone(msgspec.Struct, frozen=True):

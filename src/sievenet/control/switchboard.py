@@ -8,7 +8,7 @@ the same moment are asked once.  It keeps the alarm clock too.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sievenet.control.rollout import Rollout
 from sievenet.control.signals import Apply, Instruction, Read, Soon
@@ -70,9 +70,10 @@ class Switchboard:
 
     # -- answers ---------------------------------------------------------------------------
 
-    def acknowledged(self, serial: int) -> None:
+    def acknowledged(self, serials: Iterable[int]) -> None:
         """A switch has applied changes."""
-        self._landed(serial, lambda rollout, switch: rollout.acknowledged(switch))
+        for serial in serials:
+            self._landed(serial, lambda rollout, switch: rollout.acknowledged(switch))
 
     def undefined(self, serial: int) -> None:
         """A switch did not acknowledge in time."""

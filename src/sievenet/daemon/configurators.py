@@ -133,8 +133,7 @@ class Configurators(Service[_Peer]):
     def take(self, connection: _Peer, messages: list[tuple[Any, int]]) -> None:
         """What a configurator says."""
         if self._peers.get(connection.name) is connection:
-            for message, _ in messages:
-                self._control.configurator_heard(connection.name, message)
+            self._control.configurator_heard(connection.name, *(message for message, _ in messages))
 
     async def lost(self, connection: _Peer) -> None:
         """A configurator is gone: others take over."""

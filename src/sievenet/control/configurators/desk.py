@@ -184,7 +184,7 @@ class Desk:
         """What to do with which stimulus."""
         return {
             ConfiguratorJoined: lambda s: self.joined(s.name, s.process),
-            ConfiguratorHeard: lambda s: self.heard(s.name, s.message),
+            ConfiguratorHeard: lambda s: self.heard(s.name, s.messages),
             ConfiguratorGone: lambda s: self.gone(s.name),
         }
 
@@ -203,15 +203,16 @@ class Desk:
         if self._owners.pop(name, None) is not None:
             self._take_over(name)
 
-    def heard(self, name: str, message: object) -> None:
+    def heard(self, name: str, messages: Iterable[object]) -> None:
         """A configurator says something."""
         owner = self._owners.get(name)
         if owner is None:
             return
         owner.heard = self._board.now
-        if isinstance(message, m.Answer | m.Puzzled):
-            owner.answered += 1
-            self._answered(name, message)
+        for message in messages:
+            if isinstance(message, m.Answer | m.Puzzled):
+                owner.answered += 1
+                self._answered(name, message)
         if not owner.well:
             owner.well = True
             self._level()
