@@ -19,9 +19,10 @@ setting that is silently ignored is worse than none.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -314,4 +315,20 @@ def load_config(path: str | Path | None = None, **changes: Any) -> Config:
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidInput):
             raise error.__cause__ from None
-        raise InvalidInput(str(error), where=where) from None
+        raise InvalidInput(_told(str(error)), where=where) from None
+
+
+def _told(message: str) -> str:
+    """What is wrong, with the values that there are instead, where there are only some.
+
+    >>> _told("Invalid enum value 'loud' - at `$.log.level`")
+    "Expected 'debug', 'info', 'warning' or 'error', got 'loud' - at `$.log.level`"
+    """
+    found = re.fullmatch(r"Invalid enum value (.*) - at `\$\.(.*)`", message)
+    if found is None:
+        return message
+    kind: Any = Config
+    for name in found[2].split("."):
+        kind = get_type_hints(kind)[name]
+    some = [repr(value) for each in (kind, *get_args(kind)) if get_origin(each) is Literal for value in get_args(each)]
+    return f"Expected {', '.join(some[:-1])} or {some[-1]}, got {found[1]} - at `$.{found[2]}`" if some else message

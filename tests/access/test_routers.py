@@ -10,7 +10,7 @@ from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Role
 from sievenet.content import Record
 from sievenet.content.parser import parse_subscription
-from sievenet.errors import Rejected, Unavailable
+from sievenet.errors import Dropped, Rejected, Unavailable
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from tests.access.harness import RULES, folder, now
@@ -168,6 +168,22 @@ def test_rotation_and_revocation_at_routers(tmp_path):
                 await alice.advertise(want("x < 500"))
                 await alice.publish(reading(x=7))
                 assert (await take(again, 1))[0]["x"] == 7
+
+    run(main())
+
+
+def test_whoever_leaves_a_router_is_told_what_was_dropped(tmp_path):
+    rules = "role = 'client'\nrules = ['publish *: any']\nquota = { events = 100 }\n"
+    access = folder(tmp_path, f"{MORE}[members.small]\n{rules}")
+    access.certificate("a", None, 5, now())
+
+    async def main():
+        async with RouterServer("a", keeper=Doorkeeper(access, "a")) as a:
+            small = await join(a, access, "small")
+            await small.advertise(SCHEMA)
+            await small.publish_many([reading(x=1)] * 3000)
+            with pytest.raises(Dropped, match="more than the quota of events"):
+                await small.close()
 
     run(main())
 

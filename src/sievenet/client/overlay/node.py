@@ -12,8 +12,9 @@ waits.
 from __future__ import annotations
 
 import ssl
-from asyncio import gather
+from asyncio import gather, timeout
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from sievenet.access.identity import Role
@@ -44,6 +45,8 @@ __all__ = ["OverlayNode"]
 
 #: Events sent together.
 _CHUNK: Final = 2048
+#: Seconds that leaving waits for what the router has dropped.
+_TAKEN: Final = 2.0
 
 
 class OverlayNode(Node):
@@ -109,9 +112,18 @@ class OverlayNode(Node):
         return self
 
     async def _leave(self) -> None:
+        if self._published and self.connected:
+            await self._taken()
         await self._link.close()
         if self._helping is not None:
             await self._helping.close()
+
+    async def _taken(self) -> None:
+        """Wait, not for long, until the router has said what it dropped: its answers come in order, behind that."""
+        for entry in [each for each in self._ledger if each.kind == "advertisement"][:1]:
+            with suppress(SievenetError, TimeoutError):
+                async with timeout(_TAKEN):
+                    await self._withdraw(entry)
 
     async def _restore(self, link: Link) -> None:
         """Register everything at a router that may know nothing of it."""
