@@ -8,6 +8,7 @@ import os
 import click
 
 from sievenet.cli.fabric import run
+from sievenet.cli.output import json_option, show_json
 from sievenet.cli.shutdown import stop_signal
 
 __all__ = ["configurator"]
@@ -16,7 +17,8 @@ __all__ = ["configurator"]
 @click.command()
 @click.option("--url", metavar="URL", required=True, help="The daemon's address for configurators.")
 @click.option("--name", metavar="NAME", required=True, help="The configurator's name.")
-def configurator(url: str, name: str) -> None:
+@json_option
+def configurator(url: str, name: str, as_json: bool) -> None:
     """Work out flow changes for a daemon.
 
     Nobody has to call this: `sievenet up --control sna` starts as many configurators as it is told to, gives each a
@@ -26,10 +28,10 @@ def configurator(url: str, name: str) -> None:
     Examples:
       $ sievenet configurator --url sievenet+configurator://127.0.0.1:40001 --name configurator-1  # needs a daemon
     """
-    run(_configure(url, name))
+    run(_configure(url, name, as_json))
 
 
-async def _configure(url: str, name: str) -> None:
+async def _configure(url: str, name: str, as_json: bool) -> None:
     from urllib.parse import urlsplit
 
     from sievenet.control.configurators.messages import CONFIGURATORS
@@ -48,7 +50,11 @@ async def _configure(url: str, name: str) -> None:
     work = asyncio.create_task(Configurator(host, port, name, os.environ.get(SECRET, "")).run())
     await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
     if work.done():
-        click.echo(f"{name}: {work.result()}", err=True)
+        reason = str(work.result())
+        if as_json:
+            show_json({"name": name, "ended": reason})
+        else:
+            click.echo(f"{name}: {reason}", err=True)
     work.cancel()
     stop.cancel()
     await asyncio.gather(work, stop, return_exceptions=True)

@@ -55,7 +55,7 @@ _HERE = "sievenet.cli.pipeline"
         ),
         "place": Entry("sievenet.cli.pipeline_place:place", "Score every switch as a place for an event cache."),
         "watch": Entry(
-            "sievenet.cli.watch:pipeline_watch", "Watch the tap of a fabric and signal when another plan is better."
+            "sievenet.cli.watch:pipeline_watch", "Watch a fabric's tap and signal when another plan is better."
         ),
         "report": Entry(f"{_HERE}:report", "Say what a store holds."),
         "store": Entry("sievenet.cli.pipeline_store:store", "List, show and drop what a store holds."),

@@ -40,7 +40,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "worker": Entry("sievenet.cli.worker:worker", "Compute for a content router."),
     "bridge": Entry("sievenet.cli.bridge:bridge", "Join the network with other systems."),
     "pipeline": Entry("sievenet.cli.pipeline:pipeline", "Learn index plans from traffic, with Spark."),
-    "watch": Entry("sievenet.cli.watch:watch", "Watch the tap of a fabric and signal when another plan is better."),
+    "watch": Entry("sievenet.cli.watch:watch", "Watch a fabric's tap and signal when another plan is better."),
     "explain": Entry("sievenet.cli.explain:explain", "Say why an event does or does not match a filter."),
     "encode": Entry("sievenet.cli.encode:encode", "Show the bits and addresses of a filter or an event."),
     "schema": Entry("sievenet.cli.schema:schema", "Check, show, register and remove schemas."),

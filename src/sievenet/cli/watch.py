@@ -63,7 +63,7 @@ def watch(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Watch the tap of a fabric and signal when another plan is better.
+    """Watch a fabric's tap and signal when another plan is better.
 
     TAP is the folder that publishers sample their events into. What each window makes the network carry, how much of it
     is unnecessary (per link, per host, per subscription) and drift are kept in the state folder; when a search finds a
