@@ -47,31 +47,6 @@ def test_drift_and_new_wishes_end_a_long_rest():
         assert governor.due(1, 200, rate, wanted, now=85.0)
 
 
-def test_after_a_drift_new_events_are_watched():
-    governor = made(share=1.0)
-    assert not governor.drifted(1, 0.9, 1, now=0.0), "nothing was searched for yet"
-    governor.began(1, 0.7, 0, 10.0)
-    governor.ended(1, 0.1, 11.0)
-    governor.changed(1, 12.0)
-    assert not governor.drifted(1, 0.7, 0, now=13.0), "the plan is new"
-    assert not governor.drifted(1, 0.2, 0, now=20.0)
-    assert not governor.drifted(1, 0.24, 0, now=50.0)
-    assert governor.drifted(1, 0.3, 0, now=51.0)
-    assert not governor.drifted(1, 0.4, 0, now=52.0), "it is known"
-    assert not governor.due(1, 200, 0.4, 0, now=55.0), "most events are of before"
-    assert governor.due(1, 200, 0.4, 0, now=56.0)
-    governor.began(1, 0.4, 0, 56.0)
-    assert governor.drifted(1, 0.4, 1, now=57.0), "something else is wanted"
-
-
-def test_half_of_the_share_is_kept_for_drifts():
-    for drift, first in ((0.0, 200.0), (0.2, 105.0)):
-        governor = made()
-        governor.began(1, 0.7, 0, 10.0)
-        governor.ended(1, 10.0, 20.0)
-        assert next(t for t in range(20, 400) if governor.due(1, 200, 0.7 + (drift if t >= 100 else 0), 0, t)) == first
-
-
 def test_a_change_needs_a_margin_and_then_a_pause():
     governor = made(watch=0.0, share=1.0, margin=0.1)
     assert governor.judged(10.0, 9.5) == "keep"

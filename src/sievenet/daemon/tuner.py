@@ -140,8 +140,6 @@ class Tuner:
                 self._epochs[number] = category.epoch
                 self.governor.changed(number, now)
             wanted = self._control.status().answered
-            if self.governor.drifted(number, rate, wanted, now):
-                self.samples.forget(number)
             if self.governor.due(number, self.samples.events(number, now), rate, wanted, now):
                 assert rate is not None
                 self.governor.began(number, rate, wanted, now)

@@ -5,12 +5,10 @@
                                 └────── rest: interval, share ────┘
 
 A search is due when there are enough events to judge by and something can be gained: at first as soon as possible, then
-after a rest. The rest doubles with every search that finds nothing better, and begins anew with a drift: the measured
-false-positive rate has risen by a few points, or what is wanted has changed. What was sampled before a drift is of the
-past, so events are watched for a while before the search that follows it.
+after a rest. The rest doubles with every search that finds nothing better, and begins anew when the measured
+false-positive rate rises by a few points (the traffic has drifted) or what is wanted has changed.
 
-    share        a search of c seconds of processor is followed by a rest of c / share at least, or of twice that if
-                 nothing has changed: half of the share is kept for drifts
+    share        a search of c seconds of processor is followed by a rest of c / share at least
     margin       a plan is taken if, on events that the search did not see, it carries less by this part
     pause        between two changes of one category's plan
 
@@ -30,8 +28,6 @@ Mode = Literal["off", "suggest", "auto"]
 
 #: Rise of the measured rate after which an earlier search says nothing any more.
 DRIFT: Final = 0.05
-#: Seconds after which the measured rate is that of a new plan.
-SETTLED: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +39,8 @@ class Rules:
     margin: float = 0.05
     #: Events of a sample below which nothing is concluded.
     least: int = 400
-    #: Seconds that events are watched before a search, the first one or after a drift.
-    watch: float = 15.0
+    #: Seconds that events are watched before the first search.
+    watch: float = 8.0
     #: Seconds between two changes of a plan.
     pause: float = 30.0
     #: Part of one processor that searches may take on average.
@@ -66,11 +62,9 @@ class _Category:
     searched: float | None = None
     rest: float = 0.0
     changed: float | None = None
-    #: The measured rate with the plan in use (None: not known yet), and what was wanted at the last search.
-    rate: float | None = None
+    #: The measured rate and what was wanted when it was last searched for.
+    rate: float = 1.0
     wanted: int = -1
-    #: Since when one of them is another.
-    drift: float | None = None
 
 
 @dataclass(slots=True)
@@ -85,18 +79,6 @@ class Governor:
     #: No search before this time, whatever it is for.
     _rested: float = 0.0
 
-    def drifted(self, category: int, rate: float | None, wanted: int, now: float) -> bool:
-        """Whether there is a drift since the last look: what was sampled until now is of the past."""
-        known = self._categories.setdefault(category, _Category())
-        if known.searched is None or known.drift is not None or rate is None:
-            return False
-        if known.rate is None and (known.changed is None or now >= known.changed + SETTLED):
-            known.rate = rate
-        if wanted == known.wanted and (known.rate is None or rate <= known.rate + DRIFT):
-            return False
-        known.drift, known.rest = now, self.rules.rest
-        return True
-
     def due(self, category: int, events: int, rate: float | None, wanted: int, now: float) -> bool:
         """Whether to search for a plan of a category now.
 
@@ -106,20 +88,20 @@ class Governor:
         rules, known = self.rules, self._categories.setdefault(category, _Category())
         if events and known.begin is None:
             known.begin = now
-        self.drifted(category, rate, wanted, now)
         if rules.mode == "off" or events < rules.least or rate is None or rate < rules.quiet or now < self._rested:
             return False
         if known.searched is None:
             return known.begin is not None and now >= known.begin + rules.watch
-        early = self.begin + 2.0 * self.spent / rules.share if known.drift is None else known.drift + rules.watch
-        if now < max(early, known.searched + known.rest):
+        if rate > known.rate + DRIFT or wanted != known.wanted:
+            known.rest = rules.rest
+        if now < known.searched + known.rest:
             return False
         return known.changed is None or now >= known.changed + rules.pause
 
     def began(self, category: int, rate: float, wanted: int, now: float) -> None:
         """A search begins."""
         known = self._categories.setdefault(category, _Category())
-        known.searched, known.rate, known.wanted, known.drift = now, rate, wanted, None
+        known.searched, known.rate, known.wanted = now, rate, wanted
 
     def ended(self, category: int, cost: float, now: float) -> None:
         """A search has ended and took ``cost`` seconds of processor."""
@@ -140,7 +122,7 @@ class Governor:
         known = self._categories.setdefault(category, _Category())
         known.changed, known.rest = now, self.rules.rest
         # What is measured from now on is measured with another plan.
-        known.rate = None
+        known.rate = 0.0
 
     def forget(self, category: int) -> None:
         """A category is no more."""

@@ -55,8 +55,6 @@ LEVELS: Final = (4, 6, 2, 8)
 _MAX_BRS: Final = 8
 #: Rectangles around clusters by all attributes, and levels of subspaces, for greedy bits.
 _ALL: Final = 16
-#: More of them, down to one for each subscription.
-_MANY: Final = 64
 _FINE: Final = 3
 
 Clock = Callable[[], float]
@@ -277,8 +275,6 @@ class Search:
         if "GB" not in self.methods:
             return
         rounds = [self._based(index) for index in ("SI1", "SI", "ASI") if index in self.methods]
-        if "SI" in self.methods and _MANY.bit_length() <= self.bits:
-            rounds.insert(1, self._selective("RI", self._make.names, _MANY, "SI"))
         for base in self._judged(rounds) if rounds else self.tried[:1]:
             yield from self._given_bits(base)
 

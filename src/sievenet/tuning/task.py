@@ -2,9 +2,9 @@
 
     daemon ── Task ──▶ python -m sievenet.tuning.worker ── Outcome ──▶ daemon
 
-The sample comes as publishers sent it: small batches, each with how many events it stands for. Two thirds of the
-events, drawn by those weights, are for the search; the others judge what it found against the plan in use, so that a
-plan cannot win by having learnt its sample by heart.
+The sample comes as publishers sent it: small batches, each with how many events it stands for. Half of the events,
+drawn by those weights, are for the search; the other half judges what it found against the plan in use, so that a plan
+cannot win by having learnt its sample by heart.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from sievenet.tuning.sites import Sites
 
 __all__ = ["Outcome", "Piece", "Task", "Tree", "drawn", "solve"]
 
-#: Events that the search looks at, and that judge what it found, together.
-EVENTS: Final = 4500
+#: Events that the search looks at, and that judge what it found.
+EVENTS: Final = 3000
 #: What is tried, the most promising first: little time is given.
 METHODS: Final = ("RI", "EVS", "EMCS", "CS", "GS", "SI1", "SI", "ASI", "GB")
 #: Transmissions that count as equal, as a part.
@@ -99,9 +99,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def solve(task: Task, clock: Callable[[], float] = time.process_time) -> Outcome:
     """Search, and judge the best plan on other events."""
-    batch, who, unreadable = drawn(task.schema, task.pieces, EVENTS, task.seed)
-    part = 2 * len(batch) // 3
-    if not part or not task.wanted:
+    batch, who, unreadable = drawn(task.schema, task.pieces, 2 * EVENTS, task.seed)
+    half = len(batch) // 2
+    if not half or not task.wanted:
         raise InvalidInput("Expected events and subscriptions to search a plan for", where=task.schema.name)
     wanted = [decode_subscription(task.schema, each) for each in task.wanted]
     interests = Interests.of(task.schema, wanted)
@@ -111,7 +111,7 @@ def solve(task: Task, clock: Callable[[], float] = time.process_time) -> Outcome
     def judge(rows: slice) -> LocalJudge:
         return LocalJudge(batch.take(rows), interests, task.budget, sites, sites.located(who[rows]))
 
-    learning, judging = judge(slice(0, part)), judge(slice(part, None))
+    learning, judging = judge(slice(0, half)), judge(slice(half, None))
     found = search(
         learning,
         profile_batches([learning.batch], task.schema, wanted),
