@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -116,6 +117,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.soak)
     items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in ("spark", "slow")])
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Commands that a test runs in this process may configure the log: the next test has it as it was."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [each for each in root.handlers if each.get_name() == "sievenet"]:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @pytest.fixture(scope="session")
