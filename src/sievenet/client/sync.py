@@ -17,6 +17,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Literal, Self, TypeVar
 
@@ -78,12 +79,12 @@ class _Background:
             self._loop.close()
 
 
-class _Closing:
+class _Closing(ABC):
     """Closed at the end of ``with``."""
 
+    @abstractmethod
     def close(self) -> None:
         """End it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

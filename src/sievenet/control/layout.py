@@ -11,6 +11,7 @@ of cells has no partitions, but one lane per tree (`ControlConfig.spread`, 1 by 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
@@ -27,30 +28,36 @@ __all__ = ["PER_PORT", "UNITED", "Layout", "check_kind", "layout_of"]
 Parts = list[tuple[int, Sequence[int]]]
 
 
-class Layout:
+class Layout(ABC):
     """What depends on the form of tables."""
 
     name: Literal["united", "per-port"]
 
+    @abstractmethod
     def lanes(self, config: ControlConfig) -> int:
         """How many lanes a category has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def registrations(self, category: int, wires: Wires, routes: Routes) -> Registrations | PortRegistrations:
         """Those of a lane, none at first."""
-        raise NotImplementedError
 
     def split(self, keys: Sequence[int], count: int) -> Parts:
         """The keys by lane, of so many lanes."""
-        raise NotImplementedError
+        if count == 1:
+            return [(0, keys)] if keys else []
+        return self._cut(keys, count)
 
+    @abstractmethod
+    def _cut(self, keys: Sequence[int], count: int) -> Parts:
+        """The same for several lanes: each key, or its parts, where it lies."""
+
+    @abstractmethod
     def holds(self, prefix: int, key: int) -> bool:
         """Whether a key lies in the lane with this prefix."""
-        raise NotImplementedError
 
+    @abstractmethod
     def owns(self, prefix: Dz, flow: Flow) -> bool:
         """Whether a flow may follow from the registrations of a lane."""
-        raise NotImplementedError
 
 
 class _United(Layout):
@@ -62,9 +69,7 @@ class _United(Layout):
     def registrations(self, category: int, wires: Wires, routes: Routes) -> Registrations:
         return Registrations(category, wires, routes)
 
-    def split(self, keys: Sequence[int], count: int) -> Parts:
-        if count == 1:
-            return [(0, keys)] if keys else []
+    def _cut(self, keys: Sequence[int], count: int) -> Parts:
         depth = count.bit_length() - 1
         found: dict[int, list[int]] = {}
         for key in keys:
@@ -94,9 +99,7 @@ class _PerPort(Layout):
     def registrations(self, category: int, wires: Wires, routes: Routes) -> PortRegistrations:
         return PortRegistrations(category, wires, routes)
 
-    def split(self, keys: Sequence[int], count: int) -> Parts:
-        if count == 1:
-            return [(0, keys)] if keys else []
+    def _cut(self, keys: Sequence[int], count: int) -> Parts:
         depth = count.bit_length() - 1
         found: dict[int, list[int]] = {}
         for key in keys:

@@ -43,13 +43,9 @@ def write(bits: Any, number: Any, value: Any, mask: Any, numbers: Any, table: An
 
 
 @compiled
-def find(bits: Any, words: Any, value: Any, mask: Any, numbers: Any, out: Any) -> Any:
-    """Write the numbers of the cells that go with a cell at every place; how many there are."""
+def _gather(bits: Any, words: Any, letters: Any, out: Any, count: Any) -> Any:
+    """Write the numbers of the cells with these letters at their places behind the first `count`; the new count."""
     places = bits.shape[0]
-    letters = np.empty(places, np.int64)
-    for place in range(places):
-        letters[place] = numbers[_four(mask, place), _four(value, place)]
-    count = 0
     for word in range(words):
         left = bits[0, letters[0], word]
         for place in range(1, places):
@@ -65,6 +61,16 @@ def find(bits: Any, words: Any, value: Any, mask: Any, numbers: Any, out: Any) -
 
 
 @compiled
+def find(bits: Any, words: Any, value: Any, mask: Any, numbers: Any, out: Any) -> Any:
+    """Write the numbers of the cells that go with a cell at every place; how many there are."""
+    places = bits.shape[0]
+    letters = np.empty(places, np.int64)
+    for place in range(places):
+        letters[place] = numbers[_four(mask, place), _four(value, place)]
+    return _gather(bits, words, letters, out, 0)
+
+
+@compiled
 def find_many(bits: Any, words: Any, hi: Any, lo: Any, out: Any, ends: Any) -> Any:
     """The same for codes, one after the other until `out` might not do: how many codes, and how many numbers."""
     places = bits.shape[0]
@@ -76,16 +82,6 @@ def find_many(bits: Any, words: Any, hi: Any, lo: Any, out: Any, ends: Any) -> A
         for place in range(places):
             half, at = (hi[row], place) if place < 16 else (lo[row], place - 16)
             letters[place] = np.int64((half >> np.uint64(60 - 4 * at)) & np.uint64(15))
-        for word in range(words):
-            left = bits[0, letters[0], word]
-            for place in range(1, places):
-                if left == np.uint64(0):
-                    break
-                left &= bits[place, letters[place], word]
-            while left != np.uint64(0):
-                low = left & (~left + np.uint64(1))
-                out[count] = 64 * word + _lowest(low)
-                count += 1
-                left ^= low
+        count = _gather(bits, words, letters, out, count)
         ends[row] = count
     return hi.size, count

@@ -17,6 +17,7 @@ for itself.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self
 
@@ -58,12 +59,12 @@ class Tasks:
         await ended(*self)
 
 
-class Closing:
+class Closing(ABC):
     """Closed at the end of ``async with``."""
 
+    @abstractmethod
     async def close(self) -> None:
         """End it."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,9 +76,9 @@ class Closing:
 class Starting(Closing):
     """Started at the beginning of ``async with`` as well."""
 
+    @abstractmethod
     async def start(self) -> Self:
         """Begin; raises if that is not possible, and then nothing is left running."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return await self.start()
