@@ -62,20 +62,38 @@ def cells(draw):
     return Cell(draw(st.integers(0, (1 << width) - 1)) & mask, mask, width)
 
 
+ports = st.integers(1, 20) | st.integers(1024, 1040)
+
+
 @st.composite
 def flows(draw):
-    return Flow(
-        Match(draw(st.integers(0, 0xFFFF)), draw(dzs | cells())),
-        draw(st.frozensets(st.integers(1, 20) | st.integers(1024, 1040), max_size=6)),
-        draw(st.integers(0, 0xFFFE)),
-        draw(st.none() | st.integers(1, 20) | st.integers(1024, 1040)),
-    )
+    match = Match(draw(st.integers(0, 0xFFFF)), draw(dzs | cells()))
+    in_port = draw(st.none() | ports)
+    table = draw(st.just(0) | ports)
+    if table:
+        priority = draw(st.just(match.bits[1].bit_count()) | st.integers(0, 0xFFFD))
+        return Flow(match, frozenset({table}), priority, in_port, table)
+    return Flow(match, draw(st.frozensets(ports, max_size=6)), draw(st.integers(0, 0xFFFD)), in_port)
 
 
 def translator(version):
     found = translation.Translator(version)
     found.home.update({number: number - 1000 for number in range(1024, 1041)})
+    found.tables.limit(range(254))
+    assert found.tables.take([*range(1, 21), *range(1024, 1041)])
     return found
+
+
+def place(flow):
+    """The table and the priority of a flow in the switch."""
+    if not flow.table:
+        return Table.CONTENT, flow.priority + 1
+    plain = flow.priority == flow.match.bits[1].bit_count()
+    return translator(V14).tables.of[flow.table], 1 if plain else flow.priority + 2
+
+
+def seen(priority, fields, ports, table=Table.CONTENT):
+    return statistics.FlowEntry(table, priority, 0, fields, ports, [], 0, 0)
 
 
 # -- flows -----------------------------------------------------------------------------------------
@@ -86,16 +104,18 @@ def test_a_flow_is_what_os_ken_reads(flow, version):
     data = translator(version).encode(Add(flow), 99)
     found = read(data)
     assert type(found).__name__ == "OFPFlowMod"
-    assert (found.xid, found.table_id, found.priority) == (99, Table.CONTENT, flow.priority + 1)
+    assert (found.xid, found.table_id, found.priority) == (99, *place(flow))
     assert found.command == 0
     fields = dict(found.match.items())
     assert fields["eth_type"] == 0x86DD
     # An exact address has no mask.
     address = fields["ipv6_dst"]
     assert (address[0] if isinstance(address, tuple) else address).startswith("fd0e:")
-    actions = [action for instruction in found.instructions for action in instruction.actions]
-    ports = {a.port if hasattr(a, "port") else a.group_id for a in actions}
-    assert ports == flow.ports
+    actions = [action for each in found.instructions if hasattr(each, "actions") for action in each.actions]
+    assert {a.port if hasattr(a, "port") else a.group_id for a in actions} == flow.ports
+    if flow.table:
+        _, mark, onward = found.instructions
+        assert (mark.metadata, mark.metadata_mask, onward.table_id) == (1, 1, place(flow)[0] + 1)
     if flow.in_port is not None and flow.in_port >= 1024:
         assert (fields["udp_src"], fields["in_port"]) == (flow.in_port, flow.in_port - 1000)
     elif flow.in_port is not None:
@@ -112,12 +132,13 @@ def test_a_flow_comes_back_from_the_switch(flow, version):
     for instruction in found.instructions:
         instruction.serialize(rest, at)
         at += instruction.len
-    head = struct.pack(">HBxIIHHHH4xQQQ", 48 + at, 1, 1, 2, found.priority, 0, 0, 0, found.cookie, 12, 345)
+    table = found.table_id
+    head = struct.pack(">HBxIIHHHH4xQQQ", 48 + at, table, 1, 2, found.priority, 0, 0, 0, found.cookie, 12, 345)
     data = head + bytes(rest[:at])
     assert oracle(version).ofproto_parser.OFPFlowStats.parser(data, 0).packet_count == 12
-    (seen,) = statistics.read_flows(data)
-    assert (seen.packets, seen.bytes, seen.table) == (12, 345, 1)
-    assert translator(version).decode(seen.priority, seen.cookie, seen.fields, seen.ports, seen.groups) == flow
+    (entry,) = statistics.read_flows(data)
+    assert (entry.packets, entry.bytes, entry.table) == (12, 345, table)
+    assert translator(version).decode(entry) == flow
 
 
 @versions
@@ -131,9 +152,10 @@ def test_delete_and_modify(version):
 
 def test_what_no_switch_can_hold_is_refused():
     for flow in (
-        Flow(Match(1, ROOT), frozenset({1}), 0xFFFF),
+        Flow(Match(1, ROOT), frozenset({1}), 0xFFFE),
         Flow(Match(1, Dz(0, 113)), frozenset({1}), 5),
-        Flow(Match(1, ROOT), frozenset({1}), 5, None, 1),
+        Flow(Match(1, ROOT), frozenset({1}), 5, None, 2),
+        Flow(Match(1, ROOT), frozenset({1, 2}), 5, None, 1),
     ):
         with pytest.raises(InvalidInput):
             translator(V14).encode(Add(flow), 1)
@@ -142,11 +164,16 @@ def test_what_no_switch_can_hold_is_refused():
 def test_foreign_entries_are_not_ours():
     t = translator(V14)
     ours = {Oxm.ETH_TYPE: (0x86DD, None), Oxm.IPV6_DST: (0xFD0E << 112 | 5 << 96, 0xFFFFFFFF << 96)}
-    assert t.decode(3, 0, ours, [1], []) == Flow(Match(5, ROOT), frozenset({1}), 2)
-    assert t.decode(0, 0, ours, [1], []) is None
-    assert t.decode(3, 0, {}, [], []) is None
-    assert t.decode(3, 0, {**ours, 11: (1, None)}, [], []) is None
-    assert t.decode(3, 0, {**ours, Oxm.IPV6_DST: (0xFD0D << 112, 0xFFFFFFFF << 96)}, [], []) is None
+    assert t.decode(seen(3, ours, [1])) == Flow(Match(5, ROOT), frozenset({1}), 2)
+    assert t.decode(seen(0, ours, [1])) is None
+    assert t.decode(seen(3, {}, [])) is None
+    assert t.decode(seen(3, {**ours, 11: (1, None)}, [])) is None
+    assert t.decode(seen(3, {**ours, Oxm.IPV6_DST: (0xFD0D << 112, 0xFFFFFFFF << 96)}, [])) is None
+    # An entry in the table of another port, or with two, is nobody's: its port's other cells would not be asked.
+    own = t.tables.of[1]
+    assert t.decode(seen(1, ours, [1], own)) == Flow(Match(5, ROOT), frozenset({1}), 0, None, 1)
+    assert t.decode(seen(1, ours, [1], own + 1)) is None
+    assert t.decode(seen(1, ours, [1, 2], own)) is None
 
 
 @given(st.integers(0, 0xFFFF), dzs)
@@ -182,7 +209,14 @@ def test_admission(version):
     assert read(translation.admit_client(version, 2, 4, 1024, leave=True)).command == 4
     assert read(translation.punt(version, 3, "discovery")).instructions[0].actions[0].port == CONTROLLER
     assert dict(read(translation.punt(version, 3, "control")).match.items())["ipv6_dst"] == "fd0f::1"
-    assert read(translation.unwanted(version, 4)).priority == 0
+    assert read(translation.unwanted(version, 4, masked=False)).priority == 0
+    assert read(translation.unwanted(version, 4, masked=True)).instructions[0].table_id == Table.MASKED
+    led = read(translation.masked(version, 4, 7))
+    assert dict(led.match.items())["ipv6_dst"] == ("fd0e:7::", "ffff:ffff::")
+    assert (led.table_id, led.instructions[0].table_id) == (Table.MASKED, Table.FIRST)
+    passed = read(translation.past(version, 4, 9, 10))
+    assert (passed.table_id, passed.priority, passed.instructions[0].table_id) == (9, 0, 10)
+    assert dict(read(translation.unwanted_rest(version, 4, "unmarked")).match.items()) == {"metadata": 0}
     assert read(translation.delete_all(version, 5, Table.CONTENT)).command == 3
 
 
@@ -364,7 +398,7 @@ def test_readers_survive_damage(flow, at, byte, cut):
     for damaged in (bytes(entry), bytes(entry[:cut])):
         with contextlib.suppress(CodecError):
             for found in statistics.read_flows(damaged):
-                translator(V14).decode(found.priority, found.cookie, found.fields, found.ports, found.groups)
+                translator(V14).decode(found)
 
 
 @given(st.lists(st.binary(max_size=50), max_size=6), st.lists(st.integers(1, 40), max_size=20))

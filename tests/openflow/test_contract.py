@@ -9,8 +9,10 @@ import pytest
 from sievenet.dataplane import namespaces
 from sievenet.dataplane.openflow.channel import Refused
 from sievenet.dataplane.openflow.ovs import OvsNetwork
-from sievenet.index import Dz
-from sievenet.network import Add, Flow, parse_topology
+from sievenet.dataplane.openflow.tables import Table
+from sievenet.errors import Rejected
+from sievenet.index import Cell, Dz
+from sievenet.network import Add, Delete, Flow, FlowTable, Match, parse_topology
 from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, with_harness
 from tests.openflow.harness import make_network, on_ovs, remove_network
 
@@ -76,6 +78,27 @@ def test_capacity_is_known_and_a_full_table_says_which_change(network):
                 await plane.apply("s1", [Add(flow) for flow in flows])
             assert (caught.value.change, caught.value.partly) == (CAPACITY, False)
             assert len(await plane.table("s1")) == 0
+
+    asyncio.run(main())
+
+
+def test_tables_of_ports_run_out_and_are_used_again(network):
+    def cell(text, port):
+        return Flow(Match(1, Cell.parse(text)), frozenset({port}), 2, table=port)
+
+    async def main():
+        async with on_ovs(network) as harness:
+            plane = harness.plane
+            plane._switches["s1"]._translator.tables.last = Table.FIRST + 1
+            first = [cell("1*0", 1), cell("0*0", 1), cell("1*1", 2)]
+            await plane.apply("s1", [Add(flow) for flow in first])
+            with pytest.raises(Rejected, match=r"Switch s1 has tables for 2 out ports .* kind dz"):
+                await plane.apply("s1", [Delete(first[0]), Add(cell("1*0", 3))])
+            assert await plane.table("s1") == FlowTable(first)
+            # Where nothing is left of a port's cells, another port gets the table.
+            await plane.apply("s1", [Delete(flow) for flow in first[:2]])
+            await plane.apply("s1", [Delete(first[0]), Add(cell("1*0", 3))])
+            assert await plane.table("s1") == FlowTable([first[2], cell("1*0", 3)])
 
     asyncio.run(main())
 

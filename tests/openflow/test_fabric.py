@@ -282,10 +282,10 @@ def test_control_connection_cut(folder):
     asyncio.run(main())
 
 
-@every_plane
-def test_controller_killed(folder, plane):
+@pytest.mark.parametrize(("plane", "kind"), [("ovs", "dz"), ("ovs", "cells"), ("kernel", "dz")])
+def test_controller_killed(folder, plane, kind):
     """The switches stay as they are; the next controller finds them, and its journal, and loses nothing."""
-    chosen = settings(folder, dataplane=plane, listen__port=17400 + os.getpid() % 1000)
+    chosen = settings(folder, dataplane=plane, control__kind=kind, listen__port=17400 + os.getpid() % 1000)
     code = (
         "import asyncio, json, sys\n"
         "from sievenet.config import load_config\n"

@@ -176,6 +176,46 @@ async def check_longest_wins(h: Harness) -> None:
     assert _numbers(h, b) == [0, 3]
 
 
+def _cell(bits: str, port: int) -> Flow:
+    cell = Cell.parse(bits)
+    return Flow(Match(1, cell), frozenset({port}), cell.checked, table=port)
+
+
+async def check_tables_of_ports(h: Harness) -> None:
+    """Cells in the tables of several ports: a packet leaves once by each port that has one for it."""
+    if not h.plane.per_port:
+        return
+    a, b, c = await _three(h, "h1", "h2", "h3")
+    across, codes = _toward("s1", "s2"), [f"{i:04b}" for i in range(16)]
+    near = [
+        _cell("1*0*", b.port),
+        _cell("***1", b.port),
+        _cell("1*0*", across),
+        _cell("0*1*", across),
+        _cell("1", a.port),
+    ]
+    far = [_cell("*1**", c.port), _cell("1", c.port)]
+    await h.plane.apply("s1", [Add(flow) for flow in near])
+    await h.plane.apply("s2", [Add(flow) for flow in far])
+    assert (await h.plane.table("s1"), await h.plane.table("s2")) == (FlowTable(near), FlowTable(far))
+    await _publish(h, a, *codes)
+    wanted = [i for i in range(16) if FlowTable(near).decide(1, _code(codes[i]))]
+    crossed = [i for i in wanted if across in FlowTable(near).ports(1, _code(codes[i]))]
+    arrived = [i for i in crossed if FlowTable(far).decide(1, _code(codes[i]))]
+    assert sorted(_numbers(h, b)) == [i for i in wanted if b.port in FlowTable(near).ports(1, _code(codes[i]))]
+    assert sorted(_numbers(h, c)) == arrived
+    assert (await h.plane.counters("s1")).unmatched == 16 - len(wanted)
+    assert (await h.plane.counters("s2")).unmatched == len(crossed) - len(arrived)
+    # While a plan changes, a flow of the first table names the ports of all.
+    catch = Flow(Match(1, ROOT), frozenset({b.port, across}), TOP_PRIORITY)
+    await h.plane.apply("s1", [Add(catch), Delete(near[0]), Delete(near[2])])
+    await _publish(h, a, *codes, first=16)
+    assert sorted(n for n in _numbers(h, b) if n >= 16) == list(range(16, 32))
+    await h.plane.apply("s1", [Delete(catch)])
+    await _publish(h, a, *codes, first=32)
+    assert sorted(n for n in _numbers(h, b) if n >= 32) == list(range(33, 48, 2))
+
+
 async def check_no_way_back(h: Harness) -> None:
     """A packet never leaves by the port it came in by."""
     a, b = await h.plane.attach("h1", "a"), await h.plane.attach("h2", "b")

@@ -1,4 +1,4 @@
-"""Looking for tables that somebody else has changed."""
+"""Looking for tables that somebody else has changed, and for decisions of switches that may be out of date."""
 
 from __future__ import annotations
 
@@ -28,3 +28,6 @@ async def audit(switches: Mapping[str, SwitchHandle], every: float, tampered: Ca
                 await switch.set_right(channel)
                 await switch.count()
                 tampered(switch.name)
+        for rounds in {switch.rounds for switch in switches.values() if switch.rounds is not None}:
+            with contextlib.suppress(SievenetError):
+                await rounds.refresh()

@@ -12,6 +12,13 @@ The switch's own `revalidator/wait` says when a round ends.  A *poke* (an entry 
 begin at once instead of within seconds; if that round ended before our question was heard, another poke makes
 another.  Changes that wait at the same time share the rounds.
 
+**Decisions that stay wrong.**  In a round, Open vSwitch 3.1 rewrites a decision in place if it still tells enough bits.
+But it looks for it by one of its addresses, and may find another decision that holds this address too.  Then the other
+is rewritten, and this one stays as it was for as long as packets meet it.  Decisions overlap when one was made by fine
+entries and the other, after these were deleted, by a coarse one.  So after deletions all decisions are forgotten: at
+once when the catch-all of a plan change goes, else within `DOUBT` seconds, since every kind of packet then costs a
+decision again.  Later versions look for the decision itself.
+
 A switch elsewhere cannot be asked that way, and OpenFlow has no word for it.  There a `Pause` has to do: a change makes
 Open vSwitch begin a round at once, and rounds take milliseconds.
 """
@@ -26,7 +33,7 @@ from typing import Final, Protocol, TypeAlias
 
 from sievenet.errors import Unavailable
 
-__all__ = ["Pause", "Poke", "Rounds", "Settling", "appctl"]
+__all__ = ["DOUBT", "Pause", "Poke", "Rounds", "Settling", "appctl"]
 
 Poke: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -35,6 +42,8 @@ _LONGEST: Final = 1 << 24
 _PATIENCE: Final = 5.0
 #: Seconds after which a round is thought to have ended unheard.
 _OVERDUE: Final = 0.05
+#: Seconds for which decisions may overlap.
+DOUBT: Final = 5.0
 
 
 async def appctl(path: Path, method: str, *arguments: str) -> str:
@@ -77,6 +86,12 @@ class Settling(Protocol):
     async def settled(self, poke: Poke) -> None:
         """Return when whatever was acknowledged before this call is in effect."""
 
+    def doubt(self) -> None:
+        """Entries were deleted: decisions may overlap from now on."""
+
+    async def refresh(self, soon: float = DOUBT) -> None:
+        """Let switches decide anew about everything, if there was doubt for longer than this."""
+
 
 class Pause:
     """Waits for a while."""
@@ -88,6 +103,12 @@ class Pause:
         """Return when whatever was acknowledged before this call should be in effect."""
         await asyncio.sleep(self._seconds)
 
+    def doubt(self) -> None:
+        """Nobody can be told."""
+
+    async def refresh(self, soon: float = DOUBT) -> None:
+        """Nobody can be told."""
+
 
 class Rounds:
     """Waits until changes are in effect; one for all switches of a process."""
@@ -96,6 +117,8 @@ class Rounds:
         self._path = path
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
+        #: Since when decisions may overlap.
+        self._doubt: float | None = None
 
     async def settled(self, poke: Poke) -> None:
         """Return when whatever was acknowledged before this call is in effect."""
@@ -104,6 +127,17 @@ class Rounds:
             # Those who waited may have given up; then nobody else reads how it ended.
             self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._next)
+
+    def doubt(self) -> None:
+        """Entries were deleted: decisions may overlap from now on."""
+        if self._doubt is None:
+            self._doubt = asyncio.get_running_loop().time()
+
+    async def refresh(self, soon: float = DOUBT) -> None:
+        """Let the switches decide anew about everything, if there was doubt for longer than this."""
+        if self._doubt is not None and asyncio.get_running_loop().time() - self._doubt >= soon:
+            self._doubt = None
+            await appctl(self._path(), "revalidator/purge")
 
     async def _round(self, before: asyncio.Task[None] | None, poke: Poke) -> None:
         if before is not None:

@@ -16,12 +16,13 @@ from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import statistics, translation
 from sievenet.dataplane.openflow.channel import Channel, Refused
 from sievenet.dataplane.openflow.connection import Encode
-from sievenet.dataplane.openflow.effect import Settling
-from sievenet.dataplane.openflow.numbers import Multipart
+from sievenet.dataplane.openflow.effect import DOUBT, Settling
+from sievenet.dataplane.openflow.numbers import ALL_TABLES, Multipart
+from sievenet.dataplane.openflow.statistics import read_flows
 from sievenet.dataplane.openflow.tables import Table
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
-from sievenet.errors import SievenetError, Unavailable
-from sievenet.network.flow import FlowChange, FlowKey
+from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.network.flow import TOP_PRIORITY, Delete, FlowChange, FlowKey
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import CLIENT_PORTS
 
@@ -56,8 +57,8 @@ class SwitchHandle:
         self._leaving: dict[int, asyncio.Event] = {}
         self._translator = translation.Translator(0)
         self._groups: set[int] = set()
-        #: Entries in our two tables after our last change; None if a change is under way.
-        self._baseline: tuple[int, int] | None = None
+        #: Entries in each table after our last change; None if a change is under way.
+        self._baseline: dict[int, int] | None = None
         self._busy = 0
 
     @property
@@ -90,15 +91,62 @@ class SwitchHandle:
         )
         self._translator.version = version
         self._groups = set(statistics.read_group_numbers(groups))
-        self.limit = statistics.read_limits(limits).get(Table.CONTENT)
+        rooms = statistics.read_limits(limits)
+        self.limit = rooms.get(Table.CONTENT)
         self.present = {port.number for port in m.read_ports(version, ports) if port.up}
         encoders: list[Encode] = [partial(translation.punt, version, kind=kind) for kind in ("discovery", "control")]
-        encoders.append(partial(translation.unwanted, version))
+        encoders += await self._tables_right(channel, rooms)
         encoders += [partial(translation.admit_link, version, port=port) for port in sorted(self.links)]
         for number, (home, source) in self.clients.items():
             encoders += self._attaching(version, number, home, source)
         await channel.change(encoders, atomic=False)
         self._groups |= self.clients.keys()
+
+    async def _tables_right(self, channel: Channel, rooms: Iterable[int]) -> list[Encode]:
+        """Learn which tables belong to which out ports; what a switch needs around them."""
+        version, tables = channel.version, self._translator.tables
+        tables.limit(rooms)
+        if not tables.last:
+            return [partial(translation.unwanted, version, masked=False)]
+        entries = await self._masked_entries(channel)
+        tables.learn({e.table: min((*e.ports, *e.groups)) for e in entries if e.ports or e.groups})
+        ours = self._translator.decode
+        needed: list[Encode] = [partial(translation.delete_entry, version, entry=e) for e in entries if ours(e) is None]
+        needed += [partial(translation.past, version, table=table, onward=onward) for table, onward in tables.chain()]
+        needed += [partial(translation.unwanted_rest, version, kind=kind) for kind in ("unmarked", "unmasked")]
+        tables.categories |= {flow.match.category for e in entries if (flow := ours(e)) is not None}
+        needed += [partial(translation.masked, version, category=each) for each in sorted(tables.categories)]
+        return [*needed, partial(translation.unwanted, version, masked=True)]
+
+    async def _masked_entries(self, channel: Channel) -> list[statistics.FlowEntry]:
+        """What the tables of ports hold, but for the entries that only lead on."""
+        used = statistics.read_tables(await channel.ask(Multipart.TABLE))
+        wanted = [table for table, count in used.items() if Table.FIRST <= table <= Table.LAST and count]
+        answers = await asyncio.gather(*(channel.ask(Multipart.FLOW, statistics.all_flows(each)) for each in wanted))
+        return [entry for answer in answers for entry in read_flows(answer) if entry.priority]
+
+    async def _make_tables(self, channel: Channel, ports: Iterable[int], categories: set[int]) -> None:
+        """See to it that these out ports have tables, to which the categories are led; `Rejected` if there are none."""
+        tables, version = self._translator.tables, channel.version
+        if tables.missing(ports):
+            used = statistics.read_tables(await channel.ask(Multipart.TABLE))
+            few = [table for table in tables.of.values() if used.get(table, 0) <= 1]
+            answers = await asyncio.gather(*(channel.ask(Multipart.FLOW, statistics.all_flows(each)) for each in few))
+            empty = [t for t, found in zip(few, answers, strict=True) if not any(e.priority for e in read_flows(found))]
+            tables.release(empty)
+            if not tables.take(ports):
+                raise Rejected(
+                    f"Switch {self.name} has tables for {tables.size} out ports with cells, and more are wanted. "
+                    "Take a plan of kind dz"
+                )
+        categories -= tables.categories
+        needed: list[Encode] = [
+            partial(translation.past, version, table=table, onward=onward) for table, onward in tables.grow()
+        ]
+        needed += [partial(translation.masked, version, category=each) for each in sorted(categories)]
+        if needed:
+            await channel.change(needed, atomic=False)
+            tables.categories |= categories
 
     def _attaching(self, version: int, number: int, home: int, source: int | None) -> list[Encode]:
         known = number in self._groups
@@ -149,7 +197,7 @@ class SwitchHandle:
             channel.ask(Multipart.GROUP, statistics.all_groups(number)),
         )
         sent = Count(*statistics.read_groups(groups).get(number, (0, 0)))
-        entries = statistics.read_flows(admission)
+        entries = read_flows(admission)
         return sum((PortCount(Count(entry.packets, entry.bytes)) for entry in entries), PortCount(sent=sent))
 
     async def relink(self, links: Iterable[int], ports: Iterable[int]) -> None:
@@ -178,12 +226,24 @@ class SwitchHandle:
                 atomic=False,
             )
             self._groups |= missing
+        tables = self._translator.tables
+        masked = {change.flow.table for change in changes if change.flow.table and not isinstance(change, Delete)}
+        tables.begin(masked)
         try:
+            if masked:
+                categories = {change.flow.match.category for change in changes if change.flow.table}
+                await self._make_tables(channel, masked, categories)
             await self._changing(channel, [partial(encode, change) for change in changes], atomic=True)
+            gone = [each.flow for each in changes if isinstance(each, Delete)]
+            if self.rounds is not None and gone:
+                self.rounds.doubt()
+                await self.rounds.refresh(0.0 if any(flow.priority >= TOP_PRIORITY for flow in gone) else DOUBT)
         except Refused as error:
             if error.partly:
                 raise Unavailable(f"Some of {len(changes)} changes were not carried out: {error}") from error
             raise
+        finally:
+            tables.done(masked)
 
     async def _changing(self, channel: Channel, encoders: Sequence[Encode], *, atomic: bool) -> None:
         self._baseline = None
@@ -201,7 +261,8 @@ class SwitchHandle:
     async def _poke(self) -> None:
         """Change nothing."""
         channel = self.connected()
-        await channel.change([partial(translation.unwanted, channel.version)], atomic=False)
+        masked = self._translator.tables.last > 0
+        await channel.change([partial(translation.unwanted, channel.version, masked=masked)], atomic=False)
 
     async def count(self) -> None:
         """Remember how many entries there are."""
@@ -209,9 +270,9 @@ class SwitchHandle:
         found = await self._counted()
         self._baseline = found if not self._busy else None
 
-    async def _counted(self) -> tuple[int, int]:
+    async def _counted(self) -> dict[int, int]:
         tables = statistics.read_tables(await self.connected().ask(Multipart.TABLE))
-        return tables.get(Table.ADMISSION, 0), tables.get(Table.CONTENT, 0)
+        return {table: count for table, count in tables.items() if count}
 
     async def touched(self) -> bool:
         """Whether somebody else has added or removed entries since our last change."""
@@ -226,10 +287,10 @@ class SwitchHandle:
 
     async def entries(self) -> list[translation.CountedFlow]:
         """The flows in the switch, with their counts; entries that are none of ours are left out."""
-        answer = await self.connected().ask(Multipart.FLOW, statistics.all_flows(Table.CONTENT))
+        answer = await self.connected().ask(Multipart.FLOW, statistics.all_flows(ALL_TABLES))
         found = []
-        for entry in statistics.read_flows(answer):
-            flow = self._translator.decode(entry.priority, entry.cookie, entry.fields, entry.ports, entry.groups)
+        for entry in read_flows(answer):
+            flow = self._translator.decode(entry)
             if flow is not None:
                 found.append(translation.CountedFlow(flow, entry.packets, entry.bytes))
         return found
@@ -241,27 +302,29 @@ class SwitchHandle:
     async def counters(self) -> SwitchCounters:
         """See `DataPlane.counters`."""
         channel = self.connected()
-        content, admission, ports, groups = await asyncio.gather(
-            channel.ask(Multipart.FLOW, statistics.all_flows(Table.CONTENT)),
-            channel.ask(Multipart.FLOW, statistics.all_flows(Table.ADMISSION)),
+        entries, ports, groups = await asyncio.gather(
+            channel.ask(Multipart.FLOW, statistics.all_flows(ALL_TABLES)),
             channel.ask(Multipart.PORT_STATS, statistics.all_ports()),
             channel.ask(Multipart.GROUP, statistics.all_groups()),
         )
         flows: dict[FlowKey, Count] = {}
-        unwanted = 0
-        for entry in statistics.read_flows(content):
-            flow = self._translator.decode(entry.priority, entry.cookie, entry.fields, entry.ports, entry.groups)
+        unwanted, admission = 0, []
+        last = {(Table.MASKED, 0), (Table.REST, 1)} if self._translator.tables.last else {(Table.CONTENT, 0)}
+        for entry in read_flows(entries):
+            flow = self._translator.decode(entry)
             if flow is not None:
                 flows[flow.key] = Count(entry.packets, entry.bytes)
-            elif entry.priority == 0:
-                unwanted = entry.packets
+            elif entry.table == Table.ADMISSION:
+                admission.append(entry)
+            elif (entry.table, entry.priority) in last:
+                unwanted += entry.packets
         found: dict[int, PortCount] = {}
         for port in statistics.read_port_statistics(channel.version, ports):
             if port.number in self.ports:
                 received, sent = Count(port.received, port.received_bytes), Count(port.sent, port.sent_bytes)
                 found[port.number] = PortCount(received, sent, port.dropped)
         sent_to = statistics.read_groups(groups)
-        for entry in statistics.read_flows(admission):
+        for entry in admission:
             came = Count(entry.packets, entry.bytes)
             number = translation.admitted_client(entry.priority, entry.fields)
             if number is not None:

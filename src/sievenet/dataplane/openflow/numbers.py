@@ -97,6 +97,7 @@ class Oxm(IntEnum):
     """Fields of packets, of the class that every switch knows."""
 
     IN_PORT = 0
+    METADATA = 2
     ETH_DST = 3
     ETH_TYPE = 5
     IP_DSCP = 8

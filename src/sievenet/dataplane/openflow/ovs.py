@@ -33,6 +33,7 @@ from sievenet.dataplane.local import MTU, LocalNetwork, limit
 from sievenet.dataplane.openflow.buffers import enlarge
 from sievenet.dataplane.openflow.effect import Rounds
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
+from sievenet.dataplane.openflow.tables import Table
 from sievenet.network.topology import Topology
 
 __all__ = ["Links", "OvsNetwork"]
@@ -199,7 +200,9 @@ class OvsNetwork(LocalNetwork):
             tables = f"-- --id=@t{bridge} create Flow_Table name=content prefixes=ipv6_dst {limit}".split()
             commands += [*tables, "--", "add-br", bridge, "--", "set", "Bridge", bridge]
             commands += ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13,OpenFlow14"]
-            commands += [f"other_config:datapath-id={self._numbers[switch]:016x}", f"flow_tables:1=@t{bridge}"]
+            commands += [f"other_config:datapath-id={self._numbers[switch]:016x}"]
+            numbers = (Table.CONTENT, *range(Table.FIRST, Table.LAST + 1))
+            commands += [f"flow_tables:{number}=@t{bridge}" for number in numbers]
             commands += ["other_config:disable-in-band=true"]
             for port in self.topology.ports(switch):
                 commands += self._port_commands(switch, port)

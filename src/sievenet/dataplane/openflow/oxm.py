@@ -27,13 +27,14 @@ __all__ = [
     "read_actions",
     "read_fields",
 ]
-__all__ += ["read_instructions", "read_match", "set_field"]
+__all__ += ["mark", "read_instructions", "read_match", "set_field"]
 
 Fields: TypeAlias = Mapping[int, tuple[int, int | None]]
 
 #: Bytes of each field that we use.
 SIZES: Final[dict[int, int]] = {
     Oxm.IN_PORT: 4,
+    Oxm.METADATA: 8,
     Oxm.ETH_DST: 6,
     Oxm.ETH_TYPE: 2,
     Oxm.IP_DSCP: 1,
@@ -135,6 +136,11 @@ def goto(table: int) -> bytes:
     return struct.pack(">HHB3x", 1, 8, table)
 
 
+def mark(bits: int) -> bytes:
+    """The instruction to set these bits of a packet's metadata, which later tables see."""
+    return struct.pack(">HH4xQQ", 2, 24, bits, bits)
+
+
 def _items(data: bytes, what: str) -> Iterable[tuple[int, bytes]]:
     """Things that begin with a type and a length that is a multiple of eight."""
     at, end = 0, len(data)
@@ -174,6 +180,6 @@ def read_instructions(data: bytes) -> tuple[list[int], list[int], int | None, bo
             only = only and all_known
         elif kind == 1:
             table = body[0]
-        else:
+        elif kind != 2:
             only = False
     return ports, groups, table, only

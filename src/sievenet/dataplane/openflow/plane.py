@@ -65,8 +65,8 @@ log = logging.getLogger("sievenet.openflow")
 class OpenFlowDataPlane:
     """Real switches."""
 
-    #: Content has one table.
-    per_port: Final = False
+    #: Cells under masks have a table for each out port.
+    per_port: Final = True
 
     def __init__(
         self,

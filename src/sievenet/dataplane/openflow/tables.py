@@ -3,7 +3,16 @@
                  admission                                  content
     packet ──▶ from a link, or from an attached ──▶ fd0e:<category>:<code>/<mask> ──▶ output: a link's port
                client's address and UDP port?        longest dz first                 group: a client's port
-                 │ no: dropped                         │ none: dropped, counted
+                 │ no: dropped                         │ none
+                                                       ▼
+                 masked                              one for each out port                   rest
+                 a category with cells? ──▶ cell → output, marked ──▶ cell → output, … ──▶ unmarked: counted
+                 │ no: dropped, counted
+
+Cells under masks have a table per out port (`ports`).  A packet passes all of them, whatever it meets there.  Every
+entry of such a table says the same, so all have one priority: Open vSwitch stops at the first that matches.  A flow of
+the content table decides alone: where both match, a plan is changing, and that flow names the ports of all tables.  The
+packet must not leave by one of them twice.
 
 `RULES` is the whole of it.  Every entry is built by the rule that it follows (`Rule.checked`), so that no code can use
 a priority or a field that is not declared here.
@@ -19,7 +28,10 @@ from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.numbers import CONTROLLER, Oxm
 from sievenet.errors import InvalidInput
 
-__all__ = ["RULES", "Rule", "Table"]
+__all__ = ["MARK", "RULES", "Rule", "Table"]
+
+#: In a packet's metadata: some out port wants it.
+MARK: Final = 1
 
 
 class Table(IntEnum):
@@ -27,6 +39,13 @@ class Table(IntEnum):
 
     ADMISSION = 0
     CONTENT = 1
+    #: Which categories have cells.
+    MASKED = 2
+    #: The first and the last that an out port can have.
+    FIRST = 3
+    LAST = 252
+    #: What passed them all.
+    REST = 253
 
 
 class Rule(NamedTuple):
@@ -75,8 +94,17 @@ RULES: Final[Mapping[str, Rule]] = {
         frozenset({Oxm.IPV6_SRC}),
         rest=_ADMITTED,
     ),
-    # A flow's priority is one higher in the switch, since 0 is the entry that counts what nobody wanted.
+    # A flow's priority is one higher in the switch, since 0 is the entry that counts what nobody wanted, or sends it on
+    # where there are tables for cells.
     "unwanted": Rule(Table.CONTENT, (0, 0), frozenset()),
+    "masked": Rule(Table.MASKED, (1, 1), _PACKET, rest=oxm.goto(Table.FIRST)),
+    "unmasked": Rule(Table.MASKED, (0, 0), frozenset()),
+    # These two stand in the table of every port. Cells of another priority than their number of bits stand above.
+    "past": Rule(Table.FIRST, (0, 0), frozenset()),
+    "cell": Rule(
+        Table.FIRST, (1, 0xFFFF), _PACKET, frozenset({Oxm.IN_PORT, Oxm.IP_DSCP, Oxm.IP_PROTO, Oxm.UDP_SRC, Oxm.UDP_DST})
+    ),
+    "unmarked": Rule(Table.REST, (1, 1), frozenset({Oxm.METADATA})),
     "content": Rule(
         Table.CONTENT,
         (1, 0xFFFF),

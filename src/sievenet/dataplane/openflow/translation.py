@@ -24,7 +24,9 @@ from typing import Final, NamedTuple
 
 from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.numbers import ANY, NO_BUFFER, Command, Oxm, Type
-from sievenet.dataplane.openflow.tables import RULES, Rule, Table
+from sievenet.dataplane.openflow.ports import PortTables
+from sievenet.dataplane.openflow.statistics import FlowEntry
+from sievenet.dataplane.openflow.tables import MARK, RULES, Rule, Table
 from sievenet.errors import InvalidInput
 from sievenet.index import CODE_BITS, MAX_BITS, Cell, Dz
 from sievenet.index.address import CONTENT_PREFIX, IPV6
@@ -32,7 +34,8 @@ from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match
 from sievenet.network.topology import CLIENT_PORTS
 
 __all__ = ["CONTROL_ADDRESS", "CountedFlow", "Translator", "admit_client", "admit_link", "admitted_client"]
-__all__ += ["admitted_link", "delete_all", "from_client", "group_mod", "punt", "unwanted"]
+__all__ += ["admitted_link", "delete_all", "delete_entry", "from_client", "group_mod", "masked", "past", "punt"]
+__all__ += ["unwanted", "unwanted_rest"]
 
 #: Where a host reaches the control plane through its switch.
 CONTROL_ADDRESS: Final = 0xFD0F << 112 | 1
@@ -47,6 +50,9 @@ _CODE: Final = (1 << IPV6.bits) - 1
 _FIXED: Final = (1 << IPV6.width) - 1 ^ _CODE
 _BELOW: Final = CODE_BITS - IPV6.bits
 _CONTENT: Final = RULES["content"]
+_CELL: Final = RULES["cell"]
+#: The highest priority of a flow: one above it is for cells, two above for cells of an unusual priority.
+_HIGHEST: Final = 0xFFFD
 
 _MOD: Final = struct.Struct(">BBHIQQBBHHHIIIHH")
 #: The common case in one go: type of frame and destination under a mask.
@@ -79,40 +85,55 @@ def _instructions(ports: frozenset[int]) -> bytes:
     return oxm.apply_actions(actions)
 
 
+@lru_cache(maxsize=4096)
+def _passing(port: int, table: int) -> bytes:
+    """Send by a port, and go on in the next table all the same."""
+    return _instructions(frozenset((port,))) + oxm.mark(MARK) + oxm.goto(table + 1)
+
+
 class Translator:
     """Flows to entries of one switch and back.
 
     It knows behind which port of the switch each client's port number is, also for clients that have left: their flows
-    may outlive them and have to be named to be deleted.
+    may outlive them and have to be named to be deleted.  And it knows which table each out port has (`tables`).
     """
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.home: dict[int, int] = {}
+        self.tables = PortTables()
 
     def encode(self, change: FlowChange, xid: int) -> bytes:
         """The message that carries out a change."""
         flow = change.flow
         value, mask = flow.match.bits
-        if flow.priority > 0xFFFE or flow.table or mask & 0xFFFF:
+        if flow.priority > _HIGHEST or mask & 0xFFFF or (flow.table and flow.ports != {flow.table}):
             raise InvalidInput(
-                expected=f"priority up to 65534, table 0, at most {MAX_BITS} bits", got=str(flow), where="flow"
+                expected=f"priority up to {_HIGHEST}, at most {MAX_BITS} bits, table 0 or that of its only port",
+                got=str(flow),
+                where="flow",
             )
-        priority = flow.priority + 1
+        table, priority = int(_CONTENT.table), flow.priority + 1
+        if flow.table:
+            # A port without a table has nothing to delete, wherever that is looked for.
+            of = self.tables.of
+            table = of.get(flow.table, int(Table.REST)) if isinstance(change, Delete) else of[flow.table]
+            priority = 1 if flow.priority == mask.bit_count() else flow.priority + 2
         if flow.in_port is None and not mask & 0xFFFFFFFF:
             address = (IPV6.head(flow.match.category) | value >> _BELOW).to_bytes(16, "big")
             covered = (_FIXED | mask >> _BELOW).to_bytes(16, "big")
             match = _PLAIN.pack(1, 46, 0x8000, Oxm.ETH_TYPE << 1, 2, _IPV6, 0x8000, 0x37, 32, address, covered)
         else:
-            match = oxm.match(_CONTENT.checked(priority, self._fields(flow, value, mask)))
+            rule = _CELL if flow.table else _CONTENT
+            match = oxm.match(rule.checked(priority, self._fields(flow, value, mask)))
         cell = flow.match.cell
         cookie = _COOKIE | (cell.width if isinstance(cell, Cell) else 0)
         if isinstance(change, Delete):
-            return _flow_mod(self.version, xid, Command.DELETE_STRICT, _CONTENT.table, priority, match, b"", 0, 0)
+            return _flow_mod(self.version, xid, Command.DELETE_STRICT, table, priority, match, b"", 0, 0)
         # Replacing without resetting is what a modification is, and it also works if somebody removed the flow.
         flags = _RESET_COUNTS if isinstance(change, Add) else 0
-        rest = _instructions(flow.ports)
-        return _flow_mod(self.version, xid, Command.ADD, _CONTENT.table, priority, match, rest, cookie, flags)
+        rest = _passing(flow.table, table) if flow.table else _instructions(flow.ports)
+        return _flow_mod(self.version, xid, Command.ADD, table, priority, match, rest, cookie, flags)
 
     def _fields(self, flow: Flow, value: int, mask: int) -> oxm.Fields:
         fields: dict[int, tuple[int, int | None]] = {}
@@ -134,15 +155,16 @@ class Translator:
             fields[Oxm.UDP_DST] = (tail >> 1, tail_mask >> 1)
         return fields
 
-    def decode(
-        self, priority: int, cookie: int, fields: oxm.Fields, ports: list[int], groups: list[int]
-    ) -> Flow | None:
-        """The flow that an entry of the content table is, or None if it is none of ours."""
+    def decode(self, entry: FlowEntry) -> Flow | None:
+        """The flow that an entry is, or None if it is none of ours, or of a port whose table is another."""
+        fields, ports = entry.fields, frozenset((*entry.ports, *entry.groups))
         known = _CONTENT.fields | _CONTENT.optional
         address, covered = fields.get(Oxm.IPV6_DST, (0, 0))
         if covered is None:
             covered = _FIXED | _CODE
-        if priority == 0 or covered & _FIXED != _FIXED or address >> 112 != CONTENT_PREFIX or not known >= set(fields):
+        if entry.priority == 0 or covered & _FIXED != _FIXED or address >> 112 != CONTENT_PREFIX:
+            return None
+        if not known >= set(fields):
             return None
         value, mask = (address & _CODE) << _BELOW, (covered & _CODE) << _BELOW
         tail, tail_mask = fields.get(Oxm.UDP_DST, (0, 0))
@@ -152,14 +174,20 @@ class Translator:
         if Oxm.IP_DSCP in fields:
             value |= (fields[Oxm.IP_DSCP][0] & 1) << 16
             mask |= 1 << 16
+        table, priority = 0, entry.priority - 1
+        if entry.table != Table.CONTENT:
+            table = min(ports, default=0)
+            if len(ports) != 1 or self.tables.of.get(table) != entry.table:
+                return None
+            priority = entry.priority - 2 if entry.priority > 1 else mask.bit_count()
         in_port = fields[Oxm.IN_PORT][0] if Oxm.IN_PORT in fields else None
         if Oxm.UDP_SRC in fields:
             home, in_port = in_port, fields[Oxm.UDP_SRC][0]
             self.home.setdefault(in_port, home or 0)
-        width = cookie & 0xFF if cookie & ~0xFF == _COOKIE else 0
+        width = entry.cookie & 0xFF if entry.cookie & ~0xFF == _COOKIE else 0
         # What a switch says is not trusted to be what we would have said.
         cell = _cell(value & mask, mask, width if width <= MAX_BITS else 0)
-        return Flow(Match(address >> 96 & 0xFFFF, cell), frozenset((*ports, *groups)), priority - 1, in_port)
+        return Flow(Match(address >> 96 & 0xFFFF, cell), ports, priority, in_port, table)
 
 
 def _cell(value: int, mask: int, width: int) -> Dz | Cell:
@@ -229,9 +257,34 @@ def punt(version: int, xid: int, kind: str) -> bytes:
     return _entry(version, xid, RULES[kind], fields)
 
 
-def unwanted(version: int, xid: int) -> bytes:
-    """The entry that counts what no flow wanted."""
-    return _entry(version, xid, RULES["unwanted"], {})
+def unwanted(version: int, xid: int, *, masked: bool) -> bytes:
+    """The entry that counts what no flow wanted, or leads it on to the tables of cells."""
+    onward = oxm.goto(Table.MASKED) if masked else b""
+    return _flow_mod(version, xid, Command.ADD, Table.CONTENT, 0, oxm.match({}), onward, _OWN, 0)
+
+
+def unwanted_rest(version: int, xid: int, kind: str) -> bytes:
+    """The entries that count what no cell wanted: of a category without (``"unmasked"``), or with (``"unmarked"``)."""
+    fields: oxm.Fields = {Oxm.METADATA: (0, None)} if kind == "unmarked" else {}
+    return _entry(version, xid, RULES[kind], fields)
+
+
+def masked(version: int, xid: int, category: int) -> bytes:
+    """Lead a category to the tables of the ports."""
+    fields: oxm.Fields = {Oxm.ETH_TYPE: (_IPV6, None), Oxm.IPV6_DST: (IPV6.head(category), _FIXED)}
+    return _entry(version, xid, RULES["masked"], fields)
+
+
+def past(version: int, xid: int, table: int, onward: int) -> bytes:
+    """Where a packet goes on that met nothing in a port's table."""
+    return _flow_mod(version, xid, Command.ADD, table, 0, oxm.match({}), oxm.goto(onward), _OWN, 0)
+
+
+def delete_entry(version: int, xid: int, entry: FlowEntry) -> bytes:
+    """Remove an entry, whosesoever it is."""
+    return _flow_mod(
+        version, xid, Command.DELETE_STRICT, entry.table, entry.priority, oxm.match(entry.fields), b"", 0, 0
+    )
 
 
 def delete_all(version: int, xid: int, table: Table) -> bytes:
