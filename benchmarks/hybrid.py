@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import time
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import sievenet
+from benchmarks import openflow
 from benchmarks._hybrid_network import Setting
 from benchmarks._market import market
 from benchmarks.fabric import Worker
@@ -49,7 +52,13 @@ GOALS = {
     "selection_over_registering": "< 1",
     "selection_over_interval": "<= 1/5",
     "testbed_mean_latency_over_bound": "<= 1",
-    "matcher_over_resending": ">= 0.8",
+    "matcher_over_resending_one_event_per_datagram": ">= 0.8",
+    "matcher_over_resending_full_datagrams": ">= 0.8",
+}
+#: A real switch carries each event in a datagram of its own; the embedded plane some 260 in one.
+_PASSING = {
+    "ovs": "matcher_over_resending_one_event_per_datagram",
+    "embedded": "matcher_over_resending_full_datagrams",
 }
 
 FACTORS = tuple(round(0.1 * i, 1) for i in range(11))
@@ -264,55 +273,81 @@ async def _latencies(bench: Bench, stock: Ticks, events: int, bound: float) -> t
 
 def _passing(bench: Bench, report: Report) -> None:
     """Events per second of processor of a matcher process, and of one that resends what it receives."""
-    rates: dict[str, list[float]] = {"relay": [], "matcher": []}
     count = bench.size(60_000, 2_000)
-    for _ in range(bench.size(3, 1)):
-        for kind, found in rates.items():
-            with bench.step(f"{kind} process, {count} events"):
-                found.append(asyncio.run(_passed(bench, kind, count)))
-    best = {kind: max(found) for kind, found in rates.items()}
-    report.goal("matcher_over_resending", best["matcher"] / best["relay"])
-    report.figure("matcher_events_per_cpu_second", best["matcher"], "events/s")
-    report.figure("relay_events_per_cpu_second", best["relay"], "events/s")
+    for plane in ("embedded", "ovs"):
+        if plane == "ovs" and (reason := openflow.available()) is not None:
+            report.note(f"matcher process on Open vSwitch {reason}")
+            continue
+        rates: dict[str, list[float]] = {"relay": [], "matcher": []}
+        for _ in range(bench.size(3, 1)):
+            for kind, found in rates.items():
+                with bench.step(f"{kind} process, {count} events, {plane}"), openflow.folder() as path:
+                    found.append(asyncio.run(_passed(bench, kind, count, _plane(plane, path))))
+        best = {kind: max(found) for kind, found in rates.items()}
+        report.goal(_PASSING[plane], best["matcher"] / best["relay"])
+        report.figure(f"matcher_events_per_cpu_second_{plane}", best["matcher"], "events/s")
+        report.figure(f"relay_events_per_cpu_second_{plane}", best["relay"], "events/s")
+    report.note("matcher and resending process read and send with the same calls, many packets with one where they can")
 
 
-async def _passed(bench: Bench, kind: str, count: int) -> float:
+def _plane(kind: str, path: Path) -> dict[str, Any]:
+    if kind == "embedded":
+        return {"data__port": 0}
+    return {
+        "dataplane": "ovs",
+        "openflow__name": f"sbh{os.getpid() % 100_000:x}",
+        "openflow__run_dir": str(path / "run"),
+    }
+
+
+async def _passed(bench: Bench, kind: str, count: int, plane: dict[str, Any]) -> float:
     subscriptions = bench.size(8_000, 100)
-    config = load_config(
-        listen__port=0, data__port=0, topology="line,switches=2", control__bits=8, hybrid__interval=3600.0
-    )
-    async with Daemon(config) as daemon, contextlib.AsyncExitStack() as stack:
-        source = await stack.enter_async_context(sievenet.connect(daemon.url, name="source", host="h1"))
+    settings = {"topology": "line,switches=3", "control__bits": 8, "hybrid__interval": 3600.0, **plane}
+    async with (
+        Daemon(load_config(listen__port=0, **settings)) as daemon,
+        sievenet.connect(daemon.url, name="source", host="h1") as source,
+        sievenet.connect(daemon.url, name="sub", host="h3") as subscriber,
+    ):
         await source.schema(POINT)
         await source.advertise(POINT)
-        subscriber = await stack.enter_async_context(sievenet.connect(daemon.url, name="sub", host="h2"))
         await subscriber.schema(POINT)
         if kind == "matcher":
             width = 8000 // subscriptions
             tiles = [ValueSet.interval(i * width, (i + 1) * width - 1) for i in range(subscriptions)]
-            asked = [subscriber.subscribe(Subscription([Filter(POINT, {"x": each})]), queue=10) for each in tiles]
+            asked = [subscriber.listen(Subscription([Filter(POINT, {"x": each})]), _taken) for each in tiles]
             await asyncio.gather(*asked)
         with ExitStack() as processes:
-            worker = Worker.__new__(Worker)
-            worker.module = "benchmarks._hybrid_worker"
-            Worker.__init__(worker, processes, kind, daemon.url, "worker", "h1")
+            worker = Passing(processes, kind, daemon.url, "worker", "h2")
             await asyncio.to_thread(worker.ready)
             if kind == "matcher":
-                number, switch = daemon.control.category("point").number, daemon.plane.topology.attachment("h1").switch
+                number, switch = daemon.control.category("point").number, daemon.plane.topology.attachment("h2").switch
                 await daemon.service.components.hybrid.divert(number, Dz(0, 0), switch)
                 await asyncio.sleep(0.2)
             rng = np.random.default_rng(1)
             columns = {"x": rng.integers(8000, size=count), "y": rng.integers(1024, size=count)}
             batch = EventBatch.of(POINT, columns)
             await source.publish_many(batch.take(slice(0, 100)))
-            assert worker._process.stdin is not None
-            worker._process.stdin.write(f"{count}\n")
-            worker._process.stdin.flush()
+            worker.say(count)
             for start in range(0, count, 2_000):  # no faster than the plane takes it
                 await source.publish_many(batch.take(slice(start, start + 2_000)))
                 await asyncio.sleep(0.01)
             found = await asyncio.to_thread(worker.answer)
-            with contextlib.suppress(OSError):
-                worker._process.stdin.write("\n")
-                worker._process.stdin.flush()
+            worker.say("")
     return float(found["events"] / max(1e-9, found["cpu"]))
+
+
+def _taken(_delivery: Any) -> bool:
+    return True
+
+
+class Passing(Worker):
+    """A process that matches, or resends."""
+
+    module = "benchmarks._hybrid_worker"
+
+    def say(self, what: object) -> None:
+        """How many events come, or that no more do."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(f"{what}\n")
+            self._process.stdin.flush()

@@ -211,3 +211,33 @@ def test_wild_acknowledgements_do_no_harm(acknowledged):
     link.restart()
     link.datagrams(STALL)
     assert link.idle
+
+
+@given(st.lists(st.tuples(st.integers(0, 700), st.integers(0, 300), st.booleans()), max_size=30))
+def test_blocks_and_single_packets_arrive_in_order(parts):
+    pair, sent = Pair(room=WINDOW + 66_000), 0
+    for count, size, block in parts:
+        packets = [packet(sent + i, size) for i in range(count)]
+        if block and count:
+            assert pair.a.push_rows(b"".join(packets), len(packets[0])) == count
+        else:
+            assert all(pair.a.push(each) for each in packets)
+        sent += count
+        assert pair.a.queued == sent
+    for _ in range(400):
+        pair.turn()
+    assert pair.got == list(range(sent))
+    assert pair.a.idle
+    assert pair.a.queued == pair.a.statistics().queued_packets == 0
+    assert pair.a.sent_packets == sent
+
+
+def test_what_of_a_block_does_not_fit_is_dropped_and_counted():
+    link = HostLink(1, max_packets=10, max_bytes=1 << 20)
+    assert link.push(packet(0))
+    assert link.push_rows(b"".join(packet(i) for i in range(1, 15)), len(packet(0))) == 9
+    assert not link.push(packet(15))
+    assert (link.queued, link.dropped) == (10, 6)
+    full = HostLink(1, max_bytes=3 * len(packet(0)))
+    assert full.push_rows(b"".join(packet(i) for i in range(5)), len(packet(0))) == 3
+    assert full.dropped == 2

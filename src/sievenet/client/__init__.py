@@ -4,10 +4,10 @@
 one at a content router; `membership` keeps either connected (over `sievenet.session`). Below them, pure state
 (`registrations`, `offers`, `outbox`, `receiver`, `edge`, `inbox`) and a thin shell for packets (`ports`).
 `transport` stands between them and the application for those who want order, recovery or rate control. Names are loaded
-when asked for, and this package loads no compiler.
+when asked for; only components (`component`, `matcher`) load a compiler.
 
-Imports only `access`, `cache`, `content`, `control`, `dataplane`, `errors`, `index`, `matcher`, `routers`, `session`,
-`tap` and `transport`.
+Imports only `access`, `cache`, `content`, `control`, `dataplane`, `errors`, `index`, `jit`, `matcher`, `routers`,
+`session`, `tap` and `transport`.
 """
 
 from importlib import import_module

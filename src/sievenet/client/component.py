@@ -26,12 +26,14 @@ from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.catalog import Category
-from sievenet.client.directed import Begin, End, begin, end, unwrapped, wrapped, wrapped_many
+from sievenet.client.directed import Begin, End, begin, end, unwrapped, wrapped
 from sievenet.client.fabric_node import FabricNode
+from sievenet.client.parcel import parcels
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.registrations import Registration
 from sievenet.content.codec import encode_subscription
 from sievenet.content.filter import Subscription
+from sievenet.content.layout import Bytes
 from sievenet.control import protocol as p
 from sievenet.control.directed import everybody
 from sievenet.dataplane.packet import Packet, encode_packet
@@ -46,6 +48,8 @@ __all__ = ["ComponentNode", "DirectedSender"]
 _SHIFT: Final = 96
 #: Packets made at a time, so that others get their turn.
 _CHUNK: Final = 2048
+#: Packets that may wait at the port while more are given to it from outside of tasks.
+_FEW: Final = 1024
 
 #: Takes packets that came.
 Take = Callable[[list[Packet] | Arrivals], None]
@@ -177,6 +181,39 @@ class ComponentNode(FabricNode):
         burst.stamp(self._outbox.publisher, self._outbox.incarnation, numbers, time.time_ns())
         await self._send(burst)
 
+    def rows_for(
+        self,
+        twin: str,
+        packets: Bytes,
+        rows: npt.NDArray[np.int64],
+        recipients: npt.NDArray[np.uint32],
+    ) -> Burst:
+        """Rows of equally long packets, to recipients in a twin, ready to be sent."""
+        outbox, number = self._outbox, self._outbox.reserve(len(rows))
+        place = (self._catalog[twin].number, outbox.publisher, outbox.incarnation, number, time.time_ns())
+        return Burst.of(parcels(*place, packets, rows, recipients))
+
+    async def send_rows(
+        self,
+        twin: str,
+        packets: Bytes,
+        rows: npt.NDArray[np.int64],
+        recipients: npt.NDArray[np.uint32],
+    ) -> None:
+        """Send rows of equally long packets to recipients in a twin, in order."""
+        if len(rows):
+            await self._send(self.rows_for(twin, packets, rows, recipients))
+
+    @property
+    def free(self) -> bool:
+        """Whether few packets wait to leave."""
+        port = self._session.port
+        return port is not None and port.waiting <= _FEW
+
+    def give(self, burst: Burst) -> None:
+        """Send packets while it is `free`, outside of tasks: without waiting."""
+        self._publisher.send(self._port(), burst)
+
 
 class DirectedSender:
     """One component's end of directed delivery in one category."""
@@ -227,9 +264,18 @@ class DirectedSender:
                 packets = zip(to.tolist(), sources, heads["sequence"].tolist(), codes, strict=True)
                 for one, source, number, (hi, lo) in packets:
                     self._note(one, source, number, hi << 64 | lo)
-            await self._node.send_burst(self._twin, to, wrapped_many(to, arrivals.matrix[part]))
+            await self._node.send_rows(self._twin, arrivals.matrix, part, to)
             self.sent += len(part)
             await asyncio.sleep(0)
+
+    def at_once(self, packets: Bytes, rows: npt.NDArray[np.int64], recipients: npt.NDArray[np.uint32]) -> bool:
+        """Whether rows of packets could be sent without waiting for anything; else `send_many` has to send them."""
+        if self._ending or len(rows) > _CHUNK or not self._node.free:
+            return False
+        if len(rows):
+            self._node.give(self._node.rows_for(self._twin, packets, rows, recipients))
+            self.sent += len(rows)
+        return True
 
     def _note(self, recipient: int, source: Source, number: int, code: int) -> None:
         for began, sent in self._ending.values():

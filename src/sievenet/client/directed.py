@@ -39,6 +39,7 @@ __all__ = [
     "Marker",
     "begin",
     "end",
+    "frame",
     "marker_of",
     "unwrapped",
     "unwrapped_many",
@@ -132,10 +133,15 @@ def _length(body: bytes) -> tuple[int, int]:
 # -- many ------------------------------------------------------------------------------------
 
 
+def frame(width: int) -> tuple[bytes, int]:
+    """What is in front of packets so many bytes long, and where in it the recipient's number is (here 0)."""
+    return _OPENING + bytes(_NUMBER.size) + varint(width), len(_OPENING)
+
+
 def wrapped_many(recipients: npt.NDArray[Any], packets: Bytes) -> Bytes:
     """The bodies around equally long packets, one in each row."""
     count, width = packets.shape
-    front = np.frombuffer(_OPENING + bytes(_NUMBER.size) + varint(width), np.uint8)
+    front = np.frombuffer(frame(width)[0], np.uint8)
     bodies = np.empty((count, len(front) + width), np.uint8)
     bodies[:, : len(front)] = front
     bodies[:, len(_OPENING) : _AT] = recipients.astype("<u4").view(np.uint8).reshape(count, _NUMBER.size)

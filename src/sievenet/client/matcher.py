@@ -9,36 +9,36 @@ recipient, and answers when it matches them: only then are flows diverted to it.
 switch was delivered on that side by the switches there, and need not go back; of publishers that it has not been told
 of, it sends to all sides.
 
-Everything goes through one queue, in order: packets, and the beginnings and ends of handovers.
+Everything goes through one queue, in order: packets, and the beginnings and ends of handovers. Packets that come in
+bulk while nothing waits are passed on at once, without the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.access.login import Login
+from sievenet.client.audience import Targets
 from sievenet.client.component import ComponentNode, DirectedSender
 from sievenet.client.ports.burst import Arrivals
+from sievenet.client.served import Served, load
 from sievenet.content.batch import EventBatch
-from sievenet.content.codec import decode_event, decode_subscription
+from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
-from sievenet.content.filter import Filter
-from sievenet.content.layout import layout_of
-from sievenet.content.schema import Attribute, Schema
-from sievenet.content.valueset import ValueSet
+from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError, SievenetError
 from sievenet.index import Dz
-from sievenet.matcher import Matcher
 from sievenet.session.lifetime import ended
-from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["MatcherNode", "load"]
 
@@ -50,74 +50,23 @@ QUEUE: Final = 1 << 16
 BEAT: Final = 0.2
 #: Subscriptions decoded before others get their turn.
 _TURN: Final = 100
-#: Filters that make a matcher use all of its code.
-_LOAD: Final = 1000
 #: Packets matched together that came singly, and in matrices.
 _TOGETHER: Final = 512
 _MANY: Final = 4096
 
-_Work = list[Packet] | Arrivals | p.Release | p.Finish
+
+class _Rest(msgspec.Struct, frozen=True):
+    """Packets that are matched, and are still to be sent."""
+
+    sender: DirectedSender
+    arrivals: Arrivals
+    targets: Targets
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
 
 
-class _Served:
-    """The subscriptions of one category."""
-
-    def __init__(self, schema: Schema, sender: DirectedSender) -> None:
-        self.schema, self.sender = schema, sender
-        self.layout = layout_of(schema)
-        self.matcher = Matcher(schema)
-        self.window = DuplicateWindow(span=1 << 17)  # as wide as what is sent again when another one fails
-        #: By the key of a subscription: its recipient and its side.
-        self.recipients = np.zeros(1024, np.uint32)
-        self.sides = np.zeros(1024, np.int32)
-        self.publishers: dict[int, int] = {}
-
-    def enter(self, interests: list[p.Interest]) -> None:
-        """Match these from now on."""
-        top = max(each.key for each in interests)
-        while top >= len(self.recipients):
-            self.recipients = np.concatenate([self.recipients, np.zeros_like(self.recipients)])
-            self.sides = np.concatenate([self.sides, np.zeros_like(self.sides)])
-        for each in interests:
-            self.recipients[each.key], self.sides[each.key] = each.recipient, each.side
-        wanted = [decode_subscription(self.schema, each.content) for each in interests]
-        self.matcher.add_many([each.key for each in interests], wanted)
-
-    def everybody(self) -> list[int]:
-        """All recipients."""
-        keys = np.fromiter(self.matcher, np.int64, len(self.matcher))
-        return sorted(set(self.recipients[keys].tolist()))
-
-    def targets(
-        self, batch: EventBatch, publishers: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], int]:
-        """Rows of events and whom to send them to, in order, each pair once; and how many events nobody wants."""
-        found = self.matcher.match_batch(batch)
-        counts = np.diff(found.offsets)
-        wanted = int(np.count_nonzero(counts))
-        unwanted = len(batch) - wanted
-        if not wanted:
-            return np.zeros(0, np.int64), np.zeros(0, np.uint32), unwanted
-        single = len(found.keys) == wanted
-        rows = np.flatnonzero(counts) if single else np.repeat(np.arange(len(batch)), counts)
-        keys = found.keys
-        to = self.recipients[keys]
-        sides = self.sides[keys]
-        if sides.any() and self.publishers:
-            away = (sides == 0) | (sides != self._origins(publishers, rows))
-            if not away.all():
-                rows, to = rows[away], to[away]
-        if single:
-            return rows, to, unwanted
-        pairs = np.unique(rows.astype(np.uint64) << np.uint64(32) | to.astype(np.uint64))
-        return (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), unwanted
-
-    def _origins(self, publishers: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | int:
-        """The sides that the events of rows came from; usually they are of one publisher."""
-        if (publishers == publishers[0]).all():
-            return self.publishers.get(int(publishers[0]), 0)
-        known, which = np.unique(publishers, return_inverse=True)
-        return np.array([self.publishers.get(each, 0) for each in known.tolist()], np.int32)[which][rows]
+_Work = list[Packet] | Arrivals | _Rest | p.Release | p.Finish
 
 
 class MatcherNode:
@@ -127,10 +76,12 @@ class MatcherNode:
         self, url: str | None, *, name: str | None = None, host: str | None = None, login: Login | None = None
     ) -> None:
         self.node = ComponentNode(url, self._take, name=name, host=host, login=login, instructed=self._told)
-        self._served: dict[int, _Served] = {}
+        self._served: dict[int, Served] = {}
         self._queue: deque[_Work] = deque()
         self._waiting = 0
         self._paused = False
+        #: Whether something taken from the queue is being done.
+        self._busy = False
         #: Until when nothing is sent.
         self._until = 0.0
         self._ways: dict[int, tuple[DirectedSender, int, int]] = {}
@@ -192,7 +143,7 @@ class MatcherNode:
         served = self._served.get(number)
         if served is None or order.whole or served.schema != order.category.schema:
             schema = order.category.schema
-            served = _Served(schema, await self.node.directed(schema.name))
+            served = Served(schema, await self.node.directed(schema.name))
         for key in order.removed:
             if key in served.matcher:
                 served.matcher.remove(key)
@@ -208,11 +159,17 @@ class MatcherNode:
 
     def _take(self, packets: list[Packet] | Arrivals) -> None:
         self.received += len(packets)
+        if isinstance(packets, Arrivals) and self._idle() and self._passed_at_once(packets):
+            return
         self._waiting += len(packets)
         self._enqueue(packets)
         if self._waiting > QUEUE and not self._paused:
             self._paused = True
             self.node.pause()
+
+    def _idle(self) -> bool:
+        """Whether nothing waits, and nothing is being done that has to wait."""
+        return not self._queue and not self._busy and self._until <= asyncio.get_running_loop().time()
 
     def _enqueue(self, what: _Work) -> None:
         self._queue.append(what)
@@ -221,9 +178,11 @@ class MatcherNode:
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            self._busy = False
             if not self._queue:
                 self._something.clear()
                 await self._something.wait()
+            self._busy = True
             if self._until > loop.time():
                 await asyncio.sleep(self._until - loop.time())
             what = self._next()
@@ -234,6 +193,8 @@ class MatcherNode:
                         await self._release(what)
                     case p.Finish():
                         await self._finish(what)
+                    case _Rest(sender=sender, arrivals=arrivals, targets=targets):
+                        await sender.send_many(arrivals, targets.rows, targets.recipients)
                     case _:
                         await self._pass(what)
             except SievenetError as error:
@@ -275,7 +236,7 @@ class MatcherNode:
     async def _pass(self, packets: list[Packet] | Arrivals) -> None:
         if isinstance(packets, Arrivals):
             served = self._served.get(packets.category)
-            if served is not None and served.layout is not None and served.layout.size == packets.bodies.shape[1]:
+            if served is not None and served.audience.takes(packets.matrix):
                 await self._pass_many(served, packets)
                 return
         by_category: dict[int, list[Packet]] = {}
@@ -288,18 +249,30 @@ class MatcherNode:
             else:
                 await self._pass_some(served, some)
 
-    async def _pass_many(self, served: _Served, arrivals: Arrivals) -> None:
-        heads = arrivals.heads
-        arrivals = arrivals.only(served.window.fresh_many(heads["publisher"], heads["incarnation"], heads["sequence"]))
-        assert served.layout is not None
-        batch, good = served.layout.decode(arrivals.bodies)
-        self.malformed += len(good) - len(batch)
-        arrivals = arrivals.only(good)
-        rows, to, unwanted = served.targets(batch, arrivals.heads["publisher"].astype(np.uint64))
-        self._count(rows, unwanted)
-        await served.sender.send_many(arrivals, rows, to)
+    def _passed_at_once(self, arrivals: Arrivals) -> bool:
+        """Whether packets are done with: nothing waits in front of them, and there is room for what they become."""
+        served = self._served.get(arrivals.category)
+        if served is None or not self.node.free or not served.audience.takes(arrivals.matrix):
+            return False
+        begin = time.perf_counter()
+        targets = self._targets(served, arrivals)
+        if not served.sender.at_once(arrivals.matrix, targets.rows, targets.recipients):
+            self._waiting += len(arrivals)
+            self._enqueue(_Rest(served.sender, arrivals, targets))
+        self._seconds = time.perf_counter() - begin
+        return True
 
-    async def _pass_some(self, served: _Served, packets: list[Packet]) -> None:
+    def _targets(self, served: Served, arrivals: Arrivals) -> Targets:
+        targets = served.many(arrivals.matrix)
+        self.malformed += targets.malformed
+        self._count(targets.rows, targets.unwanted)
+        return targets
+
+    async def _pass_many(self, served: Served, arrivals: Arrivals) -> None:
+        targets = self._targets(served, arrivals)
+        await served.sender.send_many(arrivals, targets.rows, targets.recipients)
+
+    async def _pass_some(self, served: Served, packets: list[Packet]) -> None:
         fresh, events = [], []
         for packet in packets:
             if served.window.fresh(packet.publisher, packet.incarnation, packet.sequence):
@@ -358,14 +331,6 @@ class MatcherNode:
                 self.node.tell(p.Matched(received, sent, unwanted, self._waiting, self._seconds))
             except SievenetError as error:
                 log.debug("matcher %s: %s", self.node.name, error)
-
-
-def load() -> None:
-    """Load compiled code now: in the middle of things it would keep everybody waiting."""
-    schema = Schema("load", (Attribute("x", "int", lo=0, hi=9),))
-    matcher = Matcher(schema)
-    matcher.add_many(range(_LOAD), [Filter(schema, {"x": ValueSet.of(i % 10)}) for i in range(_LOAD)])
-    matcher.match_batch(EventBatch.of(schema, {"x": [i % 10 for i in range(10)]}))
 
 
 def _decoded(schema: Schema, body: bytes) -> Event | None:

@@ -75,6 +75,17 @@ class Layout:
         self.size: Final = len(sample)
         assert self._type.itemsize == self.size
 
+    @property
+    def opening(self) -> bytes:
+        """What every event begins with."""
+        return self._opening
+
+    def place(self, attribute: int) -> tuple[int, int]:
+        """Where the bytes of an attribute begin, and how many they are; all bools share theirs, the first in bit 0."""
+        assert self._type.fields is not None
+        field, at = self._type.fields["bools" if attribute in self._bools else f"a{attribute}"][:2]
+        return at, field.itemsize
+
     def encode(self, batch: EventBatch) -> Bytes | None:
         """One row for each event; None if they cannot be written so."""
         if batch.payloads is not None and any(batch.payloads):

@@ -8,6 +8,9 @@ does not fit there is dropped *and counted*.
     queue ──▶ [ window: sent, not yet acknowledged ] ──▶ socket buffers ──▶ other end
     full: dropped, counted                     ◀── acknowledged, window (in KiB) ──
 
+Packets come one by one (`push`), or many that are equally long as one block of bytes (`push_rows`), of which a datagram
+takes a slice: nothing is done per packet then.
+
 Every datagram acknowledges.  If there is nothing to send, an empty one does: at once when a
 quarter of the window has come, so that a sender in full flight never stops, and a little later
 for less, since an acknowledgement wakes up a process that has nothing to do with it.  A receiver
@@ -22,12 +25,13 @@ go out after `STALL` seconds, then ever more rarely.  This is flow control, not 
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import Final
 
 import msgspec
 
 from sievenet.access.seal import Channel
-from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, batches, encode_datagram
+from sievenet.dataplane.packet import DATAGRAM_HEADER, FULL_DATAGRAM, Kind, batches, encode_datagram
 
 __all__ = ["PATIENCE", "STALL", "HostLink", "LinkStatistics"]
 
@@ -58,6 +62,15 @@ class LinkStatistics(msgspec.Struct, frozen=True):
     queued_packets: int
 
 
+class _Rows:
+    """Equally long packets, one after the other."""
+
+    __slots__ = ("data", "width")
+
+    def __init__(self, data: memoryview, width: int) -> None:
+        self.data, self.width = data, width
+
+
 class HostLink:
     """One end of the link."""
 
@@ -83,8 +96,10 @@ class HostLink:
         self.sent_datagrams = 0
         self.stalls = 0
         self._window = WINDOW
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes | _Rows] = deque()
         self._queue_bytes = 0
+        #: Blocks in the queue, and packets in them.
+        self._blocks = self._in_blocks = 0
         self._next = 1
         #: (number, bytes) of datagrams under way.
         self._under_way: deque[tuple[int, int]] = deque()
@@ -97,17 +112,35 @@ class HostLink:
 
     def push(self, packet: bytes) -> bool:
         """Queue an encoded packet; False if it was dropped because the queue is full."""
-        if len(self._queue) >= self.max_packets or self._queue_bytes + len(packet) > self.max_bytes:
+        if (
+            len(self._queue) + self._in_blocks - self._blocks >= self.max_packets
+            or self._queue_bytes + len(packet) > self.max_bytes
+        ):
             self.dropped += 1
             return False
         self._queue.append(packet)
         self._queue_bytes += len(packet)
         return True
 
+    def push_rows(self, data: bytes | memoryview, width: int) -> int:
+        """Queue encoded packets that are equally long, as they lie; how many were not dropped.
+
+        The bytes are not copied before they are sent: they must not change.
+        """
+        count = len(data) // width
+        room = max(0, min(self.max_packets - self.queued, (self.max_bytes - self._queue_bytes) // width, count))
+        self.dropped += count - room
+        if room:
+            self._queue.append(_Rows(memoryview(data)[: room * width], width))
+            self._queue_bytes += room * width
+            self._blocks += 1
+            self._in_blocks += room
+        return room
+
     @property
     def queued(self) -> int:
         """Packets that wait."""
-        return len(self._queue)
+        return len(self._queue) + self._in_blocks - self._blocks
 
     @property
     def idle(self) -> bool:
@@ -120,13 +153,13 @@ class HostLink:
         while self._queue and (not self._under_way or self._under_way_bytes < self._window):
             if not self._under_way:
                 self._wait(now, STALL)
-            out.append(self._seal(self._take(), self._number()))
+            out.append(self._seal(*self._take(), self._number()))
         if self._queue and not out and now >= self._probe_at:
             self.stalls += 1
             self._wait(now, min(2 * self._patience, _LONGEST_STALL))
-            out.append(self._seal([], self._number()))
+            out.append(self._seal([], 0, self._number()))
         if not out and self.acknowledge_at is not None and now >= self.acknowledge_at:
-            out.append(self._seal([], 0))
+            out.append(self._seal([], 0, 0))
         if out:
             self.acknowledge_at, self._owed = None, 0
         return out
@@ -152,20 +185,40 @@ class HostLink:
         self.sent_datagrams += 1
         return number
 
-    def _take(self) -> list[bytes]:
-        group = next(batches(self._queue)) if len(self._queue) > 1 else [self._queue[0]]
+    def _take(self) -> tuple[list[bytes] | list[memoryview], int]:
+        """What the next datagram carries, and how many packets that are."""
+        first = self._queue[0]
+        if isinstance(first, _Rows):
+            return self._take_rows(first)
+        if self._blocks:
+            group = next(batches(takewhile(_single, self._queue)))  # type: ignore[arg-type]
+        else:
+            group = next(batches(self._queue)) if len(self._queue) > 1 else [first]  # type: ignore[arg-type]
         for part in group:
             self._queue.popleft()
             self._queue_bytes -= len(part)
-        return group
+        return group, len(group)
 
-    def _seal(self, group: list[bytes], number: int) -> bytes:
-        datagram = encode_datagram(self.token, group, sequence=number, acknowledged=self._highest, window=self.grant)
+    def _take_rows(self, rows: _Rows) -> tuple[list[memoryview], int]:
+        size = max(1, (FULL_DATAGRAM - DATAGRAM_HEADER) // rows.width) * rows.width
+        part, rows.data = rows.data[:size], rows.data[size:]
+        if not rows.data:
+            self._queue.popleft()
+            self._blocks -= 1
+        count = len(part) // rows.width
+        self._in_blocks -= count
+        self._queue_bytes -= len(part)
+        return [part], count
+
+    def _seal(self, group: list[bytes] | list[memoryview], count: int, number: int) -> bytes:
+        datagram = encode_datagram(
+            self.token, group, count=count, sequence=number, acknowledged=self._highest, window=self.grant
+        )
         if number:
             cost = len(datagram) - DATAGRAM_HEADER + _OVERHEAD
             self._under_way.append((number, cost))
             self._under_way_bytes += cost
-            self.sent_packets += len(group)
+            self.sent_packets += count
         return datagram if self.channel is None else self.channel.seal(datagram)
 
     # -- receiving -----------------------------------------------------------------------------
@@ -207,5 +260,9 @@ class HostLink:
             lost_datagrams=self.lost,
             dropped_packets=self.dropped,
             stalls=self.stalls,
-            queued_packets=len(self._queue),
+            queued_packets=self.queued,
         )
+
+
+def _single(queued: bytes | _Rows) -> bool:
+    return isinstance(queued, bytes)

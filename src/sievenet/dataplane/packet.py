@@ -174,19 +174,21 @@ def encode_packet(packet: Packet) -> bytes:
 
 def encode_datagram(
     token: int,
-    encoded: Iterable[bytes],
+    encoded: Iterable[bytes | memoryview],
     *,
+    count: int | None = None,
     kind: Kind = Kind.DATA,
     sequence: int = 0,
     acknowledged: int = 0,
     window: int = 64,
 ) -> bytes:
-    """One datagram around packets that are bytes already."""
+    """One datagram around packets that are bytes already: one in each part, or so many in all of them (``count``)."""
     parts = list(encoded)
+    packets = len(parts) if count is None else count
     head = _DATAGRAM.pack(
-        _MAGIC, VERSION, kind, len(parts), window, sequence & 0xFFFFFFFF, acknowledged & 0xFFFFFFFF, token
+        _MAGIC, VERSION, kind, packets, window, sequence & 0xFFFFFFFF, acknowledged & 0xFFFFFFFF, token
     )
-    datagram = head + b"".join(parts)
+    datagram = b"".join((head, *parts))
     if len(datagram) > MAX_DATAGRAM:
         raise InvalidInput(expected=f"at most {MAX_DATAGRAM} bytes", got=len(datagram), where="datagram")
     return datagram

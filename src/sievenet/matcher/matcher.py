@@ -28,6 +28,7 @@ from sievenet.matcher.keytable import KeyTable
 from sievenet.matcher.level import Level
 from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
 from sievenet.matcher.reader import Columns, Reader, RecordReader, SchemaReader
+from sievenet.matcher.room import Room, Scratch
 from sievenet.matcher.store import Pending, merge
 
 __all__ = ["Matcher"]
@@ -77,7 +78,8 @@ class Matcher:
         self._debt = 0
         #: Steps of walks over pending filters since they were merged.
         self._steps = 0
-        self._scratch = _Scratch()
+        self._scratch = Scratch()
+        self._room = Room()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -288,35 +290,38 @@ class Matcher:
             counts[lo : lo + len(starts) - 1] = np.diff(starts)
         return counts
 
+    def match_keys(self, xs: Ints, count: int) -> Matches:
+        """The keys that each of so many events matches, which are given as rows of keys on their lines.
+
+        For schemas without free strings, where an event's keys are the same for all filters (`content.line`). What
+        comes back is valid until the next call.
+        """
+        levels, room = self._settle(count), self._room
+        room.fit(count, self._reader.attributes)
+        found = 0
+        for level in levels:
+            found = room.found(xs, count, level, found)
+        kept = scan.by_event(room.events, room.keys, found, count, room.starts, room.out)
+        return Matches(room.starts[: count + 1], room.out[:kept])
+
     def _chunks(self, columns: Columns) -> Iterator[tuple[int, Ints, Ints]]:
         """Offsets and keys, chunk by chunk."""
         levels = self._settle(len(columns))
         attributes = self._reader.attributes
         chunk = min(_CHUNK, len(columns))
+        room = Room()
+        room.fit(chunk, attributes)
         xs = np.empty((chunk, attributes), np.int64)
-        buckets = np.zeros((chunk, attributes), np.uint8)
-        events = np.empty(32 * chunk, np.int32)
-        keys = np.empty(32 * chunk, np.int64)
-        starts = np.empty(chunk + 1, np.int64)
         for lo in range(0, len(columns), _CHUNK):
             hi = min(lo + _CHUNK, len(columns))
             columns.fixed(xs, lo, hi)
             count = 0
             for level in levels:
                 columns.ranked(xs, lo, hi, level)
-                records.fill_buckets(xs, hi - lo, level.edges, level.used, buckets)
-                while True:
-                    found = scan.match_chunk(  # type: ignore[call-arg]
-                        xs, buckets, hi - lo, *level.arrays, events, keys, count
-                    )
-                    if found <= len(keys):
-                        break
-                    events = np.concatenate((events, np.empty(2 * found - len(events), np.int32)))
-                    keys = np.concatenate((keys, np.empty(2 * found - len(keys), np.int64)))
-                count = found
+                count = room.found(xs, hi - lo, level, count)
             out = np.empty(count, np.int64)
-            kept = scan.by_event(events, keys, count, hi - lo, starts, out)
-            yield lo, starts[: hi - lo + 1], out[:kept]
+            kept = scan.by_event(room.events, room.keys, count, hi - lo, room.starts, out)
+            yield lo, room.starts[: hi - lo + 1], out[:kept]
 
     # -- telling ----------------------------------------------------------------------------
 
@@ -346,27 +351,6 @@ class Matcher:
             bytes=index + pending + sum(each.bytes for each in levels),
             levels=levels,
         )
-
-
-class _Scratch:
-    """Arrays for matching a single event, kept between calls."""
-
-    def __init__(self) -> None:
-        self.attributes = -1
-        self.found = np.empty(256, np.int32), np.empty(256, np.int64)
-
-    def fit(self, reader: Reader) -> None:
-        """Make room for the attributes there are."""
-        self.attributes = n = reader.attributes
-        raw = np.zeros(n, np.int64)
-        self.raw = memoryview(raw.data).cast("B").cast("q")
-        #: What `match_one` takes first: packed values, which are doubles, keys, buckets.
-        self.one = raw, reader.floats, np.zeros((1, n), np.int64), np.zeros((1, n), np.uint8)
-
-    def grow(self, found: int) -> None:
-        """Make room for so many matches, keeping those found."""
-        events, keys = self.found
-        self.found = np.resize(events, 2 * found), np.resize(keys, 2 * found)
 
 
 def _filters(what: Any) -> tuple[Filter, ...]:

@@ -107,7 +107,7 @@ class DuplicateWindow:
         return np.fromiter((self.fresh(*source, each) for each in sequences.tolist()), np.bool_, len(sequences))
 
     def _fresh_apart(self, source: Source, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        numbers = np.frombuffer(self._ring(source), np.uint64)
+        numbers = self.ring(source)
         slots = sequences % np.uint64(self._span)
         found = numbers[slots]
         new: npt.NDArray[np.bool_] = found <= sequences
@@ -120,6 +120,15 @@ class DuplicateWindow:
             self.duplicates += again
             self.late += old - again
         return new
+
+    def ring(self, source: Source) -> npt.NDArray[np.uint64]:
+        """The numbers of a source, plus one each and by slot, for kernels that ask and note as `fresh` does."""
+        return np.frombuffer(self._ring(source), np.uint64)
+
+    def count(self, again: int, late: int) -> None:
+        """Such a kernel found so many packets that came again, and so many too late to tell."""
+        self.duplicates += again
+        self.late += late
 
     def _ring(self, source: Source) -> memoryview:
         ring = self._rings.get(source)

@@ -43,7 +43,7 @@ _KIND: Final = struct.Struct(">HHBB")
 _ALIKE: Final = _KIND.size
 assert HEAD.fields is not None
 #: The first bytes of numbers that are absurd when their highest bit is set (`packet.MAX_NUMBER`).
-_HIGHEST: Final = [HEAD.fields[name][1] for name in ("sequence", "departure")]
+_SEQUENCE, _DEPARTURE = (int(HEAD.fields[name][1]) for name in ("sequence", "departure"))
 
 
 class Burst:
@@ -54,14 +54,23 @@ class Burst:
         self.category = category
         #: One packet for each row.
         self.matrix = np.empty((count, PACKET_HEADER + length), np.uint8)
-        self._heads = np.zeros(count, HEAD)
+        self._heads: npt.NDArray[Any] | None = np.zeros(count, HEAD)
         self._heads["length"], self._heads["category"] = length, category
         self._heads["hi"], self._heads["lo"] = hi, lo
         self.matrix[:, PACKET_HEADER:] = bodies
 
+    @classmethod
+    def of(cls, matrix: Bytes) -> Burst:
+        """Packets that are complete, one in each row, all of one category."""
+        burst = cls.__new__(cls)
+        burst.matrix = matrix
+        burst.category = int(matrix[0, 2]) << 8 | int(matrix[0, 3])
+        burst._heads = None
+        return burst
+
     def stamp(self, publisher: int, incarnation: int, sequences: npt.NDArray[np.uint64], now: int) -> None:
         """Say who sent them, in which life and with which numbers, and when."""
-        heads = self._heads
+        heads = self.heads
         heads["publisher"], heads["incarnation"] = publisher, incarnation
         heads["sequence"], heads["departure"] = sequences, now
         self.matrix[:, :PACKET_HEADER] = heads.view(np.uint8).reshape(len(self), PACKET_HEADER)
@@ -72,7 +81,14 @@ class Burst:
     @property
     def codes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Upper and lower halves of the codes, big-endian."""
-        return self._heads["hi"], self._heads["lo"]
+        return self.heads["hi"], self.heads["lo"]
+
+    @property
+    def heads(self) -> npt.NDArray[Any]:
+        """The heads, one for each packet."""
+        if self._heads is None:
+            self._heads = heads_of(self.matrix)
+        return self._heads
 
     def packets(self) -> list[bytes]:
         """The bytes of each packet."""
@@ -80,20 +96,32 @@ class Burst:
         return [data[at : at + size] for at in range(0, len(data), size)]
 
 
+def heads_of(matrix: Bytes) -> npt.NDArray[Any]:
+    """The heads of packets, one in each row."""
+    return np.ascontiguousarray(matrix[:, :PACKET_HEADER]).view(HEAD).reshape(len(matrix))
+
+
 class Arrivals:
     """Packets that came, all of one category and equally long."""
 
     def __init__(self, matrix: Bytes) -> None:
         self.matrix = matrix
-        self.heads: npt.NDArray[Any] = np.ascontiguousarray(matrix[:, :PACKET_HEADER]).view(HEAD).reshape(len(matrix))
+        self._heads: npt.NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.matrix)
 
     @property
+    def heads(self) -> npt.NDArray[Any]:
+        """The heads, one for each packet."""
+        if self._heads is None:
+            self._heads = heads_of(self.matrix)
+        return self._heads
+
+    @property
     def category(self) -> int:
         """The category of all."""
-        return int(self.heads["category"][0])
+        return int(self.matrix[0, 2]) << 8 | int(self.matrix[0, 3])
 
     @property
     def bodies(self) -> Bytes:
@@ -114,11 +142,12 @@ def uniform(matrix: Bytes) -> Arrivals | None:
     """These rows as packets of one category; None if they are not, or not sound."""
     if not len(matrix) or matrix.shape[1] < PACKET_HEADER:
         return None
-    # The same length, category and flags in all: what differs only in flags goes one by one.
-    alike = matrix[:, :_ALIKE]
-    length, *_, zero = _KIND.unpack(alike[0].tobytes())
-    if zero or length != matrix.shape[1] - PACKET_HEADER or not (alike == alike[0]).all():
+    # The same length, category and flags in all: what differs only in flags goes one by one. By comparing bytes, which
+    # is quicker than by columns.
+    kinds = matrix[:, :_ALIKE].tobytes()
+    length, *_, zero = _KIND.unpack_from(kinds)
+    if zero or length != matrix.shape[1] - PACKET_HEADER or kinds != kinds[:_ALIKE] * len(matrix):
         return None
-    if (matrix[:, _HIGHEST] >= 0x80).any():
+    if (matrix[:, _SEQUENCE] | matrix[:, _DEPARTURE]).max() >= 0x80:
         return None
     return Arrivals(matrix)

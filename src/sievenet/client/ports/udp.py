@@ -21,7 +21,6 @@ import numpy as np
 from sievenet.access.seal import Channel
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
-from sievenet.content.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink
 from sievenet.dataplane.packet import DATAGRAM_HEADER, Kind, Packet, encode_packet, header, packets_of
@@ -100,10 +99,13 @@ class UdpPort(DataPort):
         """Queue packets and send as many as the window allows."""
         if self._closed:
             raise Unavailable("The data port is closed")
-        encoded = packets.packets() if isinstance(packets, Burst) else map(encode_packet, packets)
-        push = self._link.push
-        for packet in encoded:
-            self._departures.given += push(packet)
+        if isinstance(packets, Burst):
+            if len(packets):
+                self._departures.given += self._link.push_rows(packets.matrix.data.cast("B"), packets.matrix.shape[1])
+        else:
+            push = self._link.push
+            for packet in packets:
+                self._departures.given += push(encode_packet(packet))
         self._flush()
         return self._link.queued <= _AHEAD
 
@@ -144,7 +146,7 @@ class UdpPort(DataPort):
 
     def _readable(self) -> None:
         #: In order of arrival; matrices in a row that are equally wide become one.
-        found: list[Packet | Bytes] = []
+        found: list[Packet | Arrivals] = []
         now = self._loop.time()
         for turn in range(_BURST):
             try:
@@ -164,13 +166,16 @@ class UdpPort(DataPort):
                 self._deliver([alone])
                 if self._paused:
                     break
-        for kind, group in groupby(found, _width):
-            some = list(group)
-            self._deliver(_joined(some) if kind else some)  # type: ignore[arg-type]
+        if len(found) == 1 and isinstance(only := found[0], Arrivals):
+            self._deliver(only)
+        else:
+            for kind, group in groupby(found, _width):
+                some = list(group)
+                self._deliver(_joined(some) if kind else some)  # type: ignore[arg-type]
         if not self._closed:
             self._flush()
 
-    def _heard(self, datagram: bytes, found: list[Packet | Bytes], now: float) -> None:
+    def _heard(self, datagram: bytes, found: list[Packet | Arrivals], now: float) -> None:
         token, kind, sequence, acknowledged, window, count = header(datagram)
         if token != self._link.token:
             raise CodecError("Expected our own token", where="datagram")
@@ -180,11 +185,11 @@ class UdpPort(DataPort):
                 raise CodecError("Expected a datagram that is sealed, and new", where="datagram")
             datagram = opened
         width, rest = divmod(len(datagram) - DATAGRAM_HEADER, count or 1)
-        matrix = None
+        several = None
         if count >= _SEVERAL and not rest:
-            matrix = np.frombuffer(datagram, np.uint8, offset=DATAGRAM_HEADER).reshape(count, width)
-        if matrix is not None and uniform(matrix) is not None:
-            found.append(matrix)
+            several = uniform(np.frombuffer(datagram, np.uint8, offset=DATAGRAM_HEADER).reshape(count, width))
+        if several is not None:
+            found.append(several)
         else:
             packets = packets_of(datagram, count)
             self.malformed += count - len(packets)
@@ -194,11 +199,12 @@ class UdpPort(DataPort):
             self._greeted.set_result(None)
 
 
-def _width(found: Packet | Bytes) -> int:
-    return found.shape[1] if isinstance(found, np.ndarray) else 0
+def _width(found: Packet | Arrivals) -> int:
+    return found.matrix.shape[1] if isinstance(found, Arrivals) else 0
 
 
-def _joined(matrices: list[Bytes]) -> Arrivals | list[Packet]:
-    whole = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
+def _joined(several: list[Arrivals]) -> Arrivals | list[Packet]:
+    if len(several) == 1:
+        return several[0]
     # Sound each; but they may be of several categories.
-    return uniform(whole) or [packet for each in matrices for packet in Arrivals(each)]
+    return uniform(np.concatenate([each.matrix for each in several])) or [packet for each in several for packet in each]

@@ -1,0 +1,147 @@
+"""Packets in bulk through a matcher: the kernels against what is done packet by packet."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sievenet.client.audience import Audience
+from sievenet.client.directed import wrapped_many
+from sievenet.client.parcel import parcels
+from sievenet.client.ports.burst import Burst, uniform
+from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, ValueSet
+from sievenet.content.codec import decode_event
+from sievenet.content.layout import layout_of
+from sievenet.errors import CodecError
+from sievenet.matcher import Matcher
+from sievenet.matcher.decoder import Decoder
+from sievenet.transport.duplicates import DuplicateWindow
+from sievenet.workload import Ticks, grid
+
+MIXED = Schema(
+    "mixed",
+    (
+        Attribute("wide", "int", lo=-(2**63) + 1, hi=2**63 - 1),
+        Attribute("up", "bool"),
+        Attribute("price", "float", lo=-5.0, hi=7.5),
+        Attribute("kind", "str", values=("x", "y", "z")),
+        Attribute("down", "bool"),
+        Attribute("near", "int", lo=-7, hi=900),
+    ),
+)
+
+
+def mixed(rng, count):
+    columns = {
+        "wide": rng.integers(-(2**63) + 1, 2**63 - 1, size=count),
+        "up": rng.random(count) < 0.5,
+        "price": np.where(rng.random(count) < 0.2, -0.0, rng.random(count) * 12 - 4.9),
+        "kind": ["xyz"[i] for i in rng.integers(3, size=count)],
+        "down": rng.random(count) < 0.5,
+        "near": rng.integers(-7, 901, size=count),
+    }
+    return EventBatch.of(MIXED, columns)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 40))
+def test_rows_are_read_as_the_codec_reads_events(seed, count, broken):
+    rng = np.random.default_rng(seed)
+    bodies = layout_of(MIXED).encode(mixed(rng, count))
+    for _ in range(broken):  # any byte may be wrong
+        bodies[rng.integers(count), rng.integers(bodies.shape[1])] = rng.integers(256)
+    rows = np.concatenate([np.zeros((count, 3), np.uint8), bodies], axis=1)
+    wanted = rng.random(count) < 0.9
+    xs, kept = np.empty((count, len(MIXED.attributes)), np.int64), np.empty(count, np.int64)
+    sound = Decoder(MIXED).read(rows, 3, wanted, xs, kept)
+    expected = {}
+    for i in np.flatnonzero(wanted).tolist():
+        try:
+            expected[i] = decode_event(MIXED, bodies[i].tobytes())
+        except CodecError:
+            continue
+    # What is written with a payload or strings is no row of this kind, and has another length.
+    assert kept[:sound].tolist() == [i for i, event in expected.items() if not event.payload]
+    for e, i in enumerate(kept[:sound].tolist()):
+        values = expected[i].values
+        keys = [a.line.key(value) for a, value in zip(MIXED.attributes, values, strict=True)]
+        assert xs[e].tolist() == keys
+
+
+def packets(rng, schema, batch, sources, numbers):
+    burst = Burst(7, rng.integers(2**63, size=len(batch)).astype(np.uint64), np.zeros(len(batch), np.uint64), layout_of(schema).encode(batch))  # fmt: skip  # noqa: E501
+    burst.heads["publisher"] = [each[0] for each in sources]
+    burst.heads["incarnation"] = [each[1] for each in sources]
+    burst.heads["sequence"], burst.heads["departure"] = numbers, 5
+    burst.matrix[:, : burst.heads.itemsize] = burst.heads.view(np.uint8).reshape(len(batch), -1)
+    return burst.matrix
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([1, 3, 150]))
+def test_each_new_event_goes_once_to_each_who_wants_it_on_another_side(seed, count, publishers):
+    rng = np.random.default_rng(seed)
+    load = Ticks(seed=seed)
+    batch, wanted = load.events(count), load.subscriptions(300).filters()
+    matcher = Matcher(load.schema)
+    matcher.add_many(range(300), [Subscription([each], load.schema) for each in wanted])
+    sides = rng.integers(3, size=300).astype(np.int32)
+    numbers = np.array([5, 2**32 - 1, 77, 9], np.uint32)
+    places = rng.integers(len(numbers), size=300)
+    origins = {p: int(rng.integers(3)) for p in range(publishers) if rng.random() < 0.8}
+    sources = [(int(p), int(p) % 2) for p in rng.integers(publishers, size=count)]
+    rows = packets(rng, load.schema, batch, sources, rng.integers(20, size=count))
+
+    audience = Audience(load.schema, matcher, window := DuplicateWindow(span=16, sources=4096))
+    assert audience.takes(rows)
+    plain = DuplicateWindow(span=16, sources=4096)
+    for part in np.array_split(rows, 3):  # what was noted before counts
+        if not len(part):
+            continue
+        found = audience.targets(part, origins, numbers, places, sides)
+        expected, unwanted = set(), 0
+        for i, packet in enumerate(uniform(part)):
+            if not plain.fresh(packet.publisher, packet.incarnation, packet.sequence):
+                continue
+            keys = matcher.match(decode_event(load.schema, packet.body))
+            unwanted += not keys
+            origin = origins.get(packet.publisher, 0)
+            expected |= {(i, int(numbers[places[k]])) for k in keys if not sides[k] or sides[k] != origin}
+        pairs = list(zip(found.rows.tolist(), found.recipients.tolist(), strict=True))
+        assert set(pairs) == expected
+        assert len(pairs) == len(expected)
+        assert found.rows.tolist() == sorted(found.rows.tolist())
+        assert (found.unwanted, found.malformed) == (unwanted, 0)
+    assert (window.duplicates, window.late) == (plain.duplicates, plain.late)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_packets_are_packed_as_they_are_wrapped_one_after_the_other(seed, count):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(256, size=(count, int(rng.integers(1, 300)))).astype(np.uint8)
+    which = rng.integers(count, size=2 * count)
+    to = rng.integers(2**32, size=2 * count).astype(np.uint32)
+    codes = to.astype(np.uint64) << np.uint64(32)
+    burst = Burst(9, codes, np.zeros(2 * count, np.uint64), wrapped_many(to, rows[which]))
+    burst.stamp(3, 2**64 - 1, np.arange(2 * count, dtype=np.uint64) + np.uint64(1000), 17)
+    assert (parcels(9, 3, 2**64 - 1, 1000, 17, rows, which, to) == burst.matrix).all()
+
+
+def test_schemas_whose_events_are_not_equally_long_are_not_read_so():
+    free = Schema("free", (Attribute("note", "str"),))
+    assert not Audience(free, Matcher(free), DuplicateWindow()).takes(np.zeros((4, 60), np.uint8))
+    square = grid(2, hi=9)
+    audience = Audience(square, Matcher(square), DuplicateWindow())
+    assert not audience.takes(np.zeros((4, 60), np.uint8))
+
+
+def test_a_subscription_of_several_filters_counts_once():
+    square = grid(2, hi=9)
+    matcher = Matcher(square)
+    [first, _] = [a.name for a in square.attributes]
+    twice = [Filter(square, {first: ValueSet.interval(0, 5)}), Filter(square, {first: ValueSet.interval(3, 9)})]
+    matcher.add(0, Subscription(twice))
+    batch = EventBatch.from_events(square, [square.event(**{a.name: 4 for a in square.attributes})] * 2)
+    rows = packets(np.random.default_rng(1), square, batch, [(1, 1)] * 2, [0, 1])
+    found = Audience(square, matcher, DuplicateWindow()).targets(
+        rows, {}, np.array([6], np.uint32), np.zeros(1, np.int64), np.zeros(1, np.int32)
+    )
+    assert found.rows.tolist() == [0, 1]
+    assert found.recipients.tolist() == [6, 6]
