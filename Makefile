@@ -1,10 +1,10 @@
 # Everything a newcomer needs: `make run` and `make test` do all their own set-up, inside .venv, once.
 #
 # Two words to add when a part comes to need more:
-#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, web, mqtt, otel)
+#   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, web, mqtt, otel, nats)
 #   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls, browser, prometheus, mqtt, systemd)
 
-EXTRAS := dev pipeline web mqtt otel
+EXTRAS := dev pipeline web mqtt otel nats
 SYSTEM := java openvswitch tls browser prometheus mqtt systemd
 
 VENV   := .venv

@@ -64,6 +64,7 @@ OWNERS = {
     "opentelemetry": {"web"},
     "selenium": set(),
     "paho": {"bridge"},
+    "nats": {"control"},
     "pickle": set(),
     "marshal": set(),
     "shelve": set(),

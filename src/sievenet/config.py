@@ -37,6 +37,7 @@ __all__ = [
     "HybridConfig",
     "ListenConfig",
     "LogConfig",
+    "NatsConfig",
     "OpenFlowConfig",
     "RunConfig",
     "TuningConfig",
@@ -166,6 +167,26 @@ class HybridConfig(_Settings, frozen=True):
     hysteresis: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.1
 
 
+class NatsConfig(_Settings, frozen=True):
+    """A control plane on several machines, by NATS JetStream (docs/howto/configurators.md); needs the extra `nats`."""
+
+    #: Servers, such as "nats://10.0.0.1:4222,nats://10.0.0.2:4222"; None: everything on this machine.
+    url: str | None = None
+    #: What belongs together has the same name: letters, digits, - and _.
+    fabric: str = "sievenet"
+    #: What this daemon is called among those of its fabric; None: its machine's name and its process.
+    name: str | None = None
+    #: Seconds without a sign of life of the daemon that leads after which another one takes over.
+    lease: Seconds = 3.0
+    #: The same for configurators.
+    silence: Seconds = 1.0
+    #: Servers that keep each entry; 0: three if there are as many, else one.
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
+    #: File with credentials for NATS, and with the certificates that sign those of its servers (PEM).
+    credentials: str | None = None
+    authority: str | None = None
+
+
 class LogConfig(_Settings, frozen=True):
     """What is logged, and where (docs/howto/web.md); nothing said: warnings and errors as text on stderr."""
 
@@ -267,6 +288,7 @@ class Config(_Settings, frozen=True):
     #: is found out, `topology` is not used).
     dataplane: Literal["embedded", "ovs", "kernel", "openflow"] = "embedded"
     openflow: OpenFlowConfig = OpenFlowConfig()
+    nats: NatsConfig = NatsConfig()
     #: Switches in the kernel on several machines.
     kernel: KernelConfig = KernelConfig()
     data: DataConfig = DataConfig()

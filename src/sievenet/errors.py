@@ -11,6 +11,7 @@
     ├── Rejected                          a well-formed request that cannot be granted now
     │   └── Dropped                       events that were published before were dropped by the network
     └── Unavailable                       the other side is not there, or did not answer in time
+        └── Fenced                        somebody else has taken over what we were doing
 
 Every message says what was expected, what came, and where; the same facts are
 attributes of the exception, so that programs need not parse sentences.
@@ -22,6 +23,7 @@ __all__ = [
     "CodecError",
     "Dropped",
     "EventError",
+    "Fenced",
     "FilterError",
     "InvalidInput",
     "ParseError",
@@ -116,6 +118,10 @@ class Dropped(Rejected):
 
 class Unavailable(SievenetError):
     """The other side is not there, or did not answer in time."""
+
+
+class Fenced(Unavailable):
+    """Somebody else has taken over what we were doing; nothing of it counts any more."""
 
 
 def shortened(value: object, limit: int = 60) -> str:

@@ -45,6 +45,7 @@ SAID = {
     "lease": ("10s", "10.0"),
     "control": ("sna", '"sna"'),
     "configurators": ("3", "3"),
+    "nats": ("nats://127.0.0.1:4222", '"nats://127.0.0.1:4222"'),
     "seconds": ("1m", "60.0"),
     "every": ("500ms", "0.5"),
     "log": ("json", '"json"'),

@@ -151,7 +151,7 @@ def test_killed_and_paused(mode):
 
 def test_nobody_else_is_let_in(monkeypatch):
     async def main() -> None:
-        from sievenet.daemon import configurators as module
+        from sievenet.daemon import crew as module
 
         monkeypatch.setattr(module.sys, "executable", "/bin/false")  # no process of ours comes
         async with Daemon(config(mode="sna", configurators=1)) as daemon:

@@ -243,6 +243,7 @@ def test_small_messages(version):
     here, parser = oracle(version), oracle(version).ofproto_parser
     assert m.features_request(version, 7) == written(parser.OFPFeaturesRequest(here))
     assert m.barrier(version, 7) == written(parser.OFPBarrierRequest(here))
+    assert m.role_request(version, 7, 1 << 40) == written(parser.OFPRoleRequest(here, 2, 1 << 40))
     assert m.set_config(version, 7) == written(parser.OFPSetConfig(here, 0, 0xFFFF))
     assert m.echo_request(version, 7, b"x") == written(parser.OFPEchoRequest(here, b"x"))
     assert m.echo_reply(version, 7, b"y") == written(parser.OFPEchoReply(here, b"y"))

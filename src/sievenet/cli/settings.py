@@ -49,6 +49,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "lease": ("control.lease",),
     "control": ("control.mode",),
     "configurators": ("control.configurators",),
+    "nats": ("nats.url",),
     "seconds": ("run.seconds",),
     "every": ("run.every",),
     "log": ("log.form",),

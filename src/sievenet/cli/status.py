@@ -91,6 +91,24 @@ def percent(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:.1%}"
 
 
+def _epoch(number: int) -> str:
+    """An epoch as people read it: behind the term of the daemon that gave it, where daemons take turns.
+
+    >>> _epoch(7), _epoch(2 << 32 | 7)
+    ('7', '2.7')
+    """
+    term, epoch = divmod(number, 1 << 32)
+    return f"{term}.{epoch}" if term else str(epoch)
+
+
+def _shared(shared: dict[str, Any] | None) -> Iterator[RenderableType]:
+    """Who leads, where daemons take turns."""
+    if shared is not None:
+        away = "" if shared["reachable"] else ", which cannot be reached now"
+        where = f"fabric {shared['fabric']} at {shared['store']}"
+        yield f"{shared['leader']} leads in term {shared['term']}, by {where}{away}"
+
+
 def _configurators(control: dict[str, Any] | None, table: Callable[..., Table]) -> Iterator[RenderableType]:
     """Who works out flow changes, if not one process alone."""
     if control is None:
@@ -101,7 +119,7 @@ def _configurators(control: dict[str, Any] | None, table: Callable[..., Table]) 
             f"{control['waiting']} partitions wait"
         )
         return
-    title = f"control {control['mode']}: epoch {control['epoch']}, {control['moved']} partitions moved, "
+    title = f"control {control['mode']}: epoch {_epoch(control['epoch'])}, {control['moved']} partitions moved, "
     title += f"{control['taken_over']} taken over, {control['stale']} answers too late"
     configurators = table(title, "configurator", "process", "state", "partitions", "waiting", "answered")
     for each in control["configurators"]:
@@ -114,7 +132,7 @@ def _configurators(control: dict[str, Any] | None, table: Callable[..., Table]) 
     if busiest:
         partitions = table("partitions, those with most to do first", "partition", "owner", "epoch", "waiting")
         for each in busiest:
-            row = each["name"], each["owner"] or "daemon", str(each["epoch"]), f"{each['waiting']:,}"
+            row = each["name"], each["owner"] or "daemon", _epoch(each["epoch"]), f"{each['waiting']:,}"
             partitions.add_row(*row)
         if len(control["partitions"]) > len(busiest):
             partitions.add_row(f"… and {len(control['partitions']) - len(busiest)} more")
@@ -187,6 +205,7 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")
     tables: list[RenderableType] = [top, categories, *([newest] if samples else []), clients, switches]
+    tables += _shared(found.get("shared"))
     tables += _configurators(found.get("control"), table)
     if line := found.get("tuning", {}).get("line"):
         tables.insert(1, line)

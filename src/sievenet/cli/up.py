@@ -144,7 +144,14 @@ _WEB: Final = "127.0.0.1:7480"
 @click.option(
     "--configurators",
     type=click.IntRange(1, 1024),
-    help="How many processes, or with sea partitions at a time. Default: as many as there are cores.",
+    help="How many processes, or with sea partitions at a time. Default: as many as there are cores; with --nats none "
+    "but those that come.",
+)
+@click.option(
+    "--nats",
+    metavar="URL",
+    help="Keep the journal in NATS JetStream, let configurators come from other machines, and take turns with other "
+    "daemons of the same fabric (extra `nats`).",
 )
 @click.option("--lease", metavar="TIME", callback=duration, help="How long a silent client is kept. Default: 30s.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")
@@ -174,6 +181,7 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
       $ sievenet up --topology line,switches=3 --for 500ms --port 0 --data-port 0 --json
       $ sievenet up --sample stock --caches 1 --place auto --for 1s --port 0 --data-port 0
       $ sievenet up --sample stock --control sna --configurators 2 --for 4s --port 0 --data-port 0
+      $ sievenet up --control sna --nats nats://127.0.0.1:4222  # needs a NATS server
       $ sievenet up --dataplane ovs --topo testbed  # needs root and Ctrl-C to end
       $ sievenet up --access access --host 10.0.0.1  # needs an access folder and Ctrl-C to end
       $ sievenet up --dataplane openflow --listen 0.0.0.0:6653 --switches 4 --insecure  # needs switches
@@ -212,6 +220,7 @@ async def _up(config: Config, taps: Taps | None) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
         daemon = await stack.enter_async_context(Daemon(config))
+        daemon.on_deposed = stop.set
         if sample_name is not None:
             await daemon.control.register_schema(load_schema(sample_name))
         await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, config.run.matchers)))
@@ -230,6 +239,8 @@ async def _up(config: Config, taps: Taps | None) -> None:
             hosts = daemon.plane.topology.hosts
             await stack.enter_async_context(sample(sample_name, daemon.url, config.run.rate, hosts, taps))
         await watch(daemon.answers.status, welcome, stop, config.run.seconds, config.run.every, as_json)
+        if daemon.deposed is not None:
+            raise Unavailable(f"Another daemon leads now, this one ends: {daemon.deposed}")
 
 
 def _web(config: Config) -> type[WebServer] | None:

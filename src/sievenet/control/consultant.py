@@ -30,6 +30,11 @@ class Consultant(Diverter):
         """A configurator is lost."""
         self._handle(signals.ConfiguratorGone(name))
 
+    def share(self, term: int) -> None:
+        """Tell configurators by logs (`configurators.words`), as the leader of a term."""
+        if self._controller.fleet.desk is not None:
+            self._controller.fleet.desk.share(term)
+
     def _consult(self, order: signals.Consult) -> None:
         if self.consult is not None:
             self.consult(order.name, order.message)

@@ -62,6 +62,8 @@ class Answers:
         #: What goes through matchers, and their names.
         self.hybrid: Callable[[], dict[str, Any]] = dict
         self.matchers: Callable[[], Collection[str]] = tuple
+        #: Where a control plane is kept that is shared between machines, and who leads.
+        self.sharing: Callable[[], dict[str, Any] | None] = lambda: None
         self._control = control
         self._interests = Interests(control)
         self._plane = plane
@@ -147,6 +149,7 @@ class Answers:
             ],
             "tuning": self._tuner.status(),
             "control": self._control.configurators(),
+            "shared": self.sharing(),
             "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
             "clients": self._clients(),
             "switches": switches,

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
 import secrets
-import sys
 from typing import Any, Final
 
 from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.control.configurators import messages as m
 from sievenet.control.plane import ControlPlane
+from sievenet.daemon.crew import keep_running
 from sievenet.errors import Rejected
 from sievenet.session.connection import Connection
 from sievenet.session.limits import Limits
@@ -31,8 +30,6 @@ log = logging.getLogger("sievenet.daemon")
 SECRET: Final = "SIEVENET_CONFIGURATOR_SECRET"  # noqa: S105
 #: Seconds of silence after which a connection is given up.
 _LEASE: Final = 20.0
-#: Seconds before a process that ended is started again: at first, and if it ends again and again.
-_SOON, _LATER = 0.2, 10.0
 
 
 class _Peer(Connection):
@@ -87,26 +84,7 @@ class Configurators(Service[_Peer]):
     # -- processes -------------------------------------------------------------------------
 
     async def _keep(self, name: str) -> None:
-        """Run a process, and another one when it ends."""
-        command = [sys.executable, "-m", "sievenet", "configurator", "--url", self._listener.url, "--name", name]
-        now, pause = asyncio.get_running_loop().time, _SOON
-        while True:
-            begin = now()
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env={**os.environ, SECRET: self._secret},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                code = await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-            pause = _SOON if now() - begin > _LATER else min(_LATER, 2 * pause)
-            log.warning("%s ended with %d; another one is started in %.1f s", name, code, pause)
-            await asyncio.sleep(pause)
+        await keep_running(name, ["--url", self._listener.url, "--name", name], {SECRET: self._secret})
 
     # -- connections -----------------------------------------------------------------------
 

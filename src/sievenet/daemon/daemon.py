@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,10 +33,12 @@ from sievenet.daemon.configurators import Configurators
 from sievenet.daemon.lobby import Lobby
 from sievenet.daemon.planes import AnyPlane, Planes
 from sievenet.daemon.rates import Rates
+from sievenet.daemon.reign import Reign
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.service import Peer, Service
 from sievenet.daemon.ticket import Tickets
 from sievenet.daemon.tuner import Tuner
+from sievenet.errors import SievenetError
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
 from sievenet.session.lifetime import Starting, ended
@@ -74,6 +77,11 @@ class Daemon(Starting):
         self.keeper: Doorkeeper
         self.lobby: Lobby
         self.tuner: Tuner
+        #: With other daemons, of which one leads.
+        self._reign: Reign | None = None
+        #: Why this one leads no more; whoever runs it is told, and should close it.
+        self.deposed: SievenetError | None = None
+        self.on_deposed: Callable[[], object] | None = None
 
     async def start(self) -> Self:
         """Bring the fabric up; raises, with everything closed again, if something is in the way."""
@@ -91,20 +99,28 @@ class Daemon(Starting):
         if not config.links.perfect:
             topology = topology.with_links(config.links)
         state = None if config.state is None else Path(config.state)
-        tickets = Tickets() if state is None else Tickets.load(state)
+        journal = self._journal
+        if config.nats.url is not None:
+            self._reign = await Reign.begin(config.nats, self._lost)
+            stack.push_async_callback(self._reign.close)
+            tickets, journal = Tickets(self._reign.key), self._reign.journal
+        else:
+            tickets = Tickets() if state is None else Tickets.load(state)
         planes = Planes(config, topology, stack, keeper)
+        planes.generation = None if self._reign is None else self._reign.term
         self.plane = await planes.open(tickets.derived(b"tokens"))
         await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
         if config.control.kind == "cells":
             await asyncio.to_thread(warmup.load_masks)
-        journal = self._journal
         if journal is None:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")
             if isinstance(journal, FileJournal) and journal.dropped:
                 log.warning("dropped %d bytes of an unfinished write of the journal", journal.dropped)
         self.control = await ControlPlane.start(self.plane, journal, config.control)
         stack.push_async_callback(self.control.close)
-        if config.control.mode in ("sna", "sna-lb"):
+        if self._reign is not None and config.control.mode in ("sna", "sna-lb"):
+            await self._reign.distribute(self.control, config.control.configurators)
+        elif config.control.mode in ("sna", "sna-lb"):
             configurators = Configurators(self.control, config.control.staff)
             stack.push_async_callback(configurators.close)
             await configurators.start()
@@ -128,6 +144,9 @@ class Daemon(Starting):
         stack.push_async_callback(self.server.close)
         await self.server.start()
         await planes.open_doors(self.server, self.plane)
+        if self._reign is not None:
+            await self._reign.announce(self.server.url)
+            self.answers.sharing = self._reign.shown
         if keeper.known:
             watch = asyncio.create_task(self._watch(keeper, planes))
             stack.callback(watch.cancel)
@@ -136,6 +155,15 @@ class Daemon(Starting):
             stack.push_async_callback(ended, tuning)
         self._filter_exactly()
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+
+    def _lost(self, reason: SievenetError) -> None:
+        """Another daemon leads: decide nothing any more, and have this one closed."""
+        if self.deposed is None:
+            self.deposed = reason
+            if hasattr(self, "control"):
+                self._ending = asyncio.ensure_future(self.control.close())
+            if self.on_deposed is not None:
+                self.on_deposed()
 
     def _filter_exactly(self) -> None:
         """Look after matchers, and choose what goes through them."""

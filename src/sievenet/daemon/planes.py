@@ -59,6 +59,8 @@ class Planes:
         self._stack = stack
         self._network: OvsNetwork | KernelNetwork | None = None
         self._fleet: Fleet | None = None
+        #: Where daemons take turns, the term of this one: OpenFlow switches obey the latest alone.
+        self.generation: int | None = None
         #: How hosts reach us through their switches, where that is possible.
         self.in_band: InBand | None = None
 
@@ -94,7 +96,7 @@ class Planes:
         self._stack.enter_context(network.claimed())
         await asyncio.to_thread(network.prepare)
         self._stack.push_async_callback(asyncio.to_thread, network.down)
-        plane = network.plane(secret=secret, grace=config.grace, audit=config.audit)
+        plane = network.plane(secret=secret, grace=config.grace, audit=config.audit, generation=self.generation)
         self._stack.push_async_callback(plane.close)
         await plane.start(sock=network.controller_socket())
         await asyncio.to_thread(network.connect)
@@ -175,6 +177,7 @@ class Planes:
             grace=config.grace,
             audit=config.audit,
             discovery=discovery,
+            generation=self.generation,
         )
         assert plane.growth is not None
         plane.growth.on_change = lambda: names.save(file)

@@ -2,5 +2,5 @@
 
 `strategies` needs hypothesis and is the only module that imports it; import it by its full name.
 
-Imports only `access`, `content`, `dataplane`, `errors`, `index`, `network` and `session`.
+Imports only `access`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `programs` and `session`.
 """

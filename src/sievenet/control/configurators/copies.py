@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+import msgspec
+
 from sievenet.control.configurators import messages as m
 from sievenet.control.configurators.packed import pack
 from sievenet.control.registrations import Puts
@@ -40,6 +42,10 @@ class Copies:
         self._copies: dict[int, _Copy] = {}
         self._orders: deque[m.Load | m.Order] = deque()
         self._dropped: deque[int] = deque()
+        #: The entry of a log that is read now, and the one that a wire was last learnt from: logs are not read in the
+        #: order in which they were written, and the last word about a wire counts.
+        self._entry = 0
+        self._learnt: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -76,9 +82,34 @@ class Copies:
         try:
             return self._carry_out(message)
         except Exception as error:
-            self._copies.pop(message.partition, None)
-            reason = f"{type(error).__name__}: {error}"[:4096]
-            return m.Puzzled(message.partition, message.epoch, message.serial, reason)
+            return self._puzzled(message.partition, message.epoch, message.serial, error)
+
+    def follow(self, message: m.Load | m.Order, epoch: int, entry: int, answer: bool) -> m.Answer | m.Puzzled | None:
+        """What a partition's log says next, and in which entry; an order may need an answer, of the owner's epoch."""
+        self._entry = entry
+        if isinstance(message, m.Load):
+            self._load(message)
+            return None
+        try:
+            copy = self._copies.get(message.partition)
+            if copy is None:
+                raise CodecError(expected="a log that begins with everything", got="an order", where="partition")
+            if answer:
+                return self._worked_out(copy, msgspec.structs.replace(message, epoch=epoch))
+            self._learn_all(message.facts, copy.ways)
+            copy.tree.put_all(Puts.decode(message.puts))
+            copy.tree.forget()
+        except Exception as error:
+            return self._puzzled(message.partition, epoch, message.serial, error)
+        return None
+
+    def drop(self, partition: int) -> None:
+        """Somebody else has a partition."""
+        self._copies.pop(partition, None)
+
+    def _puzzled(self, partition: int, epoch: int, serial: int, error: Exception) -> m.Puzzled:
+        self._copies.pop(partition, None)
+        return m.Puzzled(partition, epoch, serial, f"{type(error).__name__}: {error}"[:4096])
 
     def _load(self, load: m.Load) -> None:
         ways = _Ways()
@@ -97,12 +128,18 @@ class Copies:
         copy = self._copies.get(order.partition)
         if copy is None or copy.epoch != order.epoch:
             raise CodecError(expected="an order for a partition that was loaded", got=order.partition, where="order")
+        return self._worked_out(copy, order)
+
+    def _worked_out(self, copy: _Copy, order: m.Order) -> m.Answer:
         self._learn_all(order.facts, copy.ways)
         copy.tree.put_all(Puts.decode(order.puts))
         return pack(order.partition, order.epoch, order.serial, self._wires, copy.tree.changed(0))
 
     def _learn(self, fact: m.Fact) -> None:
         names = self._wires.names
+        if self._entry < self._learnt.get(fact.wire, 0):
+            return
+        self._learnt[fact.wire] = self._entry
         if fact.switch >= len(names):
             raise CodecError(expected=f"one of {len(names)} switches", got=fact.switch, where="wire")
         self._wires.place(fact.wire, names[fact.switch], fact.port)

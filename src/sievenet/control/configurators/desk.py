@@ -10,6 +10,10 @@ What holds: an epoch is given once, to one owner, for one partition; a lane is t
 is open until it is answered, whoever is lost.  A lane that is taken home for a moment (another tree, a refusal) keeps
 its owner, which gets it anew with the next order.
 
+**Partitions with logs** (`share`, across machines).  What the owner is told is written to a log that outlives it, so
+the next one gets what is registered, and the open order, from there: nothing is said again.  Only now and then, or when
+the lane was taken home, does a log begin anew with everything that is registered.
+
 Nothing is loaded before it is needed: to give a partition to somebody is a line here, and `Load` goes with the order
 that comes next.  So a move costs as much as one copy of what is registered in the partition, and no other waits for it.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sized
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +40,9 @@ from sievenet.errors import SievenetError
 __all__ = ["Desk", "Partition"]
 
 logger = logging.getLogger(__name__)
+
+#: Orders after which a partition's log begins anew: whoever takes over reads all of it.
+_ENTRIES: Final = 64
 
 
 class Partition(Protocol):
@@ -71,6 +78,8 @@ class _Post:
         self.loaded = False
         self.told: dict[int, int] = {}
         self.open: _Open | None = None
+        #: The last order, and how many are in the log since it began anew.
+        self.last = self.entries = 0
 
     @property
     def load(self) -> int:
@@ -100,6 +109,8 @@ class Desk:
         self._looking = False
         #: Never given before: one more than the last.
         self.epoch = 0
+        #: Whether what owners are told is kept for the next ones.
+        self._logged = False
         #: Partitions that moved from one owner to another that was well, and from one that was lost.
         self.moved = self.taken_over = 0
         #: Answers that came too late, of owners that were none any more; orders that puzzled their owner.
@@ -109,6 +120,11 @@ class Desk:
     def open(self) -> bool:
         """Whether somebody is there to be asked."""
         return any(owner.well for owner in self._owners.values())
+
+    def share(self, term: int) -> None:
+        """Owners are told by logs, in this term: epochs are larger than those of all terms before."""
+        self._logged = True
+        self.epoch = max(self.epoch, term << 32)
 
     # -- for lanes -------------------------------------------------------------------------
 
@@ -135,9 +151,12 @@ class Desk:
         number = self._numbers.pop(lane, None)
         if number is not None:
             post = self._posts.pop(number)
-            self._say(post.owner, m.Drop(number))
+            if self._logged:
+                self._board.out.append(Consult(post.owner, m.Dismissed(number)))
+            else:
+                self._say(post.owner, m.Drop(number))
 
-    def _ask(self, post: _Post) -> None:
+    def _ask(self, post: _Post, again: bool = False) -> None:
         order = post.open
         assert order is not None
         if not post.owner:
@@ -145,6 +164,12 @@ class Desk:
         if not post.owner:
             self._here(post)
             return
+        if self._logged:
+            if again and post.loaded:
+                return  # the new owner finds it in the log
+            if post.entries >= _ENTRIES:
+                post.loaded = False
+            post.last, post.entries = order.serial, post.entries + 1 if post.loaded else 1
         if not post.loaded:
             all_of_it = post.registrations.hand_out()
             post.loaded, post.told = True, {}
@@ -208,8 +233,8 @@ class Desk:
         owner = self._owners.get(name)
         if owner is None:
             return
-        owner.heard = self._board.now
         for message in messages:
+            owner.heard = self._board.now
             if isinstance(message, m.Answer | m.Puzzled):
                 owner.answered += 1
                 self._answered(name, message)
@@ -268,7 +293,9 @@ class Desk:
             to = min(counts, key=lambda name: (counts[name], name), default="")
         self._say(post.owner, m.Drop(post.number))
         self.epoch += 1
-        post.owner, post.epoch, post.loaded = to, self.epoch, False
+        post.owner, post.epoch, post.loaded = to, self.epoch, post.loaded and self._logged
+        if self._logged:
+            self._say(to, m.Own(post.number, post.epoch, post.open.serial - 1 if post.open else post.last))
         if post.open is not None and post.open.since < self._board.now:
             post.open = post.open._replace(since=self._board.now)
 
@@ -276,14 +303,14 @@ class Desk:
         self._give(post, to)
         self.moved += 1
         if post.open is not None:
-            self._ask(post)
+            self._ask(post, again=True)
 
     def _take_over(self, name: str) -> None:
         for post in [post for post in self._posts.values() if post.owner == name]:
             self._give(post)
             self.taken_over += 1
             if post.open is not None:
-                self._ask(post)
+                self._ask(post, again=True)
 
     def _level(self) -> None:
         """Let all have about as many partitions."""

@@ -34,12 +34,14 @@ __all__ = [
     "CONFIGURATORS",
     "PROTOCOL",
     "Answer",
+    "Dismissed",
     "Drop",
     "Dropped",
     "Fact",
     "Hello",
     "Load",
     "Order",
+    "Own",
     "Puzzled",
     "Share",
     "Welcome",
@@ -118,6 +120,21 @@ class Order(Message, frozen=True):
 
 class Drop(Message, frozen=True):
     """A partition is yours no more."""
+
+    partition: _Serial
+
+
+class Own(Message, frozen=True):
+    """A partition with a log has another owner (`words`); never said over a connection."""
+
+    partition: _Serial
+    epoch: _Serial
+    #: Orders up to this one need no answer any more.
+    answered: _Serial
+
+
+class Dismissed(Message, frozen=True):
+    """A partition with a log is in use no more; never said over a connection."""
 
     partition: _Serial
 

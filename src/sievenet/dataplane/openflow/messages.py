@@ -58,6 +58,7 @@ __all__ = [
     "read_packet_in",
     "read_port_status",
     "read_ports",
+    "role_request",
     "set_config",
 ]
 
@@ -73,6 +74,8 @@ _PACKET_IN: Final = struct.Struct(">IHBBQHH")
 _PACKET_OUT: Final = struct.Struct(">BBHIIIH6x")
 _PORT_13: Final = struct.Struct(">I4x6s2x16sII24x")
 _PORT_14: Final = struct.Struct(">IH2x6s2x16sII")
+_ROLE: Final = struct.Struct(">I4xQ")
+_MASTER: Final = 2
 _BUNDLE: Final = struct.Struct(">IHH")
 
 
@@ -211,6 +214,11 @@ def echo_reply(version: int, xid: int, data: bytes) -> bytes:
 def barrier(version: int, xid: int) -> bytes:
     """Finish everything before, then answer."""
     return message(version, Type.BARRIER_REQUEST, xid)
+
+
+def role_request(version: int, xid: int, generation: int) -> bytes:
+    """Be the master: all others may only read from now on; refused if a later generation was."""
+    return message(version, Type.ROLE_REQUEST, xid, _ROLE.pack(_MASTER, generation))
 
 
 def multipart(version: int, xid: int, kind: Multipart, body: bytes = b"") -> bytes:

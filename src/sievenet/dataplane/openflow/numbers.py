@@ -59,6 +59,7 @@ class Type(IntEnum):
     MULTIPART_REPLY = 19
     BARRIER_REQUEST = 20
     BARRIER_REPLY = 21
+    ROLE_REQUEST = 24
     BUNDLE_CONTROL = 33
     BUNDLE_ADD = 34
 
@@ -117,6 +118,9 @@ ERRORS: Final[dict[tuple[int, int], str]] = {
     (1, 2): "multipart request not supported",
     (1, 5): "not permitted",
     (1, 6): "wrong length",
+    (1, 10): "another controller leads",
+    (11, 0): "a controller of a later generation leads",
+    (11, 1): "role not supported",
     (2, 0): "unknown action",
     (2, 4): "output to an impossible port",
     (2, 5): "bad argument of an action",

@@ -299,7 +299,14 @@ class OvsNetwork(LocalNetwork):
         """Where the switches' process can be asked."""
         return self.run_dir / f"ovs-vswitchd.{self._pid('ovs-vswitchd')}.ctl"
 
-    def plane(self, *, secret: bytes | None = None, grace: float = 3.0, audit: float = 1.0) -> OpenFlowDataPlane:
+    def plane(
+        self,
+        *,
+        secret: bytes | None = None,
+        grace: float = 3.0,
+        audit: float = 1.0,
+        generation: int | None = None,
+    ) -> OpenFlowDataPlane:
         """A controller for this network; to be started on `controller_socket`."""
         return OpenFlowDataPlane(
             self.topology,
@@ -310,6 +317,7 @@ class OvsNetwork(LocalNetwork):
             grace=grace,
             audit=audit,
             mtu=MTU,
+            generation=generation,
         )
 
     def controller_socket(self) -> socket.socket:

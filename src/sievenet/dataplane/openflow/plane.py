@@ -24,6 +24,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from ipaddress import IPv6Address
 from typing import Final
 
@@ -81,8 +82,11 @@ class OpenFlowDataPlane:
         audit: float = 1.0,
         mtu: int = 1500,
         discovery: Discovery | None = None,
+        generation: int | None = None,
     ) -> None:
         self._topology = topology
+        #: Switches obey the controller of the highest generation alone; None if there is only one controller.
+        self._generation = generation
         #: Bytes of the largest encoded event: it travels in one packet, behind 48 bytes of IPv6 and UDP.
         self.max_body: Final = mtu - 48 - DATAGRAM_HEADER - PACKET_HEADER
         self._datapaths = dict(datapaths)
@@ -171,6 +175,9 @@ class OpenFlowDataPlane:
 
     async def introduced(self, channel: Channel, features: m.Features) -> None:
         """A switch has connected: set it right, and use it."""
+        if self._generation is not None:
+            lead = partial(m.role_request, channel.version, generation=self._generation)
+            await channel.change([lead], atomic=False)
         name = self._datapaths.get(features.datapath)
         if name is None:
             self.strangers += 1

@@ -1,0 +1,242 @@
+"""A store in NATS JetStream (extra `nats`).
+
+    logs    one stream, a subject per log         sievenet.FABRIC.log.NAME      in file storage, replicated
+    cells   a key-value bucket                    $KV.sievenet-FABRIC.NAME
+    words   plain messages                        sievenet.FABRIC.word.NAME
+
+Comparing is the server's work: `Nats-Expected-Last-Subject-Sequence` goes with every entry and every value.  A bucket
+is a stream too, so both are written in one way.
+
+**Was it stored?**  A connection that breaks, or a leader of the cluster that is lost, leaves a writer without an
+answer.  It sends the same again.  Of two that compare with the same entry the server takes one, so nothing is stored
+twice; if the second is refused, the writer looks whether the last entry is its own, by its number (`Sievenet-Id`).
+
+Reading asks the stream's leader, never a replica that may lag behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+from nats.js.api import KeyValueConfig, StreamConfig
+
+from sievenet.control.store.store import Entry
+from sievenet.errors import Fenced, InvalidInput, Rejected, Unavailable
+
+__all__ = ["NatsStore"]
+
+log = logging.getLogger("sievenet.store")
+T = TypeVar("T")
+
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_ID: Final = "Sievenet-Id"
+_WRONG: Final = 10071
+#: Seconds for one try, and between two.
+_TRY, _PAUSE = 1.0, 0.1
+#: Bytes of an entry that are left for its headers.
+_HEADERS: Final = 1024
+#: What only says that there was no answer.
+_UNKNOWN: Final = (
+    nats.errors.TimeoutError,
+    nats.errors.NoRespondersError,
+    nats.errors.ConnectionReconnectingError,
+    nats.errors.StaleConnectionError,
+    nats.errors.OutboundBufferLimitError,
+    nats.errors.UnexpectedEOF,
+    nats.js.errors.NoStreamResponseError,
+    nats.js.errors.ServiceUnavailableError,
+    ConnectionError,
+    TimeoutError,
+)
+
+
+class NatsStore:
+    """A connection to NATS; it comes back by itself."""
+
+    def __init__(self, client: Any, fabric: str) -> None:
+        self._client = client
+        self._js = client.jetstream(timeout=_TRY)
+        self._stream = self._bucket = f"sievenet-{fabric}"
+        self._logs, self._words = f"sievenet.{fabric}.log.", f"sievenet.{fabric}.word."
+        self._cells = f"$KV.{self._bucket}."
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        fabric: str = "sievenet",
+        *,
+        replicas: int = 0,
+        credentials: str | None = None,
+        authority: str | None = None,
+        wait: float = 10.0,
+    ) -> NatsStore:
+        """Connect, and make the stream and the bucket if there are none; `Unavailable` if that takes too long."""
+        servers = [each if "://" in each else f"nats://{each}" for each in url.split(",") if each]
+        if not servers or not fabric.replace("-", "").replace("_", "").isalnum():
+            raise InvalidInput(expected="nats://ADDRESS:PORT[,…] and a fabric's name of letters and digits", got=url)
+        options: dict[str, Any] = {}
+        if credentials is not None:
+            options["user_credentials"] = credentials
+        if authority is not None:
+            options["tls"] = ssl.create_default_context(cafile=authority)
+        try:
+            async with asyncio.timeout(wait):
+                client = await nats.connect(
+                    servers,
+                    name=f"sievenet-{fabric}",
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=_PAUSE,
+                    connect_timeout=2,
+                    ping_interval=2,
+                    max_outstanding_pings=2,
+                    error_cb=_told,
+                    **options,
+                )
+                store = cls(client, fabric)
+                await store._insist(lambda: store._prepare(replicas))
+        except (TimeoutError, nats.errors.Error, OSError) as error:
+            raise Unavailable(
+                f"Expected a NATS server with JetStream at {url}, got {type(error).__name__} within {wait:g} s: {error}"
+            ) from None
+        return store
+
+    async def _prepare(self, replicas: int) -> None:
+        count = replicas or (3 if len(self._client.servers) >= 3 else 1)
+        try:
+            await self._js.stream_info(self._stream)
+        except nats.js.errors.NotFoundError:
+            await self._js.add_stream(
+                StreamConfig(name=self._stream, subjects=[f"{self._logs}>"], allow_rollup_hdrs=True, num_replicas=count)
+            )
+        try:
+            await self._js.stream_info(f"KV_{self._bucket}")
+        except nats.js.errors.NotFoundError:
+            await self._js.create_key_value(KeyValueConfig(bucket=self._bucket, history=1, replicas=count))
+
+    # -- trying again ----------------------------------------------------------------------
+
+    async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Do something until there is an answer to it."""
+        while True:
+            if self._closed:
+                raise Unavailable("The connection to NATS is closed")
+            try:
+                return await act()
+            except nats.errors.ConnectionClosedError:
+                raise Unavailable("The connection to NATS is closed") from None
+            except _UNKNOWN:
+                await asyncio.sleep(_PAUSE)
+
+    async def _store(self, stream: str, subject: str, data: bytes, after: int, *, anew: bool = False) -> int:
+        """Store a message behind another one."""
+        mine = secrets.token_hex(8)
+        headers = {_EXPECTED: str(after), _ID: mine}
+        if anew:
+            headers["Nats-Rollup"] = "sub"
+        try:
+            stored = await self._insist(lambda: self._js.publish(subject, data, headers=headers))
+            return int(stored.seq)
+        except nats.js.errors.APIError as error:
+            if error.err_code != _WRONG:
+                raise Rejected(f"NATS does not store it: {error.description}") from None
+        last = await self._message(stream, subject)
+        if last is not None and (last.headers or {}).get(_ID) == mine:
+            return int(last.seq)
+        found = 0 if last is None else last.seq
+        name = subject.removeprefix(self._logs).removeprefix(self._cells)
+        raise Fenced(f"Expected entry {after} at the end of {name}, got {found}: somebody else writes it")
+
+    async def _message(self, stream: str, subject: str, after: int | None = None) -> Any:
+        """The last message about a subject, or the first behind a number."""
+        try:
+            if after is None:
+                return await self._insist(lambda: self._js.get_msg(stream, subject=subject))
+            return await self._insist(lambda: self._js.get_msg(stream, seq=after + 1, subject=subject, next=True))
+        except nats.js.errors.NotFoundError:
+            return None
+        except nats.js.errors.APIError as error:
+            raise Unavailable(f"NATS does not say what it holds: {error.description}") from None
+
+    async def _purge(self, stream: str, prefix: str, names: str) -> None:
+        subject = prefix + (f"{names[:-1]}>" if names.endswith(".*") else names)
+        await self._insist(lambda: self._js.purge_stream(stream, subject=subject))
+
+    # -- logs and cells --------------------------------------------------------------------
+
+    @property
+    def limit(self) -> int:
+        """As the server says, less what headers take."""
+        return int(self._client.max_payload) - _HEADERS
+
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a connection."""
+        return bool(self._client.is_connected)
+
+    async def append(self, log: str, data: bytes, after: int, *, anew: bool = False) -> int:
+        """Add an entry."""
+        return await self._store(self._stream, self._logs + log, data, after, anew=anew)
+
+    async def read(self, log: str, after: int = 0) -> Entry | None:
+        """The next entry."""
+        found = await self._message(self._stream, self._logs + log, after)
+        return None if found is None else Entry(found.data or b"", found.seq)
+
+    async def last(self, log: str) -> int:
+        """The last entry's number."""
+        found = await self._message(self._stream, self._logs + log)
+        return 0 if found is None else int(found.seq)
+
+    async def discard(self, logs: str) -> None:
+        """Remove logs."""
+        await self._purge(self._stream, self._logs, logs)
+
+    async def get(self, cell: str) -> Entry | None:
+        """What a cell holds."""
+        found = await self._message(f"KV_{self._bucket}", self._cells + cell)
+        return None if found is None else Entry(found.data or b"", found.seq)
+
+    async def put(self, cell: str, data: bytes, revision: int) -> int:
+        """Change a cell."""
+        return await self._store(f"KV_{self._bucket}", self._cells + cell, data, revision)
+
+    async def forget(self, cells: str) -> None:
+        """Remove cells."""
+        await self._purge(f"KV_{self._bucket}", self._cells, cells)
+
+    # -- words -----------------------------------------------------------------------------
+
+    async def say(self, subject: str, data: bytes) -> None:
+        """Tell who listens."""
+        try:
+            await self._client.publish(self._words + subject, data)
+        except (*_UNKNOWN, nats.errors.ConnectionClosedError) as error:
+            log.debug("a word about %s is lost: %s", subject, error)
+
+    async def hear(self, subject: str, callback: Callable[[bytes], None]) -> None:
+        """Listen."""
+
+        async def heard(message: Msg) -> None:
+            callback(message.data)
+
+        await self._client.subscribe(self._words + subject, cb=heard)
+
+    async def close(self) -> None:
+        """Leave."""
+        self._closed = True
+        await self._client.close()
+
+
+async def _told(error: Exception) -> None:
+    log.debug("NATS: %s", error)

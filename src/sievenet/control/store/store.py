@@ -1,0 +1,81 @@
+"""The interface of a store: logs, cells and words.  `sievenet.testing.store_contract` says what all must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+__all__ = ["Entry", "Store"]
+
+
+class Entry(NamedTuple):
+    """What a log or a cell holds, and its number: larger than that of all before it."""
+
+    data: bytes
+    number: int
+
+
+class Store(Protocol):
+    """Shared by all who connect to it.  What takes a while is tried again until it is done, or the store is closed.
+
+    Names are words of letters, digits, `-` and `_`, joined by dots.
+    """
+
+    @property
+    def limit(self) -> int:
+        """Bytes of the largest entry, value or word."""
+        ...
+
+    # -- logs ------------------------------------------------------------------------------
+
+    async def append(self, log: str, data: bytes, after: int, *, anew: bool = False) -> int:
+        """Add an entry behind the one with this number (0: the log is empty); returns its number.
+
+        `Fenced`, and nothing is added, if another one is last.  With ``anew`` it takes the place of all before it.
+        """
+        ...
+
+    async def read(self, log: str, after: int = 0) -> Entry | None:
+        """The first entry behind this number; None if there is none."""
+        ...
+
+    async def last(self, log: str) -> int:
+        """The number of the last entry; 0 if there is none."""
+        ...
+
+    async def discard(self, logs: str) -> None:
+        """Remove a log, or with a dot and a star at the end (`partition.3.*`) all whose names begin so."""
+        ...
+
+    # -- cells -----------------------------------------------------------------------------
+
+    async def get(self, cell: str) -> Entry | None:
+        """What a cell holds; None if nothing was ever put there."""
+        ...
+
+    async def put(self, cell: str, data: bytes, revision: int) -> int:
+        """Change a cell that has this revision (0: it is new); returns the next.  `Fenced` if it has another."""
+        ...
+
+    async def forget(self, cells: str) -> None:
+        """Remove cells, named as by `discard`."""
+        ...
+
+    # -- words -----------------------------------------------------------------------------
+
+    async def say(self, subject: str, data: bytes) -> None:
+        """Tell whoever listens now; nobody knows whether it arrives."""
+        ...
+
+    async def hear(self, subject: str, callback: Callable[[bytes], None]) -> None:
+        """Call with everything that is said about a subject from now on, in the order in which one sender says it."""
+        ...
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the last that is known of it is that it answers."""
+        ...
+
+    async def close(self) -> None:
+        """Leave; whoever waits gets `Unavailable`."""
+        ...

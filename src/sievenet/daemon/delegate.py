@@ -1,0 +1,170 @@
+"""A configurator that works through a store: it reads the logs of the partitions that are its own, and answers.
+
+    Ask ──▶ my epoch? ── new: does the store say that it is mine? ──▶ read the log up to there ──▶ Answer
+                │                           └── no: nothing                 ▲
+                └── known: ─────────────────────────────────────────────────┘  read already: the same answer again
+
+It decides nothing and reaches no switch.  If it was paused, and believes that it still owns something, what it answers
+is of an epoch that counts no more.  A leader of a later term makes it forget everything; one of an earlier term is not
+heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from sievenet.control.configurators import messages as m
+from sievenet.control.configurators import words
+from sievenet.control.configurators.copies import Copies
+from sievenet.control.store.logs import Reader
+from sievenet.control.store.store import Store
+from sievenet.errors import SievenetError
+from sievenet.session.lifetime import Tasks
+
+__all__ = ["Delegate"]
+
+log = logging.getLogger("sievenet.configurator")
+
+Run = Callable[..., Awaitable[Any]]
+
+
+class _Line:
+    """A partition that is, or was, this one's."""
+
+    def __init__(self, store: Store, term: int, number: int) -> None:
+        self.number, self.cell = number, f"owner.{term}.{number}"
+        self._store, self._log = store, f"partition.{term}.{number}"
+        self.reader = Reader(store, self._log)
+        self.epoch = 0
+        #: What is asked for, and not looked at.
+        self.ask: words.Ask | None = None
+        self.running = False
+        #: The last answer, should it be lost on the way.
+        self.last: m.Answer | m.Puzzled | None = None
+
+    def begin(self, epoch: int) -> None:
+        """It is this one's in another epoch: what was answered since the last is not known, so all is read again."""
+        if self.epoch:
+            self.reader = Reader(self._store, self._log)
+        self.epoch, self.last = epoch, None
+
+
+class Delegate:
+    """Serves whoever leads, until it is closed."""
+
+    def __init__(self, store: Store, name: str, *, beat: float = 0.25, run: Run | None = None) -> None:
+        self._store, self._name, self._pause = store, name, beat
+        self._life = secrets.randbits(48)
+        self.term = 0
+        self.copies = Copies()
+        self._lines: dict[int, _Line] = {}
+        self._wiring: Reader | None = None
+        self._tasks = Tasks()
+        self._turn = asyncio.Lock()
+        self._executor = None if run is not None else ThreadPoolExecutor(1, "configurator")
+        #: Works out something beside the event loop, so that signs of life go on.
+        self._run: Run = run or partial(asyncio.get_running_loop().run_in_executor, self._executor)
+        #: What it answered, for people to see.
+        self.answered = 0
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    async def start(self) -> None:
+        """Say that it is there, and listen."""
+        await self._store.hear(f"ask.{self._name}", self._asked)
+        self._tasks.begin(self._beat(), name="signs of life")
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._tasks.close()
+        await self._store.say("beat", words.encode(words.Beat(self._name, self._life, os.getpid(), leaves=True)))
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _beat(self) -> None:
+        beat = words.encode(words.Beat(self._name, self._life, os.getpid()))
+        while True:
+            await self._store.say("beat", beat)
+            await asyncio.sleep(self._pause)
+
+    # -- what it is asked ------------------------------------------------------------------
+
+    def _asked(self, data: bytes) -> None:
+        try:
+            ask = words.decode(data, words.Ask)
+        except SievenetError as error:
+            log.warning("not a question of a daemon: %s", error)
+            return
+        if ask.term < self.term:
+            return
+        if ask.term > self.term:
+            log.info("a daemon leads in term %d", ask.term)
+            self.term, self.copies, self._lines = ask.term, Copies(), {}
+            self._wiring = Reader(self._store, f"wiring.{ask.term}")
+        if ask.drop:
+            if self._lines.pop(ask.partition, None) is not None:
+                self.copies.drop(ask.partition)
+            return
+        line = self._lines.get(ask.partition)
+        if line is None:
+            line = self._lines[ask.partition] = _Line(self._store, ask.term, ask.partition)
+        line.ask = ask
+        if not line.running:
+            line.running = True
+            self._tasks.begin(self._serve(line))
+
+    async def _serve(self, line: _Line) -> None:
+        try:
+            while (ask := line.ask) is not None and self._lines.get(line.number) is line:
+                line.ask = None
+                if await self._mine(line, ask):
+                    await self._wire(ask.wiring)
+                    await self._read(line, ask)
+        except SievenetError as error:
+            log.warning("partition %d cannot be read now: %s", line.number, error)
+        finally:
+            line.running = False
+
+    async def _mine(self, line: _Line, ask: words.Ask) -> bool:
+        """Whether the store says that this one has the partition, in this epoch."""
+        if ask.epoch == line.epoch:
+            return True
+        entry = await self._store.get(line.cell)
+        if entry is None or ask.epoch < line.epoch:
+            return False
+        owner = words.decode(entry.data, words.Owner)
+        if (owner.name, owner.epoch) != (self._name, ask.epoch):
+            return False
+        line.begin(ask.epoch)
+        return True
+
+    async def _wire(self, upto: int) -> None:
+        async with self._turn:
+            reader = self._wiring
+            while reader is not None and reader.at < upto and (entry := await reader.next()) is not None:
+                await self._run(self.copies.take, words.decode_logged(entry.data))
+
+    async def _read(self, line: _Line, ask: words.Ask) -> None:
+        """Follow the log, and answer what is open."""
+        copies, found = self.copies, line.last
+        while line.reader.at < ask.upto and (entry := await line.reader.next()) is not None:
+            message = words.decode_logged(entry.data)
+            if isinstance(message, m.Wiring):
+                continue
+            open_order = isinstance(message, m.Order) and message.serial > ask.answered
+            found = await self._run(copies.follow, message, line.epoch, entry.number, open_order)
+            if self._lines.get(line.number) is not line:
+                return  # it was dropped meanwhile
+        if found is not None and found.epoch == line.epoch:
+            line.last = found
+            self.answered += 1
+            for piece in words.pieces(self._name, self._life, found, self._store.limit):
+                await self._store.say(f"answer.{self.term}", piece)

@@ -1,0 +1,254 @@
+"""Configurators on other machines, seen from the daemon that leads: it tells them through a store.
+
+It decides nothing, like `configurators`: what the control plane wants to say about a partition goes into the
+partition's log, then the owner is asked to read it.  Each partition has a line of its own, since writing takes a
+while; within it everything keeps its order.
+
+    control plane ── Own, Load, Order ──▶ line ── put, append ──▶ store ── Ask ──▶ owner
+          ▲                                                                          │
+          └───────────────────────── Answer ◀────────────────────────────────────────┘
+
+Words may be lost, so an order that stays open is asked for again, and who says nothing for `silence` seconds is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from sievenet.control.configurators import messages as m
+from sievenet.control.configurators import words
+from sievenet.control.plane import ControlPlane
+from sievenet.control.store.logs import Writer
+from sievenet.control.store.store import Store
+from sievenet.errors import Fenced, SievenetError
+from sievenet.session.lifetime import Tasks
+from sievenet.session.message import Message
+
+__all__ = ["Distribution"]
+
+log = logging.getLogger("sievenet.daemon")
+
+#: Seconds after which an open order is asked for again.
+_AGAIN: Final = 0.5
+
+
+class _Line:
+    """What is to be told about one partition."""
+
+    def __init__(self, store: Store, term: int, number: int) -> None:
+        self.number = number
+        #: To whom, and what.
+        self.queue: deque[tuple[str, Message]] = deque()
+        self.running = False
+        self.writer = Writer(store, f"partition.{term}.{number}")
+        self.cell, self.revision = f"owner.{term}.{number}", 0
+        #: The epoch as the control plane sees it, which is ahead of the store.
+        self.coming = 0
+        #: As the store has it.
+        self.owner, self.epoch, self.answered = "", 0, 0
+        #: The order without an answer, and when it was asked for last.
+        self.open = 0
+        self.asked = 0.0
+
+
+class _Peer:
+    """A configurator that is there."""
+
+    def __init__(self, life: int, heard: float) -> None:
+        self.life, self.heard = life, heard
+
+
+class Distribution:
+    """Tells configurators through a store, in one term."""
+
+    def __init__(
+        self,
+        control: ControlPlane,
+        store: Store,
+        term: int,
+        *,
+        silence: float = 1.0,
+        fenced: Callable[[SievenetError], None] | None = None,
+    ) -> None:
+        self._control, self._store, self._term, self._silence = control, store, term, silence
+        self._fenced = fenced
+        self._lines: dict[int, _Line] = {}
+        self._peers: dict[str, _Peer] = {}
+        self._pieces = words.Pieces()
+        self._heard: dict[str, list[object]] = {}
+        self._tasks = Tasks()
+        self._wiring = Writer(store, f"wiring.{term}")
+        self._wired = b""
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Remove what earlier leaders left, and listen; the control plane works alone until configurators come."""
+        for logs in ("partition.*", "wiring.*"):
+            await self._store.discard(logs)
+        await self._store.forget("owner.*")
+        self._control.share(self._term)
+        self._control.consult = self._say
+        await self._store.hear("beat", self._beat)
+        await self._store.hear(f"answer.{self._term}", self._answer)
+        self._tasks.begin(self._watch(), name="watch over configurators")
+
+    async def close(self) -> None:
+        """Tell nobody anything any more."""
+        self._closed = True
+        self._control.consult = None
+        await self._tasks.close()
+
+    # -- what the control plane says -------------------------------------------------------
+
+    def _say(self, name: str, message: Message) -> None:
+        match message:
+            case m.Wiring():
+                self._tasks.begin(self._wire(message))
+            case m.Drop(partition):
+                ask = words.Ask(self._term, partition, 0, 0, 0, 0, drop=True)
+                self._tasks.begin(self._store.say(f"ask.{name}", words.encode(ask)))
+            case m.Own() | m.Load() | m.Order() | m.Dismissed():
+                line = self._lines.get(message.partition)
+                if line is None:
+                    line = self._lines[message.partition] = _Line(self._store, self._term, message.partition)
+                if isinstance(message, m.Own):
+                    line.coming = message.epoch
+                line.queue.append((name, message))
+                if not line.running:
+                    line.running = True
+                    self._tasks.begin(self._tell(line))
+
+    async def _wire(self, message: m.Wiring) -> None:
+        data = words.encode(message)
+        async with self._turn:
+            if data != self._wired:
+                self._wired = data
+                await self._guarded(self._wiring.write(data, anew=True))
+
+    async def _tell(self, line: _Line) -> None:
+        """Write what waits, in its order, then ask the owner."""
+        try:
+            while line.queue:
+                name, message = line.queue.popleft()
+                if not await self._guarded(self._write(line, name, message)):
+                    self._give_up(name, message)
+                if not line.queue and line.open:
+                    await self._ask(line)
+        finally:
+            line.running = False
+
+    async def _write(self, line: _Line, name: str, message: Message) -> None:
+        match message:
+            case m.Own(_, epoch, answered):
+                owner = words.Owner(name, epoch)
+                line.revision = await self._store.put(line.cell, words.encode(owner), line.revision)
+                line.owner, line.epoch, line.answered = name, epoch, answered
+            case m.Load():
+                await line.writer.write(words.encode(message), anew=True)
+            case m.Order(_, _, serial):
+                await line.writer.write(words.encode(message))
+                line.open = serial
+            case m.Dismissed(partition):
+                del self._lines[partition]
+                await self._store.discard(line.writer.log)
+                await self._store.forget(line.cell)
+
+    async def _guarded(self, work: Any) -> bool:
+        """Do something with the store; whether it was done.  If somebody else leads, that is told."""
+        try:
+            await work
+        except Fenced as error:
+            if self._fenced is not None:
+                self._fenced(error)
+            return False
+        except SievenetError as error:
+            log.error("the store does not take what configurators are to know: %s", error)
+            return False
+        return True
+
+    def _give_up(self, name: str, message: Message) -> None:
+        """It cannot be told: the control plane does it itself."""
+        if isinstance(message, m.Order) and not self._closed:
+            answer = m.Puzzled(message.partition, message.epoch, message.serial, "the store did not take it")
+            self._control.configurator_heard(name, answer)
+
+    async def _ask(self, line: _Line) -> None:
+        async with self._turn:  # the network as it is now has been written
+            wiring = self._wiring.at
+        line.asked = asyncio.get_running_loop().time()
+        ask = words.Ask(self._term, line.number, line.epoch, line.writer.at, wiring, line.answered)
+        await self._store.say(f"ask.{line.owner}", words.encode(ask))
+
+    # -- what configurators say ------------------------------------------------------------
+
+    def _beat(self, data: bytes) -> None:
+        if self._closed:
+            return
+        try:
+            beat = words.decode(data, words.Beat)
+        except SievenetError as error:
+            log.warning("not a configurator's sign of life: %s", error)
+            return
+        now, peer = asyncio.get_running_loop().time(), self._peers.get(beat.name)
+        if beat.leaves:
+            if peer is not None and peer.life == beat.life:
+                self._gone(beat.name, "has left")
+        elif peer is None or peer.life != beat.life:
+            self._peers[beat.name] = _Peer(beat.life, now)
+            log.info("configurator %s is there (process %d)", beat.name, beat.process)
+            self._control.configurator_joined(beat.name, beat.process)
+        else:
+            peer.heard = now
+            self._control.configurator_heard(beat.name)
+
+    def _answer(self, data: bytes) -> None:
+        try:
+            reply = words.decode(data, words.Reply)
+            peer = self._peers.get(reply.name)
+            answer = None if peer is None or peer.life != reply.life else self._pieces.take(reply)
+        except SievenetError as error:
+            log.warning("not an answer of a configurator: %s", error)
+            return
+        if answer is None:
+            return
+        line = self._lines.get(answer.partition)
+        if line is not None and line.open == answer.serial and line.coming == answer.epoch:
+            line.open = 0
+        if not self._heard:
+            # What comes together is told together, so that it goes to switches together.
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._heard.setdefault(reply.name, []).append(answer)
+
+    def _flush(self) -> None:
+        heard, self._heard = self._heard, {}
+        if not self._closed:
+            for name, answers in heard.items():
+                self._control.configurator_heard(name, *answers)
+
+    # -- time ------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        clock, pause = asyncio.get_running_loop().time, self._silence / 4
+        last = clock()
+        while True:
+            await asyncio.sleep(pause)
+            now = clock()
+            if now - last > 2 * pause or not self._store.reachable:
+                for peer in self._peers.values():  # it is us who did not listen
+                    peer.heard = now
+            last = now
+            for name in [name for name, peer in self._peers.items() if now - peer.heard > self._silence]:
+                self._gone(name, f"has said nothing for {self._silence:g} s")
+            for line in list(self._lines.values()):
+                if line.open and not line.running and line.owner in self._peers and now - line.asked > _AGAIN:
+                    await self._ask(line)
+
+    def _gone(self, name: str, why: str) -> None:
+        log.warning("configurator %s %s", name, why)
+        del self._peers[name]
+        self._control.configurator_gone(name)

@@ -1,0 +1,63 @@
+"""The whole protocol over a store, in virtual time: daemons and configurators that die, pause and wake up too late.
+
+After every step the tables of all switches are those of a build from scratch, every accepted request is in effect,
+no epoch of a partition had two owners, and no daemon of an older term wrote anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from sievenet.network import Line, Ring, Testbed
+from sievenet.testing.virtual_time import run_virtual
+from tests.control.store.fabric import StoredWorld
+from tests.control.test_stateful import DELAY, OTHER, SCHEMA, step
+from tests.control.world import CONFIG
+from tests.seeds import seeds
+
+
+def drive(seed: int, steps: int, failures: bool) -> StoredWorld:
+    shape = (Line.build(link=DELAY), Ring.build(switches=5, link=DELAY), Testbed.build(link=DELAY))[seed % 3]
+    settings = {"mode": ("sna", "sna-lb")[seed % 2], "partitions": (4, 16)[seed // 2 % 2], "patience": 0.5}
+
+    async def main() -> StoredWorld:
+        world = StoredWorld(shape, seed, msgspec.structs.replace(CONFIG, **settings, look=0.05))
+        await world.open(SCHEMA, OTHER)
+        for _ in range(seed % 3):
+            await world.hire()
+        for _ in range(2):
+            await world.join()
+        done = []
+        for _ in range(steps):
+            done += [await world.fault() for _ in range(world.faults.choice((0, 0, 1, 2)))]
+            requests = asyncio.ensure_future(step(world, failures))
+            if world.faults.random() < 0.3:  # in the middle of it
+                await asyncio.sleep(world.faults.random() / 50)
+                done.append(f"{await world.fault()} meanwhile")
+            try:
+                async with asyncio.timeout(120):
+                    done.append(await requests)
+                await world.settle()
+                world.check_tables()
+                world.check()
+                await world.check_deliveries()
+            except (AssertionError, TimeoutError) as error:
+                raise AssertionError(f"after {done}: {error!r}") from error
+        await world.close()
+        return world
+
+    return run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", seeds(24, watched=4))
+def test_nothing_shows_where_the_control_plane_is(seed):
+    drive(seed, 20, failures=seed % 4 == 3)
+
+
+def test_faults_happen():
+    counts = sum((drive(seed, 30, failures=False).counts for seed in range(3)), start=type(drive(0, 1, False).counts)())
+    for what in ("Answer", "killed", "paused", "store away", "killed daemons", "paused daemons"):
+        assert counts[what] > 0, counts
