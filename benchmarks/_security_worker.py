@@ -66,11 +66,19 @@ class Attacker:
         login = os.environ.get("SIEVENET_LOGIN")
         self._login = None if login is None else load_login(login)
         self._tls = None if self._login is None else self._login.dialling()
-        self._names = count()
+        self._begun = False
+
+    def begun(self) -> None:
+        """Say so, once."""
+        if not self._begun:
+            self._begun = True
+            say({})
 
     async def connect(self) -> Wire:
         host, port, _ = self._address
-        return Wire(*await asyncio.open_connection(host, port, ssl=self._tls))
+        wire = Wire(*await asyncio.open_connection(host, port, ssl=self._tls))
+        self.begun()
+        return wire
 
     async def enter(self, role: Role = Role.CLIENT, token: str | None = None) -> tuple[Wire, Any]:
         wire = await self.connect()
@@ -233,6 +241,7 @@ async def datagrams(a: Attacker, advertised: bool, sealed: bool) -> None:
 
 async def nothing(a: Attacker) -> None:
     """No attack: a process that computes, so that machines of few processors are as busy as under the others."""
+    a.begun()
     while True:
         sum(range(10_000))
         await asyncio.sleep(0)
@@ -255,7 +264,6 @@ ATTACKS: dict[str, Attack] = {
 
 async def main(url: str, name: str) -> None:
     """Attack until killed."""
-    say({"attack": name})
     await {**ATTACKS, "nothing": nothing}[name](Attacker(url))
 
 

@@ -3,8 +3,11 @@
 The same fabric twice, as processes: once for anybody on the machine, once for members (TLS, tokens, rules, sealed
 datagrams). Requests and events per second are measured in turn, again and again. Then, for each attack, a publisher and
 eight subscribers go on at a steady rate while a tenth member attacks at full speed: nothing may be lost, and the 99th
-percentile of latency may be twice what it is beside a process that computes at full speed and at the same priority, but
-harms nobody. A machine of two processors has one less either way; how much the daemon itself is kept busy is told too.
+percentile of latency may be twice what it is while the tenth process computes at full speed but talks to nobody.
+
+Calm and attacked phases take turns. Each attack is measured twice, see `benchmarks._cores`: *apart*, where the attacker
+takes no processor time from the daemon or from clients, as if it sat elsewhere (this is what the goals are about), and
+*shared*, where all compete for the same processors. What the daemon and the attacker used of a processor is told too.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
+from benchmarks._cores import APART, SHARED, place, place_attacker, worked_by
 from benchmarks._security_worker import ATTACKS
 from benchmarks.fabric import HOSTS, Worker
 from benchmarks.harness import Bench, Report, middle, quantiles
@@ -51,7 +56,7 @@ HALVES = (
     tuple(f"{action} *: any" for action in ("publish", "subscribe")),
     tuple(f"{action} point: x {half}" for action in ("publish", "subscribe") for half in ("< 8000", ">= 8000")),
 )
-RATE = 300
+RATE = 1_000
 
 
 class Attack(Worker):
@@ -134,9 +139,11 @@ def run(bench: Bench) -> Report:
         with bench.step("a fabric for members with rules that are filters"):
             ruled = Fabric(stack, access, HOSTS * 2)
         measure_checks(bench, report, known, ruled)
-    report.note("all processes share the cores of one machine; the attacker runs at full speed and usual priority")
-    report.note("p99 under an attack is compared with p99 beside a process of the same priority that only computes")
-    report.note("daemon busy: its processor time over the time of the measurement, beside that process and attacked")
+    report.note("p99 under an attack is compared with p99 beside a process that computes and talks to nobody; in turns")
+    report.note(
+        "apart: the daemon has a core, clients have one, and the attacker what they leave; shared: no such order"
+    )
+    report.note("daemon, attacker: processor time over the time of the measurement; of the daemon calm and attacked")
     return report
 
 
@@ -178,34 +185,65 @@ def measure_checks(bench: Bench, report: Report, known: Fabric, ruled: Fabric) -
 
 
 def measure_attacks(bench: Bench, report: Report, fabric: Fabric) -> None:
-    number, rounds = bench.size(900, quick=30), bench.size(3, quick=1)
     fabric.requests(8)
-    fabric.steady(number)
+    fabric.steady(bench.size(2_000, quick=30))
+    rounds = {APART: bench.size(5, quick=1), SHARED: bench.size(3, quick=1)}
     rows = []
     for name in bench.track(bench.size(list(ATTACKS), quick=["filters", "flood"]), "attacks in turn"):
-        lost, ratios, figures = 0, [], []
-        busy: dict[str, list[float]] = {"nothing": [], name: []}
-        for _ in range(rounds):
-            quantile = {}
-            for attack in ("nothing", name):
-                with ExitStack() as stack, fabric.login("mallory"):
-                    Attack(stack, fabric.url, attack).ready()
-                    begin, worked = time.monotonic(), worked_by(fabric.daemon.pid)
-                    missing, latencies = fabric.steady(number)
-                    busy[attack].append((worked_by(fabric.daemon.pid) - worked) / (time.monotonic() - begin))
-                quantile[attack] = quantiles(latencies, (0.99,))["p99"]
-                lost += missing
-            ratios.append(quantile[name] / quantile["nothing"])
-            figures.append(quantile[name])
-        report.figure(f"p99_ms_under_{name}", median(figures) * 1e3, "ms")
-        report.figure(f"daemon_busy_under_{name}", median(busy[name]), "of a processor")
+        lost, row = 0, [name]
+        for mode, repeats in rounds.items():
+            place(mode, daemon=fabric.daemon.pid, clients=[fabric.publisher.pid, fabric.subscriber.pid])
+            found = [measure_pair(fabric, name, mode, bench.size(2_000, quick=30), i) for i in range(repeats)]
+            calm, attacked = ([pair[i] for pair in found] for i in (0, 1))
+            lost += sum(each.lost for pair in found for each in pair)
+            growth = [after.p99 / before.p99 for before, after in found]
+            note = "" if mode == APART else "_shared"
+            report.figure(f"p99_ms_calm{note}_before_{name}", middle(each.p99 for each in calm) * 1e3, "ms")
+            report.figure(f"p99_ms_under_{name}{note}", middle(each.p99 for each in attacked) * 1e3, "ms")
+            report.figure(f"daemon_busy_under_{name}{note}", middle(each.daemon for each in attacked), "of a processor")
+            report.figure(
+                f"attacker_busy_in_{name}{note}", middle(each.attacker for each in attacked), "of a processor"
+            )
+            if mode == APART:
+                report.goal(f"p99_growth_under_{name}", middle(growth))
+            else:
+                report.figure(f"p99_growth_shared_under_{name}", middle(growth), "times")
+            row += [
+                f"{middle(each.p99 for each in calm) * 1e3:.2f} {middle(each.p99 for each in attacked) * 1e3:.2f}",
+                f"{middle(growth):.2f} ({min(growth):.1f}-{max(growth):.1f})",
+                f"{middle(each.daemon for each in calm):.2f} {middle(each.daemon for each in attacked):.2f}",
+                f"{middle(each.attacker for each in attacked):.2f}",
+            ]
         report.goal(f"lost_under_{name}", lost)
-        report.goal(f"p99_growth_under_{name}", middle(ratios))
-        shown = f"{median(busy['nothing']):.2f} {median(busy[name]):.2f}"
-        rows.append([name, f"{lost}", f"{median(figures) * 1e3:.2f}", f"{median(ratios):.2f}", shown])
-    report.table("attacks", ["attack", "lost", "p99 ms", "p99 to that without", "daemon busy"], rows)
+        rows.append([*row, f"{lost}"])
+    place(SHARED, daemon=fabric.daemon.pid, clients=[fabric.publisher.pid, fabric.subscriber.pid])
+    heads = ["p99 ms", "growth", "daemon", "attacker"]
+    report.table("attacks", ["attack", *heads, *(f"{head}, shared" for head in heads), "lost"], rows)
 
 
-def worked_by(process: int) -> float:
-    """Processor seconds that a process has used."""
-    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+class Phase(NamedTuple):
+    """What was seen while a tenth process attacked, or only computed."""
+
+    lost: int
+    p99: float
+    #: Shares of a processor.
+    daemon: float
+    attacker: float
+
+
+def measure_pair(fabric: Fabric, name: str, mode: str, number: int, turn: int) -> tuple[Phase, Phase]:
+    """A calm phase and an attacked one, in turns which of them is first."""
+    found = {}
+    for attack in ("nothing", name) if turn % 2 else (name, "nothing"):
+        with ExitStack() as stack, fabric.login("mallory"):
+            attacker = Attack(stack, fabric.url, attack)
+            attacker.ready()
+            place_attacker(mode, attacker.pid)
+            time.sleep(0.2)
+            begin, workers = time.monotonic(), (fabric.daemon.pid, attacker.pid)
+            before = [worked_by(each) for each in workers]
+            missing, latencies = fabric.steady(number)
+            took = time.monotonic() - begin
+            daemon, tenth = ((worked_by(each) - was) / took for each, was in zip(workers, before, strict=True))
+        found[attack] = Phase(missing, quantiles(latencies, (0.99,))["p99"], daemon, tenth)
+    return found["nothing"], found[name]

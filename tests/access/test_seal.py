@@ -1,4 +1,4 @@
-"""Authenticated datagrams: what was altered, forged, replayed or is too old is not opened."""
+"""Sealed datagrams: what was altered, forged, replayed or is too old is not opened, and nobody else reads them."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.access.seal import SEAL, WINDOW, Opener, Sealer, new_key
+from sievenet.access.seal import CLEAR, SEAL, WINDOW, Opener, Sealer, new_key
 from tests.seeds import seeds
 
 
@@ -71,6 +71,21 @@ def test_forged_numbers_do_not_move_the_window():
     sealer, opener = pair()
     first = sealer.seal(b"a")
     forged = bytearray(first)
-    forged[-24:-16] = (1 << 60).to_bytes(8, "big")
+    forged[-8:] = (1 << 60).to_bytes(8, "big")
     assert opened(opener, forged) is None
     assert opened(opener, first) == b"a"
+
+
+def test_only_the_header_can_be_read():
+    sealer, opener = pair()
+    datagram = bytes(range(CLEAR)) + b"price=421" * 20
+    sealed = sealer.seal(datagram)
+    assert sealed[:CLEAR] == datagram[:CLEAR]
+    assert b"price" not in sealed
+    assert opened(opener, sealed) == datagram
+
+
+def test_a_key_that_is_used_again_gives_no_nonce_twice():
+    key = new_key()
+    nonces = {Sealer(key, down=False).seal(b"x")[-12:] for _ in range(8)}
+    assert len(nonces) == 8

@@ -162,7 +162,9 @@ def test_the_daemon(access, role):
 
             async def check(kind, message):
                 component = role is Role.COMPONENT
-                quiet = kind in SILENT or (component and not allowed(CONTROL.taken.get(kind, Role.OPERATOR), role))
+                joined = role not in (Role.OBSERVER, Role.OPERATOR)  # others are told that they have not
+                quiet = kind is Alive or (kind in SILENT and joined)
+                quiet |= component and not allowed(CONTROL.taken.get(kind, Role.OPERATOR), role)
                 async with wire(CONTROL, daemon.server.address, access, role) as found:
                     got = await verdict(found, message, 0.4 if quiet else 20.0)
                 if role is None:

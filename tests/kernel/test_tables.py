@@ -9,6 +9,7 @@ import pytest
 
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.ranges import MOST
+from sievenet.dataplane.kernel.sets import PortSets
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import Rejected
 from sievenet.index import CODE_BITS, ROOT, Cell, Dz
@@ -33,7 +34,12 @@ def network():
 def random_flow(rng, ports):
     """Flows of every kind over few codes, so that they meet."""
     out = frozenset(rng.sample(ports, rng.randrange(len(ports) + 1)))
-    category = rng.randrange(1, 3)
+    category = rng.randrange(1, 4)
+    if category == 3 and rng.random() < 0.9:
+        cell, port = Cell.parse("".join(rng.choice("01*") for _ in range(4))), rng.choice(ports)
+        return Flow(Match(category, cell), frozenset({port}), cell.checked, table=port)
+    if category == 3:  # as while a plan changes
+        return Flow(Match(category, ROOT), frozenset(ports), TOP_PRIORITY)
     kind = rng.randrange(5)
     if kind == 0:
         in_port = rng.choice([None, *ports])
@@ -72,7 +78,7 @@ def test_packets_go_where_the_table_says(network, seed):
                 assert await plane.table("s1") == table
                 want = Counter()
                 sender = rng.choice(clients)
-                sent = [packet(sender, number + i, rng.randrange(1, 3), rng.randrange(16)) for i in range(24)]
+                sent = [packet(sender, number + i, rng.randrange(1, 4), rng.randrange(16)) for i in range(24)]
                 number += len(sent)
                 for each in sent:
                     for port in table.ports(each.category, each.code, sender.port):
@@ -178,6 +184,44 @@ def test_masks_fit_up_to_their_bound(network):
     asyncio.run(main())
 
 
+def test_tables_of_ports_fit_up_to_their_bound(network):
+    """Cells of 100 ports under 32 masks; one more mask or too many ports are refused, and nothing changes."""
+
+    async def main():
+        async with on_kernel(network) as harness:
+            plane = harness.plane
+            a = await plane.attach("h1", "a")
+            others = [await plane.attach(f"h{1 + i % 3}", f"o{i}") for i in range(100)]
+            masks = [n for n in range(1, 256) if not Cell(0, n, 8).is_dz]
+
+            def cell(i, port):
+                found = Cell(0, masks[i], 8)
+                return Flow(Match(1, found), frozenset({port}), found.checked, table=port)
+
+            flows = [cell(i % 32, other.port) for i, other in enumerate(others)]
+            await plane.apply("s1", [Add(flow) for flow in flows])
+            table = FlowTable(flows)
+            assert await plane.table("s1") == table
+            with pytest.raises(Rejected, match=r"at most 32 masks.*kind dz"):
+                await plane.apply("s1", [Delete(flows[0]), Add(cell(32, others[0].port))])
+            with pytest.raises(Rejected, match=r"at most 128 out ports with cells.*kind dz"):
+                await plane.apply("s1", [Add(cell(0, 2000 + i)) for i in range(29)])
+            assert await plane.table("s1") == table
+            codes = [i << (CODE_BITS - 8) for i in range(0, 256, 5)]
+            await harness.send(a, [Packet(1, code, a.publisher, i, 17, 0, b"") for i, code in enumerate(codes)])
+            await harness.settle()
+            for other in others:
+                wanted = [i for i, code in enumerate(codes) if other.port in table.ports(1, code, a.port)]
+                assert [each.sequence for each in harness.received(other)] == wanted
+            # What goes gives back its masks and slots.
+            await plane.apply("s1", [Delete(flow) for flow in flows])
+            flows = [cell(40 + i % 32, 3000 + i) for i in range(128)]
+            await plane.apply("s1", [Add(flow) for flow in flows])
+            assert await plane.table("s1") == FlowTable(flows)
+
+    asyncio.run(main())
+
+
 def test_only_attached_clients_are_let_in(network):
     """Neither an unknown UDP port nor another host's address gets a packet through; both are counted."""
 
@@ -220,14 +264,17 @@ def test_the_next_process_finds_everything(network):
             assert switch.table() == FlowTable(flows.values())
             assert switch.counters().flows == before.flows
             # It can go on from there: everything can be changed and deleted.
-            switch.apply([Modify(Flow(f.match, frozenset({b.port}), f.priority, f.in_port)) for f in flows.values()])
-            assert {flow.ports for flow in switch.table()} == {frozenset({b.port})}
+            plain = [f for f in flows.values() if not f.table]
+            assert 0 < len(plain) < len(flows)
+            switch.apply([Modify(Flow(f.match, frozenset({b.port}), f.priority, f.in_port)) for f in plain])
+            assert {flow.ports for flow in switch.table() if not flow.table} == {frozenset({b.port})}
             switch.apply([Delete(flow) for flow in flows.values()])
             assert len(switch.table()) == 0
             # The first process is thought dead; its memory of the flows is not used again.
             network.switches["s1"]._flows.clear()
             network.switches["s1"]._rows.clear()
             network.switches["s1"]._order.clear()
+            network.switches["s1"]._sets = PortSets(network.switches["s1"].maps)
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ import sievenet
 from sievenet.dataplane.openflow.ports import PortTables
 from sievenet.dataplane.openflow.tables import Table
 from sievenet.index import Plan
-from tests.openflow.test_fabric import POINT, fabric, folder, network_of, under_traffic
+from tests.openflow.test_fabric import POINT, every_plane, fabric, folder, network_of, under_traffic
 
 __all__ = ["folder"]
 
@@ -58,7 +58,7 @@ def test_ports_beyond_the_tables_are_refused():
 # -- whole networks ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plane", ["ovs"])
+@every_plane
 def test_plans_change_to_cells_and_back_under_traffic(folder, plane):
     async def main():
         async with under_traffic(folder, dataplane=plane, control__forwarding_delay=0.05) as (daemon, traffic):

@@ -282,7 +282,7 @@ def test_control_connection_cut(folder):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("plane", "kind"), [("ovs", "dz"), ("ovs", "cells"), ("kernel", "dz")])
+@pytest.mark.parametrize(("plane", "kind"), [("ovs", "dz"), ("ovs", "cells"), ("kernel", "cells")])
 def test_controller_killed(folder, plane, kind):
     """The switches stay as they are; the next controller finds them, and its journal, and loses nothing."""
     chosen = settings(folder, dataplane=plane, control__kind=kind, listen__port=17400 + os.getpid() % 1000)

@@ -68,6 +68,12 @@ class Permissions:
         union = Subscription((each for found in mine for each in found), schema)
         return None if any(not each.constraints for each in union) else union
 
+    def everything(self, action: Action) -> bool:
+        """Whether all of every category is allowed, also of those that nobody knows yet."""
+        return self.rules is None or any(
+            rule.action == action and rule.category == "*" and rule.filter == "any" for rule in self.rules
+        )
+
     def decide(self, action: Action, wanted: Subscription) -> Decision:
         """What of a wish is allowed; `Rejected`, with the rule, if it is not."""
         schema = wanted.schema

@@ -1,30 +1,37 @@
-"""Authenticated datagrams: a number that is never used twice, and a keyed hash of everything.
+"""Sealed datagrams: encrypted, authenticated, each opened once.
 
-    datagram │ number u64 │ tag 16 bytes       tag = BLAKE2b(key, direction, everything before it)
+    header, 24 bytes │ packets, encrypted │ tag 16 bytes │ salt u32 │ number u64
 
-Each session has a key of its own, drawn at random when its control connection (which is encrypted) is welcomed, so a
-datagram of another session, of an earlier life of the daemon or in the other direction never verifies. Numbers count
-datagrams, also those without packets. A receiver takes each number once, within a window behind the highest; what is
-older than the window is refused, whether it came before or not. Datagrams are not encrypted: whoever can read the
-network can read events.
+AES-256-GCM: the packets are encrypted, and the tag covers the header too, which has to be readable: it says whose
+datagram this is. Each session has a key of its own, drawn at random when its control connection (which is encrypted)
+is welcomed, and from it one for each direction. So a datagram of another session, of an earlier life of the daemon or
+in the other direction never opens. Salt and number together are the nonce: numbers count datagrams, also those
+without packets, and the salt is drawn anew with every `Sealer`, so that no nonce comes twice with one key even if
+somebody used a key again. A receiver takes each number once, within a window behind the highest; what is older than
+the window is refused, whether it came before or not.
 
-Cost: one hash over the datagram, about 1.5 µs and 1 ns per byte; packets that share a datagram share it.
+Cost: about 0.6 µs and 0.1 ns per byte with the processor's own AES (keyed BLAKE2b, which does not encrypt, takes 0.4 µs
+and 1.3 ns); packets that share a datagram share it.
 """
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["KEY", "SEAL", "WINDOW", "Channel", "Opener", "Sealer", "new_key"]
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-#: Bytes of a key, and of what a seal adds to a datagram.
+__all__ = ["CLEAR", "KEY", "SEAL", "WINDOW", "Channel", "Opener", "Sealer", "new_key"]
+
+#: Bytes of a key, of what stays readable of a datagram, and of what a seal adds to it.
 KEY: Final = 32
+CLEAR: Final = 24
 _TAG: Final = 16
+_SALT: Final = 4
 _NUMBER: Final = 8
-SEAL: Final = _NUMBER + _TAG
+SEAL: Final = _TAG + _SALT + _NUMBER
 #: How far behind the highest number one may come late.
 WINDOW: Final = 1024
 #: Seconds for which what was sealed with the key before is opened.
@@ -40,28 +47,31 @@ def new_key() -> bytes:
 class Sealer:
     """Seals what one end sends."""
 
-    __slots__ = ("_hash", "_number")
+    __slots__ = ("_encrypt", "_number", "_salt")
 
     def __init__(self, key: bytes, *, down: bool) -> None:
-        self._hash = _hash(key, down)
+        self._encrypt = _cipher(key, down).encrypt
+        self._salt = secrets.token_bytes(_SALT)
         self._number = 0
 
     def seal(self, datagram: bytes) -> bytes:
-        """A datagram with its number and tag."""
+        """A datagram as it travels."""
         self._number += 1
-        said = datagram + self._number.to_bytes(_NUMBER, "big")
-        digest = self._hash.copy()
-        digest.update(said)
-        return said + digest.digest()
+        nonce = self._salt + self._number.to_bytes(_NUMBER, "big")
+        clear = datagram[:CLEAR]
+        return b"".join((clear, self._encrypt(nonce, datagram[CLEAR:], clear), nonce))
 
 
 class Opener:
     """Opens what the other end sent, each datagram once."""
 
-    __slots__ = ("_hash", "_highest", "_seen", "forged", "replayed")
+    __slots__ = ("_decrypt", "_forgery", "_highest", "_seen", "forged", "replayed")
 
     def __init__(self, key: bytes, *, down: bool) -> None:
-        self._hash = _hash(key, down)
+        from cryptography.exceptions import InvalidTag
+
+        self._decrypt = _cipher(key, down).decrypt
+        self._forgery = InvalidTag
         self._highest = 0
         #: Bit i: the number that is i below the highest has come.
         self._seen = 0
@@ -69,22 +79,24 @@ class Opener:
         self.forged = 0
         self.replayed = 0
 
-    def open(self, data: memoryview) -> memoryview | None:
+    def open(self, data: memoryview) -> bytes | None:
         """The datagram in sealed bytes; None if it is forged, was altered, came before or is too old."""
-        end = len(data) - _TAG
-        if end < _NUMBER:
+        end = len(data) - _SALT - _NUMBER
+        readable = min(CLEAR, end - _TAG)
+        if readable < 0:
             self.forged += 1
             return None
-        digest = self._hash.copy()
-        digest.update(data[:end])
-        if not hmac.compare_digest(digest.digest(), data[end:]):
+        clear = bytes(data[:readable])
+        try:
+            rest = self._decrypt(data[end:], data[readable:end], clear)
+        except self._forgery:
             self.forged += 1
             return None
         # Only what verifies moves the window.
-        if not self._first(int.from_bytes(data[end - _NUMBER : end], "big")):
+        if not self._first(int.from_bytes(data[end + _SALT :], "big")):
             self.replayed += 1
             return None
-        return data[: end - _NUMBER]
+        return clear + rest
 
     def _first(self, number: int) -> bool:
         ahead = number - self._highest
@@ -130,7 +142,7 @@ class Channel:
         """A datagram as it travels."""
         return self._sealer.seal(datagram)
 
-    def open(self, data: memoryview, now: float) -> memoryview | None:
+    def open(self, data: memoryview, now: float) -> bytes | None:
         """The datagram in sealed bytes, or None."""
         if self._before is None:
             return self._opener.open(data)
@@ -168,5 +180,8 @@ class Channel:
         return self._replayed + self._opener.replayed + (self._before.replayed if self._before else 0)
 
 
-def _hash(key: bytes, down: bool) -> blake2b:
-    return blake2b(key=key, digest_size=_TAG, person=b"sievenet-down" if down else b"sievenet-up")
+def _cipher(key: bytes, down: bool) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    person = b"sievenet-down" if down else b"sievenet-up"
+    return AESGCM(blake2b(key=key, digest_size=KEY, person=person).digest())

@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sievenet.content.binary import Reader, opening, text_bytes, varint, zigzag
-from sievenet.content.cost import cost
+from sievenet.content.cost import Estimate, too_much
 from sievenet.content.event import MAX_PAYLOAD, Event, Record
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.filter_codec import read_body, write_body
@@ -242,14 +242,16 @@ def decode_subscription(schema: Schema | None, data: bytes, most: int | None = N
     """A subscription of this schema (or a schemaless one) from bytes; with ``most``, if its `cost` is not higher."""
     reader = Reader(data, SUBSCRIPTION, "subscription", MAX_BYTES)
     check_version(reader, schema)
-    filters = tuple(read_body(reader, schema) for _ in range(reader.varint(MAX_FILTERS)))
+    estimate = Estimate()
+    read = []
+    for _ in range(reader.varint(MAX_FILTERS)):
+        read.append(read_body(reader, schema, most))
+        if most is not None:
+            estimate.add(read[-1])
+            if (steps := estimate.steps) > most:
+                raise too_much(steps, most)  # at once: reading the rest is work too
     reader.end()
-    if most is not None and (steps := cost(filters)) > most:
-        raise CodecError(
-            f"Expected a subscription that costs at most {most} steps, got one of {steps}: "
-            "subscribe to fewer filters, or to fewer values in each",
-            where="subscription",
-        )
+    filters = tuple(read)
     found = Subscription(filters, schema)
     if found.filters != filters:
         reader.fail("filters in order, none covered by another", "`another form`")

@@ -17,10 +17,12 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING, Final
 
+from sievenet.errors import CodecError
+
 if TYPE_CHECKING:
     from sievenet.content.filter import Filter
 
-__all__ = ["cost"]
+__all__ = ["Estimate", "cost", "too_much"]
 
 #: Boxes that one filter is covered as at most, and all filters of a subscription in one region.
 _BOXES: Final = 64
@@ -36,13 +38,40 @@ def cost(filters: Iterable[Filter]) -> int:
     million.  What is compared with it bounds the time that one request can take: ``cost(filters) > 200_000`` refuses
     what would take more than some tenths of a second.
     """
-    number = cuts = boxes = axes = 0
+    estimate = Estimate()
     for each in filters:
-        number += 1
+        estimate.add(each)
+    return estimate.steps
+
+
+class Estimate:
+    """The cost of filters that come one after the other; it never falls, so reading can end when it is too high."""
+
+    __slots__ = ("_axes", "_boxes", "_cuts", "_number")
+
+    def __init__(self) -> None:
+        self._number = self._cuts = self._boxes = self._axes = 0
+
+    def add(self, each: Filter) -> None:
+        """One more filter."""
         sets = each.constraints.values()
-        cuts += sum(len(values.cuts) for values in sets)
-        boxes += min(_BOXES, prod(len(values.cuts) // 2 for values in sets))
-        axes = max(axes, len(each.constraints))
-    boxes = min(boxes, _ALL_BOXES)
-    per_cut = 2 if number <= 1 else 2 + cuts.bit_length() // 4
-    return 10 + number + cuts * per_cut * (1 + number // _TOGETHER) + axes * boxes * boxes // 4
+        self._number += 1
+        self._cuts += sum(len(values.cuts) for values in sets)
+        self._boxes += min(_BOXES, prod(len(values.cuts) // 2 for values in sets))
+        self._axes = max(self._axes, len(each.constraints))
+
+    @property
+    def steps(self) -> int:
+        """What they cost together."""
+        number, cuts, boxes = self._number, self._cuts, min(self._boxes, _ALL_BOXES)
+        per_cut = 2 if number <= 1 else 2 + cuts.bit_length() // 4
+        return 10 + number + cuts * per_cut * (1 + number // _TOGETHER) + self._axes * boxes * boxes // 4
+
+
+def too_much(steps: int, most: int) -> CodecError:
+    """The error for a subscription that costs so many steps, or more."""
+    return CodecError(
+        f"Expected a subscription that costs at most {most} steps, got one of {steps} or more: "
+        "subscribe to fewer filters, or to fewer values in each",
+        where="subscription",
+    )

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from typing import Final
 
 from sievenet.content.binary import Reader, text_bytes, varint, zigzag
+from sievenet.content.cost import too_much
 from sievenet.content.filter import Filter
 from sievenet.content.number import EXACT, next_number, previous_number
 from sievenet.content.schema import MAX_ATTRIBUTES, MAX_STRING, Attribute, Schema
@@ -59,8 +60,9 @@ def write_body(each: Filter) -> bytes:
     return b"".join(parts)
 
 
-def read_body(reader: Reader, schema: Schema | None) -> Filter:
-    """A filter from its constraints; only canonical ones are let in."""
+def read_body(reader: Reader, schema: Schema | None, most: int | None = None) -> Filter:
+    """A filter from its constraints, which costs at most so many steps, or about; only canonical ones are let in."""
+    cost = 0
     count = reader.varint(_NOTHING)
     if count == _NOTHING:
         return Filter.nothing(schema)
@@ -72,6 +74,9 @@ def read_body(reader: Reader, schema: Schema | None) -> Filter:
             reader.fail("constraints in order", here)
         last = here
         cuts = reader.varint(MAX_CUTS)
+        cost += 2 * cuts  # at least
+        if most is not None and cost > most:
+            raise too_much(cost, most)
         if schema is None:
             constraints[str(here)] = _read_cuts(reader, cuts)
             continue

@@ -72,10 +72,16 @@ class Inspection:
         self._schema = schema
         #: What is allowed, by action and category; True for everything.
         self._allowed: dict[tuple[Action, int], tuple[Schema, Subscription, Layout | None] | bool] = {}
+        #: Whether all categories, also those to come, may be had entirely.
+        self.receives_all = permissions.everything("subscribe")
 
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets are within the quotas."""
         return all(usage.publish(packets, size, now) for usage in self._usages)
+
+    def sends_all(self, category: int) -> bool:
+        """Whether the client may publish every event of a category."""
+        return self._rule("publish", category) is True
 
     def sends(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
         """Which of these events the client may publish."""
@@ -85,12 +91,12 @@ class Inspection:
         """Which of these events the client may get."""
         return self._within("subscribe", category, bodies)
 
-    def _within(self, action: Action, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
+    def _rule(self, action: Action, category: int) -> tuple[Schema, Subscription, Layout | None] | bool:
         allowed = self._allowed.get((action, category))
         if allowed is None:
             schema = self._schema(category)
             if schema is None:
-                return [False] * len(bodies)
+                return False
             # What comes in a twin was matched with subscriptions that are within the rules.
             if action == "subscribe" and is_twin(schema.name):
                 within = None
@@ -98,6 +104,10 @@ class Inspection:
                 within = self._permissions.within(action, schema)
             allowed = True if within is None else (schema, within, layout_of(schema))
             self._allowed[action, category] = allowed
+        return allowed
+
+    def _within(self, action: Action, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
+        allowed = self._rule(action, category)
         if isinstance(allowed, bool):
             return [allowed] * len(bodies)
         schema, within, layout = allowed

@@ -157,6 +157,7 @@ class EmbeddedDataPlane(Fabric):
         """Hold a client's packets to something, and what waits for it to so many bytes."""
         known = self._by_token[self.clients()[client].token]
         known.checks, known.most = checks, queue
+        known.inspected = checks is not None and not checks.receives_all
         self._grant()
 
     def refusals(self, client: str) -> tuple[int, int]:
@@ -234,7 +235,7 @@ class EmbeddedDataPlane(Fabric):
                 self._flush_due = True
         return refused
 
-    def _datagram(self, data: memoryview, address: Any, now: float, first: bool) -> int:
+    def _datagram(self, data: bytes | memoryview, address: Any, now: float, first: bool) -> int:
         """Carry the packets of a datagram, so many, or -1 if nothing of it was welcome.
 
         It came by the first socket or by a client's own.
@@ -245,7 +246,7 @@ class EmbeddedDataPlane(Fabric):
             self._unknown += 1
             return -1
         if client.link.channel is not None:
-            opened = client.link.channel.open(data, now)
+            opened = client.link.channel.open(memoryview(data), now)
             if opened is None:
                 return -1
             data = opened
@@ -279,7 +280,7 @@ class EmbeddedDataPlane(Fabric):
                 self._unadvertised += 1
             else:
                 welcome.append((category, code, bytes(data[start:end])))
-        if checks is not None and welcome:
+        if checks is not None and not all(map(checks.sends_all, {category for category, _, _ in welcome})):
             verdicts = judged(checks.sends, [packet for _, _, packet in welcome])
             refused = len(welcome) - sum(verdicts)
             client.unpermitted += refused

@@ -37,6 +37,13 @@ def udp_socket(address: tuple[str, int]) -> socket.socket:
 class Checks(Protocol):
     """What a client's packets are held to, if its member is known."""
 
+    @property
+    def receives_all(self) -> bool:
+        """Whether the client may get every event of every category: then there is nothing to ask."""
+
+    def sends_all(self, category: int) -> bool:
+        """Whether the client may publish every event of a category."""
+
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets, of so many bytes together, are within the quota."""
 
@@ -64,6 +71,7 @@ class Endpoint:
         "categories",
         "checks",
         "dirty",
+        "inspected",
         "link",
         "most",
         "over_quota",
@@ -87,6 +95,8 @@ class Endpoint:
         #: The categories that it may publish in; None: any.
         self.categories: frozenset[int] | None = None
         self.checks: Checks | None = None
+        #: What comes for it is asked about; False where it may have everything.
+        self.inspected = False
         #: Packets of this client, or for it, that were dropped; told and forgotten by `refusals`.
         self.unpermitted = 0
         self.over_quota = 0
@@ -101,10 +111,10 @@ class Endpoint:
 
     def take(self, packet: bytes, _size: int) -> None:
         """A packet leaves the network here."""
-        if self.checks is None:
-            self.link.push(packet)
-        else:
+        if self.inspected:
             self.unchecked.append(packet)
+        else:
+            self.link.push(packet)
         if not self.dirty:
             self.plane.serve(self)
 

@@ -37,7 +37,7 @@ from typing import Final
 
 import msgspec
 
-from sievenet.access.seal import SEAL
+from sievenet.access.seal import CLEAR, SEAL
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.network.flow import MAX_CATEGORY
 
@@ -73,6 +73,7 @@ _PACKET: Final = struct.Struct(">HHBBQQQQQQ")
 DATAGRAM_HEADER: Final = _DATAGRAM.size
 #: Bytes of a packet before its body.
 PACKET_HEADER: Final = _PACKET.size
+assert DATAGRAM_HEADER == CLEAR, "a seal leaves the header readable, and nothing else"
 #: The most that UDP over IPv4 carries.
 MAX_DATAGRAM: Final = 65_507
 #: The longest encoded event.

@@ -183,7 +183,7 @@ class UdpPort(DataPort):
             opened = self._link.channel.open(memoryview(datagram), now)
             if opened is None:
                 raise CodecError("Expected a datagram that is sealed, and new", where="datagram")
-            datagram = bytes(opened)
+            datagram = opened
         width, rest = divmod(len(datagram) - DATAGRAM_HEADER, count or 1)
         several = None
         if count >= _SEVERAL and not rest:

@@ -50,8 +50,8 @@ _HEADS: Final = 48
 class KernelDataPlane:
     """The kernel's switches."""
 
-    #: They have one table, and few masks.
-    per_port: Final = False
+    #: Cells are taken, under few masks.
+    per_port: Final = True
 
     def __init__(self, network: Network, *, secret: bytes | None = None) -> None:
         self._network = network

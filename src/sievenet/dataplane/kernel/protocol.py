@@ -82,7 +82,8 @@ class WireFlow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     priority: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
     #: 0 for any.
     in_port: _PortNumber
-    table: Annotated[int, msgspec.Meta(ge=0, lt=256)]
+    #: 0, or that of its only port.
+    table: _PortNumber
     ports: tuple[_PortNumber, ...]
 
 

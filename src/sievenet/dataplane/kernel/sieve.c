@@ -9,6 +9,10 @@
  * their prefix, are a prefix trie (`prefixes`).  All others (catch-alls above everything, flows of one in-port, cells
  * under a mask) are rows of equal precedence class, tried from the highest down, each with one look into `cells`.
  *
+ * If none of these decides, the tables of the out ports do (plans of kind cells).  The program needs no table per port: a
+ * cell's entry in `sets` has a bit for each port that has the cell in its table.  It asks once for each mask in use
+ * (`masks`), unites the bits of what it finds, and the packet leaves once by every port whose bit is set (`slots`).
+ *
  * Only structures that the kernel promises to keep are used, so that one object serves all kernels.  Every table is a
  * map that user space changes while packets pass; each change of one entry is atomic.
  *
@@ -31,6 +35,7 @@ typedef unsigned long long u64;
 #define CLIENTS 1000    /* port numbers from here on are clients, which share the port of their host */
 #define PORTS 32768
 #define ROWS 32
+#define SLOTS 128       /* out ports with tables of cells; their bits travel in a packet's cb */
 #define STEPS 64        /* outputs served before the program calls itself again, at most 32 times */
 
 enum reason { MALFORMED, UNADMITTED, UNMATCHED, EXPIRED, UNSENT, UNADVERTISED };
@@ -40,6 +45,9 @@ struct cell { u32 row; u32 in_port; u64 bits[2]; };
 /* What a flow does: outputs[first .. first + count), counted in counts[counter]; `length` bits of code it matches. */
 struct action { u32 first; u32 count; u32 counter; u32 length; };
 struct row { u64 mask[2]; u32 priority; u32 in_port; u32 number; u16 width; u16 ones; };
+struct mask { u64 bits[2]; u32 number; u32 width; };
+/* The ports that want a cell, as bits of their slots. */
+struct set { u64 slots[2]; u32 counter; u32 unused; };
 struct count { u64 packets; u64 bytes; };
 /* `way`: 0 nobody is there, 1 to the device, 2 straight to the other end of a virtual link.
  * `checked`: whether a client may publish only in the categories that `permits` has, by number and category.
@@ -49,7 +57,7 @@ struct permit { u16 port; u16 category; };
 struct device { u32 port; u32 host; };
 
 /* Where each map is, is filled in by the loader, by its name. */
-extern char prefixes, cells, rows, outputs, counts, ports, devices, reasons, permits, self;
+extern char prefixes, cells, rows, masks, sets, slots, outputs, counts, ports, devices, reasons, permits, self;
 
 static void *(*const lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const store)(void *skb, u32 at, const void *from, u32 length, u64 flags) = (void *)BPF_FUNC_skb_store_bytes;
@@ -111,6 +119,23 @@ ALWAYS int leave(struct __sk_buff *skb, u32 number, u64 packets, int last)
 	return redirect(device, 0);
 }
 
+/* A packet is to leave by this port too; the one before it, `pending`, can have its copy now.  Returns the next pending. */
+ALWAYS u32 push(struct __sk_buff *skb, u32 number, u32 in_port, u32 pending, u64 packets)
+{
+	if (number == in_port)
+		return pending;
+	struct port *port = port_at(number);
+	if (!port)
+		return pending;
+	if (!port->way) {
+		__sync_fetch_and_add(&port->dropped, packets);
+		return pending;
+	}
+	if (pending)
+		leave(skb, pending, packets, 0);
+	return number;
+}
+
 /* The rest of a packet's outputs.  cb: in-port, first, rest, pending. */
 ALWAYS int send(struct __sk_buff *skb)
 {
@@ -126,19 +151,7 @@ ALWAYS int send(struct __sk_buff *skb)
 		u16 *output = lookup(&outputs, &at);
 		if (!output)
 			break;
-		u32 number = *output;
-		if (number == in_port)
-			continue;
-		struct port *port = port_at(number);
-		if (!port)
-			continue;
-		if (!port->way) {
-			__sync_fetch_and_add(&port->dropped, packets);
-			continue;
-		}
-		if (pending)
-			leave(skb, pending, packets, 0);
-		pending = number;
+		pending = push(skb, *output, in_port, pending, packets);
 	}
 	if (rest) {
 		skb->cb[1] = first;
@@ -148,6 +161,41 @@ ALWAYS int send(struct __sk_buff *skb)
 		return tell(UNSENT, packets);
 	}
 	return pending ? leave(skb, pending, packets, 1) : SHOT;
+}
+
+/* The same for bits of slots, 64 at a time.  cb: in-port and pending, then the bits, of which the first half is next;
+ * the highest bit of the in-port says that the second half has become it. */
+ALWAYS int spread(struct __sk_buff *skb)
+{
+	u32 in_port = skb->cb[0] & 0x7FFF, pending = skb->cb[0] >> 16, base = skb->cb[0] & 0x8000 ? 64 : 0;
+	u64 bits = skb->cb[1] | (u64)skb->cb[2] << 32;
+	u64 packets = skb->gso_segs ? skb->gso_segs : 1;
+	u32 step;
+#pragma clang loop unroll(disable)
+	for (step = 0; step < 64; step++) {
+		if (!bits)
+			break;
+		u32 slot = base + step, set = bits & 1;
+		bits >>= 1;
+		if (!set)
+			continue;
+		u64 *number = lookup(&slots, &slot);
+		if (number)
+			pending = push(skb, *number, in_port, pending, packets);
+	}
+	if (!base && (skb->cb[3] | skb->cb[4])) {
+		skb->cb[0] = in_port | 0x8000 | pending << 16;
+		skb->cb[1] = skb->cb[3];
+		skb->cb[2] = skb->cb[4];
+		again(skb, &self, 1);
+		return tell(UNSENT, packets);
+	}
+	return pending ? leave(skb, pending, packets, 1) : SHOT;
+}
+
+SEC("tc/wide") int wide(struct __sk_buff *skb)
+{
+	return spread(skb);
 }
 
 SEC("tc/more") int more(struct __sk_buff *skb)
@@ -234,8 +282,39 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 			break;
 		}
 	}
-	if (!action)
-		return tell(UNMATCHED, packets);
+	if (!action) {
+		u64 out[2] = { 0, 0 };
+		int met = 0;
+#pragma clang loop unroll(disable)
+		for (i = 0; i < ROWS; i++) {
+			u32 at = i;
+			struct mask *mask = lookup(&masks, &at);
+			if (!mask || !mask->number)
+				break;
+			struct cell cell = { .row = mask->number };
+			cell.bits[0] = bits[0] & mask->bits[0];
+			cell.bits[1] = bits[1] & mask->bits[1];
+			struct set *set = lookup(&sets, &cell);
+			if (!set)
+				continue;
+			met = 1;
+			out[0] |= set->slots[0];
+			out[1] |= set->slots[1];
+			u32 which = set->counter;
+			struct count *count = lookup(&counts, &which);
+			if (count)
+				add(count, packets, bytes);
+		}
+		if (!met)
+			return tell(UNMATCHED, packets);
+		skb->cb[0] = number;
+		skb->cb[1] = out[0];
+		skb->cb[2] = out[0] >> 32;
+		skb->cb[3] = out[1];
+		skb->cb[4] = out[1] >> 32;
+		store(skb, 21, &hops, 1, 0);
+		return spread(skb);
+	}
 	u32 counter = action->counter;
 	skb->cb[0] = number;
 	skb->cb[1] = action->first;

@@ -35,53 +35,22 @@ from sievenet.dataplane.kernel.entry import (
     row_number,
 )
 from sievenet.dataplane.kernel.image import linked, shipped
+from sievenet.dataplane.kernel.maps import CAPACITY, PORT, PORTS, REASONS, ROWS, map_shapes
 from sievenet.dataplane.kernel.permits import Permits
 from sievenet.dataplane.kernel.ranges import MOST, Ranges
+from sievenet.dataplane.kernel.sets import PortSets, check_masked
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Rejected
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, FlowKey
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import CLIENT_PORTS
 
-__all__ = ["PORTS", "REASONS", "ROWS", "KernelSwitch", "map_shapes"]
+__all__ = ["KernelSwitch"]
 
-#: Flows that fit if nobody says otherwise.
-CAPACITY: Final = 1 << 18
-#: Rows of special flows.
-ROWS: Final = 32
-#: Port numbers, clients' among them.
-PORTS: Final = 1 << 15
-_OUTPUTS: Final = 1 << 16
-#: Pairs of client and category that fit.
-_PERMITS: Final = 1 << 18
-#: Why packets were dropped, as the program counts it.
-REASONS: Final = ("malformed", "unadmitted", "unmatched", "expired", "unsent", "unadvertised")
-_PORT: Final = np.dtype(
-    [
-        *(("device", "u4"), ("way", "u4"), ("rp", "u8"), ("rb", "u8"), ("sp", "u8"), ("sb", "u8")),
-        *(("dropped", "u8"), ("checked", "u8"), ("address", "V16")),
-    ]
-)
 #: Nobody's port: its row has the counts of clients whose numbers others have had since.
 _DEPARTED: Final = 0
 #: Fields of a port that count.
 _COUNTED: Final = ("rp", "rb", "sp", "sb", "dropped")
-
-
-def map_shapes(capacity: int) -> dict[str, tuple[int, int, int, int]]:
-    """The maps of a switch: kind, bytes of a key, bytes of a value, rows."""
-    return {
-        "prefixes": (bpf.PREFIXES, 20, 16, capacity),
-        "cells": (bpf.HASH, 24, 16, capacity),
-        "rows": (bpf.HASH, 4, 32, ROWS + 1),
-        "outputs": (bpf.ARRAY, 4, 8, _OUTPUTS),
-        "counts": (bpf.ARRAY, 4, 16, capacity),
-        "ports": (bpf.ARRAY, 4, _PORT.itemsize, PORTS),
-        "devices": (bpf.HASH, 4, 8, 4096),
-        "reasons": (bpf.ARRAY, 4, 8, 8),
-        "permits": (bpf.HASH, 4, 4, _PERMITS),
-        "self": (bpf.PROGRAMS, 4, 4, 1),
-    }
 
 
 class KernelSwitch:
@@ -98,7 +67,7 @@ class KernelSwitch:
         self._now = now
         self._ranges = Ranges(maps["outputs"].view(np.dtype("u8")))
         self._counts: NDArray[Any] = maps["counts"].view(np.dtype("u8")).reshape(-1, 2)
-        self._ports: NDArray[Any] = maps["ports"].view(_PORT)
+        self._ports: NDArray[Any] = maps["ports"].view(PORT)
         self._reasons: NDArray[Any] = maps["reasons"].view(np.dtype("u8"))
         #: What it holds: flow, key in its map, counter.
         self._flows: dict[FlowKey, tuple[Flow, bytes, int]] = {}
@@ -107,6 +76,8 @@ class KernelSwitch:
         #: Rows in the order in which they are tried; number and flows of each.
         self._order: list[Row] = []
         self._rows: dict[Row, list[int]] = {}
+        #: The tables of out ports.
+        self._sets = PortSets(maps)
         #: How packets leave by each port that has a device: see `struct port` of the program.
         self._ways: dict[int, int] = {}
         self._clients: set[int] = set()
@@ -122,10 +93,11 @@ class KernelSwitch:
         """A new, empty switch, attached to nothing yet."""
         maps = {key: bpf.Map.create(key, *shape) for key, shape in map_shapes(capacity or CAPACITY).items()}
         descriptors = {key: entry.descriptor for key, entry in maps.items()}
-        more = bpf.load("more", linked(shipped()["tc/more"], descriptors))
-        maps["self"].put(bytes(4), more.to_bytes(4, "little"))
+        for at, part in enumerate(("more", "wide")):
+            again = bpf.load(part, linked(shipped()[f"tc/{part}"], descriptors))
+            maps["self"].put(at.to_bytes(4, "little"), again.to_bytes(4, "little"))
+            os.close(again)
         program = bpf.load("sieve", linked(shipped()["tc/sieve"], descriptors))
-        os.close(more)
         return cls(name, maps, program, capacity, now)
 
     # -- outliving its process -----------------------------------------------------------------------
@@ -154,6 +126,8 @@ class KernelSwitch:
             row, number = Row.decode(data)
             self._rows[row] = [number, 0]
         self._order = sorted(self._rows, key=_last_first)
+        for flow, key, counter in self._sets.remember():
+            self._flows[flow.key] = flow, key, counter
         for flow, key, action in self._read():
             self._flows[flow.key] = flow, key, action.counter
             self._ranges.adopt(action.first, action.outputs)
@@ -214,7 +188,10 @@ class KernelSwitch:
 
     def apply(self, changes: Sequence[FlowChange]) -> None:
         """Carry out changes in order, in effect when this returns; `Rejected`, and none of them, if some do not fit."""
-        plain = [is_ordinary(change.flow) for change in changes]
+        for change in changes:
+            if change.flow.table:
+                check_masked(change.flow)
+        plain = [not change.flow.table and is_ordinary(change.flow) for change in changes]
         self._check(changes, plain)
         batch = Batch(self.maps)
         now = self._now()
@@ -232,7 +209,9 @@ class KernelSwitch:
             if len(change.flow.ports) > MOST:
                 count = len(change.flow.ports)
                 raise Rejected(f"Switch {self.name} refuses change {number}: {count} outputs, at most {MOST}")
-        rows = {Row.of(change.flow) for change, ordinary in zip(changes, plain, strict=True) if not ordinary}
+        self._sets.check(self.name, changes, self._flows)
+        special = (c.flow for c, ordinary in zip(changes, plain, strict=True) if not ordinary and not c.flow.table)
+        rows = set(map(Row.of, special))
         if rows and len(rows.union(self._order)) > ROWS:
             raise Rejected(f"Switch {self.name}: {ROWS} combinations of mask and priority fit, got more")
         most = self.capacity or CAPACITY
@@ -253,6 +232,12 @@ class KernelSwitch:
     def _put(self, flow: Flow, ordinary: bool, fresh: bool, batch: Batch, now: float) -> None:
         key = flow.key
         known = self._flows.get(key)
+        if flow.table:
+            name, counter, new = self._sets.put(flow, self._free_counters, batch)
+            if new:
+                self._counts[counter] = 0
+            self._flows[key] = flow, name, counter
+            return
         counter = known[2] if known is not None else self._free_counters.popleft()
         if fresh or known is None:
             self._counts[counter] = 0
@@ -271,6 +256,9 @@ class KernelSwitch:
         if known is None:
             return
         held, name, counter = known
+        if held.table:
+            self._sets.remove(held, name, self._free_counters, batch)
+            return
         if ordinary:
             batch.remove("prefixes", name)
         else:
@@ -317,7 +305,7 @@ class KernelSwitch:
 
     def table(self) -> FlowTable:
         """What the kernel holds."""
-        return FlowTable(flow for flow, _, _ in self._read())
+        return FlowTable([*(flow for flow, _, _ in self._read()), *(flow for flow, _, _ in self._sets.read())])
 
     def _read(self) -> list[tuple[Flow, bytes, Action]]:
         rows = {number: row for _, data in self.maps["rows"].items() for row, number in [Row.decode(data)]}
