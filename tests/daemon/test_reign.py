@@ -1,0 +1,178 @@
+"""A control plane shared by NATS: real servers, daemons and configurators, killed and paused while requests come in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from sievenet.client import connect
+from sievenet.config import Config, NatsConfig
+from sievenet.control.store.leadership import read_leader
+from sievenet.control.store.nats import NatsStore
+from sievenet.daemon import Daemon
+from sievenet.errors import SievenetError
+from sievenet.testing.nats_server import nats_cluster, nats_server
+from tests.daemon.test_configurators import PATIENCE, Twins, config, until
+
+
+def shared(url: str, name: str, **control) -> Config:
+    nats = NatsConfig(url=url, name=name, lease=2.0, silence=1.0)
+    return msgspec.structs.replace(config(**control), nats=nats)
+
+
+@contextlib.contextmanager
+def processes():
+    """Starts `sievenet` commands; they end with the block."""
+    started: list[subprocess.Popen] = []
+
+    def start(*words: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sievenet", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        started.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for each in started:
+            each.send_signal(signal.SIGCONT)
+            each.kill()
+            each.wait()
+            each.stdout.close()
+
+
+@pytest.mark.slow
+def test_configurators_and_nats_fail(tmp_path):
+    async def main() -> None:
+        with nats_server(tmp_path) as server, processes() as start:
+            names = [start("configurator", "--nats", server.url, "--name", f"c{i}") for i in (1, 2)]
+            async with Daemon(config()) as other:
+                async with Daemon(shared(server.url, "one", mode="sna-lb", patience=2.0)) as daemon:
+                    twins = Twins(daemon, other)
+                    await twins.open()
+                    await twins.requests(20)  # nobody may have come yet: the daemon works alone
+                    await until(lambda: len(twins.processes()) == 2)
+                    await twins.requests_until(lambda: twins.owners() == {"c1", "c2"})
+                    await twins.check()
+                    # Killed in the middle of requests: the other one takes over from the log.
+                    work = asyncio.ensure_future(twins.requests(40))
+                    await asyncio.sleep(0.03)
+                    names[0].kill()
+                    await work
+                    await until(lambda: set(twins.processes()) == {"c2"})
+                    assert twins.shown()["taken_over"] > 0
+                    await twins.check()
+                    # Paused until it is given up, and longer: it wakes up in epochs that count no more.
+                    await twins.requests_until(lambda: twins.owners() == {"c2"})
+                    work = asyncio.ensure_future(twins.requests(40))
+                    await asyncio.sleep(0.03)
+                    names[1].send_signal(signal.SIGSTOP)
+                    await work
+                    await until(lambda: not twins.processes())
+                    epoch = twins.shown()["epoch"]
+                    await twins.requests(20)
+                    names[1].send_signal(signal.SIGCONT)
+                    await until(lambda: set(twins.processes()) == {"c2"})
+                    await twins.requests_until(lambda: twins.owners() == {"c2"})
+                    assert twins.shown()["epoch"] > epoch
+                    assert twins.shown()["puzzled"] == 0
+                    await twins.check()
+                    # NATS is killed, and comes back: requests wait.
+                    work = asyncio.ensure_future(twins.requests(40))
+                    await asyncio.sleep(0.03)
+                    await asyncio.to_thread(server.stop, signal.SIGKILL)
+                    await asyncio.sleep(0.3)
+                    await asyncio.to_thread(server.start)
+                    await work
+                    await twins.requests(20)
+                    assert daemon.deposed is None
+                    await twins.check()
+                    status = await daemon.answers.status()
+                    assert (status["shared"]["leader"], status["shared"]["term"]) == ("one", 1)
+                    assert len(status["control"]["partitions"]) == 16
+                # The daemon restarts: everything is there again.
+                async with Daemon(shared(server.url, "one", mode="sna")) as daemon:
+                    twins.daemons, twins.control = (daemon, other), daemon.control
+                    await twins.check()
+                    await until(lambda: len(twins.processes()) == 1)
+                    await twins.requests_until(lambda: twins.owners() == {"c2"})
+                    await twins.check()
+                    assert (await daemon.answers.status())["shared"]["term"] == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_daemon_that_was_paused_leads_no_more(tmp_path):
+    async def main() -> None:
+        with nats_server(tmp_path) as server, processes() as start:
+            file = tmp_path / "sievenet.toml"
+            file.write_text(f'[nats]\nurl = "{server.url}"\nname = "first"\nlease = 1.0\n')
+            first = start("up", "--config", str(file), "--schema", "stock", "--port", "0", "--data-port", "0")
+            store = await NatsStore.open(server.url)
+
+            async def leader() -> str:
+                found, _ = await read_leader(store)
+                return "" if found is None else found.url
+
+            async with asyncio.timeout(PATIENCE):
+                while not (url := await leader()):
+                    await asyncio.sleep(0.05)
+            async with connect(url, reconnect=False) as node:
+                await node.subscribe("stock: price > 420")
+                waits = Daemon(msgspec.structs.replace(shared(server.url, "second"), schemas=()))
+                second = asyncio.ensure_future(waits.start())
+                await asyncio.sleep(1.5)
+                assert not second.done()  # the first one leads
+                first.send_signal(signal.SIGSTOP)
+                async with asyncio.timeout(PATIENCE):
+                    await second
+                try:
+                    assert [each.name for each in waits.control.categories()] == ["stock"]
+                    assert sum(len(member.subscriptions) for member in waits.control.members()) == 1
+                    first.send_signal(signal.SIGCONT)
+                    with pytest.raises(SievenetError):
+                        await node.subscribe("stock: price > 10")  # never granted by one that leads no more
+                    assert await asyncio.to_thread(first.wait, PATIENCE) == 2
+                    assert "Another daemon leads now" in first.stdout.read()
+                    assert sum(len(member.subscriptions) for member in waits.control.members()) == 1
+                finally:
+                    await waits.close()
+            await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_cluster_loses_its_leader(tmp_path):
+    async def main() -> None:
+        with nats_cluster(tmp_path) as servers:
+            url = ",".join(each.url for each in servers)
+            async with Daemon(config()) as other:
+                async with Daemon(shared(url, "one")) as daemon:
+                    twins = Twins(daemon, other)
+                    await twins.open()
+                    await twins.requests(10)
+                    js = daemon._reign._store._js
+                    info = await js.stream_info("sievenet-sievenet")
+                    assert info.config.num_replicas == 3
+                    doomed = next(each for each in servers if each.name == info.cluster.leader)
+                    work = asyncio.ensure_future(twins.requests(30))
+                    await asyncio.sleep(0.02)
+                    await asyncio.to_thread(doomed.stop, signal.SIGKILL)
+                    await work
+                    assert daemon.deposed is None
+                    await twins.requests(10)
+                    await twins.check()
+                async with Daemon(shared(url, "two")) as daemon:
+                    twins.daemons = (daemon, other)
+                    await twins.check()
+
+    asyncio.run(main())
