@@ -173,6 +173,13 @@ def test_agents_and_daemon_are_killed_and_come_back(machines):
         for each in agents:
             each.says("forwards between")
         arrives(422)
+        # One is killed, and nobody takes its switch over: whoever is there is told.
+        agents[1].end(signal.SIGKILL)
+        watcher.says("switch s2 of this host is down: nothing comes here")
+        published(wires, 423)
+        agents[1] = stack.enter_context(agent(wires, 1))
+        watcher.says("switch s2 of this host is back")
+        arrives(424)
         # Agents that end by themselves take their switches away.
         for each in agents:
             assert each.end() == 0
