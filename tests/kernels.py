@@ -14,8 +14,10 @@ from sievenet.content import Filter, Record, Subscription, ValueSet
 from sievenet.control import warmup
 from sievenet.control.covering import Coverer
 from sievenet.control.hybrid import Model, Observation, ssa
-from sievenet.index import Plan
+from sievenet.dataplane import Packet, Simulator
+from sievenet.index import Cell, Plan
 from sievenet.matcher import Matcher, level
+from sievenet.network import Add, Flow, Line, Match
 from sievenet.tuning.covers import Covers, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants
 from sievenet.tuning.profile import profile_batches
@@ -63,6 +65,17 @@ def index() -> None:
     Coverer(plan, 4).ahead(Subscription([f]) for f in LOADS[0].subscriptions(5).filters())
 
 
+def forward() -> None:
+    """Packets, one by one and many at once, where flows have masks."""
+    sim = Simulator(Line.build(switches=1))
+    sim.attach_now("h1", "a")
+    port = sim.attach_now("h1", "b").port
+    sim.apply_now("s1", [Add(Flow(Match(1, Cell.parse("1*0")), frozenset({port}), 2, table=port))])
+    sim.send("a", Packet(1, 1 << 127, 1, 1, 0))
+    sim.run()
+    sim.send_batch("a", 1, np.zeros(3, np.uint64), np.zeros(3, np.uint64))
+
+
 def search() -> None:
     """What a search for a plan needs: a fabric that tunes itself starts one in a process of its own."""
     from tests.tuning.test_task import task
@@ -77,6 +90,7 @@ if __name__ == "__main__":
     warmup.load()
     warmup.load_fitting()
     index()
+    forward()
     search()
     other.join()
     raise SystemExit(other.exitcode)

@@ -1,6 +1,7 @@
 """Forwarding: what is remembered must never be wrong, whatever changes in between."""
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sievenet.network import (
     Line,
     LinkSettings,
     Match,
+    Modify,
     Random,
     Ring,
     SpanningTree,
@@ -328,6 +330,38 @@ def test_masks_come_and_go_and_so_do_signatures():
     net.sim.apply_now("s1", [Delete(narrow)])
     assert net.sim.forwarding.signatures(1) is None
     assert [net.deliver("a", 1, code << 126) for code in range(4)] == [[], [], ["b"], ["b"]]
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_flows_under_masks_that_change(seed, monkeypatch):
+    """Flows come, go and get other ports, so often that what is gone is swept; some ask for an in-port."""
+    monkeypatch.setattr("sievenet.dataplane.signatures.FEW_BOUNDARIES", 8)
+    rng = random.Random(seed)
+    net = Net(Line.build(switches=3), {"a": "h1", "b": "h1", "c": "h2", "d": "h3"})
+    sim, clients = net.sim, net.sim.clients()
+    names = {client.attachment: name for name, client in clients.items()}
+    counted = Counter()
+    for step in range(120):
+        switch = rng.choice(sim.topology.switches)
+        held = list(sim.table_now(switch))
+        ports = [*sim.topology.ports(switch), *(c.port for c in clients.values() if c.switch == switch)]
+        cell, port = Cell.parse("".join(rng.choice("01**") for _ in range(BITS))), rng.choice(ports)
+        new = Flow(Match(1, cell), frozenset({port}), cell.checked, table=port)
+        if step % 10 == 0:
+            new = Flow(Match(1, cell), frozenset(rng.sample(ports, 2)), rng.randrange(6))
+        if step == 100 and seed:
+            new = Flow(Match(1, cell), frozenset({port}), cell.checked, rng.choice(ports))
+        changes = [Add(new), *(Delete(flow) for flow in held if rng.random() < 0.2)]
+        changes += [Modify(Flow(f.match, frozenset({port}), f.priority)) for f in held if not (f.table or f.in_port)]
+        sim.apply_now(switch, changes)
+        for _ in range(6):
+            sender, code = rng.choice(list(clients)), rng.choice(CODES)
+            found = trace(sim.topology, sim.table_now, names, clients[sender].attachment, 1, code)
+            assert net.deliver(sender, 1, code) == reached(sim, sender, 1, code)
+            counted.update(hop.switch for hop in found.hops if not hop.flows)
+    assert {s: sim.counters_now(s).unmatched for s in sim.topology.switches} == {
+        s: counted[s] for s in sim.topology.switches
+    }
 
 
 def test_batches_cut_circles():

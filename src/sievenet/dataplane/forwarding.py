@@ -13,7 +13,7 @@ within which every packet fares alike.  The class of a code is one binary search
 of a flow adds at most two boundaries and makes the network forget the walks of the classes
 between them, no others, so that subscribing does not slow down what it does not concern.
 Boundaries that are no longer needed only make classes finer than necessary and are swept when
-they prevail.  Where flows have masks, the class of a code is the list of cells that hold it (`signatures`).
+they prevail.  Where flows have masks, the class of a code is the list of flows that decide it (`signatures`).
 
 Counters cost one addition per packet: a walk counts for all flows and ports it touches, and
 passes the sum on when somebody looks or when it goes stale.
@@ -27,10 +27,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sievenet.dataplane.classes import Classes
+from sievenet.dataplane.classifier import Entry
 from sievenet.dataplane.plane import PortCount
-from sievenet.dataplane.signatures import Signatures
+from sievenet.dataplane.signatures import Route, Signatures
 from sievenet.dataplane.switch import Switch
-from sievenet.dataplane.walks import Port, Walk
+from sievenet.dataplane.walks import Decide, Port, Walk, follow
 from sievenet.errors import InvalidInput
 from sievenet.index import CODE_BITS
 from sievenet.network.flow import Delete, FlowChange
@@ -116,13 +117,11 @@ class Forwarding:
             classes = self._classes.get(match.category)
             if classes is None:
                 classes = self._classes[match.category] = Classes()
-            value, mask = match.bits
             if isinstance(classes, Signatures):
-                for port, key in classes.note(value, mask):
-                    self._forget_walk(port, key)
-                if isinstance(change, Delete) and not match.is_prefix and not self._irregular(match.category):
-                    self._sweep(match.category)  # dz alone, from now on
-            elif match.is_prefix:
+                self._note(classes, target, change)
+                continue
+            value, mask = match.bits
+            if match.is_prefix:
                 classes.note(value, mask)
                 if self._walking:
                     self._forget_between(match.category, classes, value, value + (_END - mask))
@@ -130,6 +129,17 @@ class Forwarding:
                 self._sweep(match.category)  # signatures, from now on
             if len(classes.known) > classes.sweep_at:
                 self._sweep(match.category)
+
+    def _note(self, classes: Signatures, target: Switch, change: FlowChange) -> None:
+        """A flow among those under masks has changed."""
+        flow = change.flow
+        classifier = target.classifier(flow.match.category)
+        classes.note(target.name, flow, None if classifier is None else classifier.get(flow))
+        if classes.picky:
+            self._forget()
+        gone = isinstance(change, Delete) and not flow.match.is_prefix
+        if classes.stale or (gone and not self._irregular(flow.match.category)):  # dz alone, from now on
+            self._sweep(flow.match.category)
 
     def _forget(self) -> None:
         """All walks may be wrong now."""
@@ -140,7 +150,7 @@ class Forwarding:
         self._walking.clear()
         for classes in self._classes.values():
             if isinstance(classes, Signatures):
-                classes.users.clear()
+                classes.routes.clear()
 
     @staticmethod
     def _forget_walk(port: Port, key: int | bytes) -> None:
@@ -183,6 +193,9 @@ class Forwarding:
             self.down_switches.add(name)
             if not keep_table:
                 self.switches[name].clear()
+                for category, classes in list(self._classes.items()):
+                    if isinstance(classes, Signatures):
+                        self._sweep(category)
         return True
 
     def set_link(self, a: str, b: str, up: bool) -> bool:
@@ -245,66 +258,61 @@ class Forwarding:
         if len(port.walks) >= _MAX_WALKS:
             self._forget()
         self._walking.add(port)
-        if isinstance(key, bytes):
-            classes = self._classes[category]
-            assert isinstance(classes, Signatures)
-            classes.use(port, key)
-        walk = port.walks[key] = self.walk(port, category, code)
+        classes = self._classes.get(category)
+        if isinstance(classes, Signatures) and not classes.picky:
+            assert isinstance(key, bytes)
+            walk = self._followed(port, classes, key)
+        else:
+            walk = self.walk(port, category, code)
+        port.walks[key] = walk
         return walk
 
     def _sweep(self, category: int) -> None:
         """Forget the boundaries, or cells, of flows that are gone."""
-        flows = [c.entries() for s in self.switches.values() if (c := s.classifier(category)) is not None]
         self._forget()
-        fresh = self._classes[category] = Signatures(category) if self._irregular(category) else Classes()
-        for match in {entry.flow.match for entries in flows for entry in entries}:
-            fresh.note(*match.bits)
-        fresh.sweep_at = max(fresh.sweep_at, 2 * len(fresh.known))
+        known = [(s.name, c.entries()) for s in self.switches.values() if (c := s.classifier(category)) is not None]
+        fresh: Classes | Signatures
+        if self._irregular(category):
+            fresh = Signatures(category)
+            for name, entries in known:
+                for entry in entries:
+                    fresh.note(name, entry.flow, entry)
+            fresh.sweep_at = max(fresh.sweep_at, 2 * sum(len(entries) for _, entries in known))
+        else:
+            fresh = Classes()
+            for match in {entry.flow.match for _, entries in known for entry in entries}:
+                fresh.note(*match.bits)
+            fresh.sweep_at = max(fresh.sweep_at, 2 * len(fresh.known))
+        self._classes[category] = fresh
+
+    def _followed(self, port: Port, classes: Signatures, key: bytes) -> Walk:
+        """Where packets of a signature go at once: most often as others went before."""
+        deciding, effects = classes.deciding(key)
+        route = classes.routes.get((port, effects))
+        if route is None:
+            at: dict[str, list[Entry]] = {}
+            for name, entry in deciding:
+                at.setdefault(name, []).append(entry)
+            walk = self._walk(port, lambda came: at.get(came.switch.name, ()))
+            came_to = {port.switch.name, *(out.far.switch.name for out in walk.passed if out.far is not None)}
+            classes.remember(port, effects, Route(walk, frozenset(came_to)))
+            return walk
+        walk, model = Walk(port), route.walk
+        walk.alive, walk.unmatched, walk.passed = model.alive, model.unmatched, model.passed
+        walk.outputs, walk.crossings, walk.dead = model.outputs, model.crossings, model.dead
+        walk.hits = [entry for name, entry in deciding if name in route.switches]
+        return walk
 
     def walk(self, port: Port, category: int, code: int) -> Walk:
         """Where a packet goes at once.  Counts nothing."""
-        walk = Walk(port)
-        if port.switch.name in self.down_switches:
-            walk.alive = False
-            return walk
         classes = self._classes.get(category)
-        cells = classes.cells(classes.key(code)) if isinstance(classes, Signatures) else None
-        stack = [port]
-        seen = {port}
-        while stack:
-            came = stack.pop()
-            switch = came.switch
-            if cells is None:
-                decision = switch.lookup(category, code, came.number)
-            else:
-                decision = switch.decide(category, cells, came.number)
-            if not decision:
-                walk.unmatched.append(switch)
-                continue
-            walk.hits += decision
-            numbers = decision[0].flow.ports
-            if len(decision) > 1:
-                numbers = numbers.union(*(entry.flow.ports for entry in decision[1:]))
-            for number in sorted(numbers):
-                if number == came.number:
-                    continue
-                out = self.ports.get((switch.name, number))
-                if out is None:
-                    continue  # the client has left; its flows will follow
-                far = out.far
-                if not out.pipe_out.up or (far is not None and far.switch.name in self.down_switches):
-                    walk.dead.append(out)
-                elif not out.pipe_out.perfect:
-                    walk.crossings.append(out)
-                elif far is None:
-                    walk.outputs.append(out)
-                elif far in seen:
-                    walk.dead.append(out)
-                else:
-                    walk.passed.append(out)
-                    seen.add(far)
-                    stack.append(far)
-        return walk
+        if isinstance(classes, Signatures) and classes.picky:
+            cells = classes.cells(classes.key(code))
+            return self._walk(port, lambda came: came.switch.decide(category, cells, came.number))
+        return self._walk(port, lambda came: came.switch.lookup(category, code, came.number))
+
+    def _walk(self, port: Port, decide: Decide) -> Walk:
+        return follow(port, decide, self.ports, self.down_switches)
 
     def _cross(
         self,

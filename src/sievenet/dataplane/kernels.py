@@ -1,4 +1,4 @@
-"""Compiled inner loops: finding codes among boundaries, and walking whole networks.
+"""Compiled inner loops: finding codes among boundaries, deciding flows, and walking whole networks.
 
 Codes are pairs of 64-bit words, compared as one number of 128 bits.
 """
@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sievenet.index.bitmap_kernels import holding
 from sievenet.jit import compiled, inlined
 
-__all__ = ["locate", "walk"]
+__all__ = ["decide", "locate", "walk"]
 
 
 @inlined
@@ -34,6 +35,43 @@ def locate(hi: Any, lo: Any, starts_hi: Any, starts_lo: Any) -> Any:
     for i in range(hi.size):
         out[i] = _position(hi[i], lo[i], starts_hi, starts_lo, 0, starts_hi.size)
     return out
+
+
+@inlined
+def _before(rank: Any, a: Any, b: Any) -> Any:
+    """Whether flow a takes precedence over flow b."""
+    if rank[a, 0] != rank[b, 0]:
+        return rank[a, 0] > rank[b, 0]
+    if rank[a, 1] != rank[b, 1]:
+        return rank[a, 1] > rank[b, 1]
+    return rank[a, 2] > rank[b, 2]
+
+
+@compiled
+def decide(
+    bits: Any, words: Any, code: Any, cells: Any, first: Any, following: Any, table: Any, rank: Any, best: Any, out: Any
+) -> Any:
+    """Write the flows that decide a code, ascending; how many there are.  `best` is -1 everywhere, before and after."""
+    count, found = holding(bits, words, code, cells), 0
+    for i in range(count):
+        flow = first[cells[i]]
+        while flow >= 0:
+            rival = best[table[flow]]
+            if rival < 0:
+                best[table[flow]] = flow
+                out[found] = table[flow]
+                found += 1
+            elif _before(rank, flow, rival):
+                best[table[flow]] = flow
+            flow = following[flow]
+    for i in range(found):
+        flow, at = best[out[i]], i
+        best[out[i]] = -1
+        while at > 0 and out[at - 1] > flow:
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = flow
+    return found
 
 
 @inlined

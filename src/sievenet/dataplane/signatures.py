@@ -1,35 +1,44 @@
 """Signatures: classes of codes where flows have masks.
 
-Under masks no interval of codes fares alike, but codes that are in the same cells do: the *signature* of a code is the
-list of all cells, of all tables of a category, that hold it (found by `Bitmaps`).
+Under masks no interval of codes fares alike.  But codes that the same flows decide do, in all switches and tables: the
+numbers of these flows are the *signature* of a code (`decisions`), and walks are remembered by it.  A change of a flow
+gives it another number, so nothing remembered is wrong.  Numbers and cells of flows that are gone are swept when they
+prevail (`sweep_at`).
 
-    cells      0: 1***    1: **0*    2: 10*1
-    code 1001  is in 0, 1, 2         walks, and decisions of switches, are remembered by (0, 1, 2)
-    code 1101  is in 0, 1            … by (0, 1)
+Most new signatures lead the same way as one before: what differs is which of several flows counts the packet.  So ways
+are remembered too, by what the deciding flows do (`routes`).
 
-A flow in a cell that no flow was in before changes the signatures of the codes there, so nothing remembered is wrong.
-A change in a cell that is known concerns the walks whose signature names it, no others (`users`).  Cells of flows that
-are gone make classes finer than necessary, never wrong; `sweep_at` says when to start again.
+Where flows ask for an in-port, which flows decide depends on the port of each switch.  Then the signature is the list
+of all cells that hold the code, and switches decide one by one; this is rare, and slower.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from sievenet.dataplane.classes import FEW_BOUNDARIES
-from sievenet.dataplane.classifier import cell_key
+from sievenet.dataplane.classifier import Entry, cell_key
+from sievenet.dataplane.decisions import Decisions
 from sievenet.index.bitmaps import Bitmaps
 from sievenet.index.code import Words
+from sievenet.network.flow import Flow
 
 if TYPE_CHECKING:
-    from sievenet.dataplane.walks import Port
+    from sievenet.dataplane.walks import Port, Walk
 
-__all__ = ["Signatures"]
+__all__ = ["Route", "Signatures"]
 
-#: Codes whose signature is remembered.
+#: Codes whose signature is remembered, and ways.
 _RECENT: Final = 1 << 16
+
+
+class Route(NamedTuple):
+    """A walk that others may follow, and the switches that it comes to."""
+
+    walk: Walk
+    switches: frozenset[str]
 
 
 class Signatures:
@@ -40,23 +49,36 @@ class Signatures:
     def __init__(self, category: int) -> None:
         #: The number of every cell.
         self.known: dict[tuple[int, int], int] = {}
-        #: Whose walks depend on a cell, by its number.
-        self.users: dict[int, set[tuple[Port, bytes]]] = {}
         self.sweep_at = FEW_BOUNDARIES
+        #: How many flows ask for an in-port.
+        self.picky = 0
+        #: Ways by port and by what the deciding flows do.
+        self.routes: dict[tuple[Port, tuple[int, ...]], Route] = {}
         self._cells: list[bytes] = []
         self._index = Bitmaps("covers", codes=True)
+        self._decisions = Decisions(self._index)
         self._recent: dict[int, bytes] = {}
         self._head = category.to_bytes(2, "big")
 
-    def note(self, value: int, mask: int) -> set[tuple[Port, bytes]]:
-        """A flow in this cell has come, changed or gone; the walks that may be wrong now."""
-        number = self.known.get((value, mask))
-        if number is not None:
-            return self.users.pop(number, set())
-        self.known[value, mask] = self._index.put(value, mask)
-        self._cells.append(cell_key(value, mask))
+    def note(self, switch: str, flow: Flow, entry: Entry | None) -> None:
+        """A flow of a switch has come or changed (its entry), or gone."""
         self._recent.clear()
-        return set()
+        if entry is None:
+            self._decisions.remove(switch, flow)
+            return
+        value, mask = flow.match.bits
+        number = self.known.get((value, mask))
+        if number is None:
+            number = self.known[value, mask] = self._index.put(value, mask)
+            self._cells.append(cell_key(value, mask))
+        self.picky += flow.in_port is not None
+        self._decisions.put(switch, number, entry)
+
+    @property
+    def stale(self) -> bool:
+        """Whether most of what is known here is of flows that are gone."""
+        flows = len(self._decisions.entries)
+        return len(self.known) > self.sweep_at or (flows > self.sweep_at and 2 * self._decisions.dead > flows)
 
     def key(self, code: int) -> bytes:
         """The signature of a code, behind its category."""
@@ -64,16 +86,24 @@ class Signatures:
         if key is None:
             if len(self._recent) >= _RECENT:
                 self._recent.clear()
-            key = self._recent[code] = self._head + self._index.holding(code).tobytes()
+            found = self._index.holding(code).tobytes() if self.picky else self._decisions.decide(code)
+            key = self._recent[code] = self._head + found
         return key
 
-    def use(self, port: Port, key: bytes) -> None:
-        """A port remembers the walk of a signature."""
-        for number in np.frombuffer(key, np.int32, offset=2).tolist():
-            self.users.setdefault(number, set()).add((port, key))
+    def deciding(self, key: bytes) -> tuple[list[tuple[str, Entry]], tuple[int, ...]]:
+        """The flows of a signature with their switches, and what they do together; not if flows are picky."""
+        numbers = np.frombuffer(key, np.int32, offset=2).tolist()
+        known = self._decisions
+        return [(known.switches[n], known.entries[n]) for n in numbers], known.effects(numbers)
+
+    def remember(self, port: Port, effects: tuple[int, ...], route: Route) -> None:
+        """Packets that come in by a port go this way if that is what is done with them."""
+        if len(self.routes) >= _RECENT:
+            self.routes.clear()
+        self.routes[port, effects] = route
 
     def cells(self, key: bytes) -> list[bytes]:
-        """The cells of a signature, as `Classifier.decide` wants them."""
+        """The cells of a picky signature, as `Classifier.decide` wants them."""
         return [self._cells[number] for number in np.frombuffer(key, np.int32, offset=2).tolist()]
 
     def classes(self, hi: Words, lo: Words) -> tuple[Words, list[list[bytes]]]:

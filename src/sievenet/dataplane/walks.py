@@ -7,15 +7,15 @@ all flows and ports it touches, and passes the sums on when somebody looks (`set
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from sievenet.dataplane.classifier import Entry
 from sievenet.dataplane.plane import Count, PortCount
 from sievenet.dataplane.switch import Switch
 from sievenet.simulation import Pipe
 
-__all__ = ["Port", "Walk"]
+__all__ = ["Decide", "Port", "Walk", "follow"]
 
 
 class Port:
@@ -104,3 +104,48 @@ class Walk:
             port.sent_bytes += size
         for port in self.dead:
             port.dropped += packets
+
+
+#: The entries that decide a packet that has come in by a port.
+Decide: TypeAlias = Callable[[Port], Sequence[Entry]]
+
+
+def follow(port: Port, decide: Decide, ports: Mapping[tuple[str, int], Port], down: Collection[str]) -> Walk:
+    """Where a packet goes at once that comes in by a port; ``down`` are switches.  Counts nothing."""
+    walk = Walk(port)
+    if port.switch.name in down:
+        walk.alive = False
+        return walk
+    stack = [port]
+    seen = {port}
+    while stack:
+        came = stack.pop()
+        switch = came.switch
+        decision = decide(came)
+        if not decision:
+            walk.unmatched.append(switch)
+            continue
+        walk.hits += decision
+        numbers = decision[0].flow.ports
+        if len(decision) > 1:
+            numbers = numbers.union(*(entry.flow.ports for entry in decision[1:]))
+        for number in sorted(numbers):
+            if number == came.number:
+                continue
+            out = ports.get((switch.name, number))
+            if out is None:
+                continue  # the client has left; its flows will follow
+            far = out.far
+            if not out.pipe_out.up or (far is not None and far.switch.name in down):
+                walk.dead.append(out)
+            elif not out.pipe_out.perfect:
+                walk.crossings.append(out)
+            elif far is None:
+                walk.outputs.append(out)
+            elif far in seen:
+                walk.dead.append(out)
+            else:
+                walk.passed.append(out)
+                seen.add(far)
+                stack.append(far)
+    return walk

@@ -8,7 +8,7 @@ import numpy as np
 
 from sievenet.jit import compiled, inlined
 
-__all__ = ["find", "find_many", "write"]
+__all__ = ["find", "find_many", "holding", "write"]
 
 
 @inlined
@@ -67,6 +67,15 @@ def find(bits: Any, words: Any, value: Any, mask: Any, numbers: Any, out: Any) -
     letters = np.empty(places, np.int64)
     for place in range(places):
         letters[place] = numbers[_four(mask, place), _four(value, place)]
+    return _gather(bits, words, letters, out, 0)
+
+
+@compiled
+def holding(bits: Any, words: Any, code: Any, out: Any) -> Any:
+    """The same for the cells that hold a code."""
+    letters = np.empty(bits.shape[0], np.int64)
+    for place in range(bits.shape[0]):
+        letters[place] = _four(code, place)
     return _gather(bits, words, letters, out, 0)
 
 

@@ -138,6 +138,10 @@ class Bitmaps:
         """The numbers of the cells that hold a code, ascending; valid until the next question."""
         return self._find("covers", _bytes(code), _WHOLE)
 
+    def holders(self) -> tuple[npt.NDArray[np.uint64], int, _Ints]:
+        """What compiled code needs to find the cells that hold a code (`holding`): bitmaps, words of each, and room."""
+        return self._bits[self._relations["covers"]], (len(self._cells) + 63) // 64, self._out
+
     def holding_many(self, hi: Words, lo: Words) -> tuple[npt.NDArray[np.int64], _Ints]:
         """The same for arrays of codes: where each one's numbers begin (and the last ones end), and the numbers."""
         from sievenet.index.bitmap_kernels import find_many
