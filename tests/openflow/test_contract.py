@@ -89,7 +89,12 @@ def test_tables_of_ports_run_out_and_are_used_again(network):
     async def main():
         async with on_ovs(network) as harness:
             plane = harness.plane
-            plane._switches["s1"]._translator.tables.last = Table.FIRST + 1
+            tables = plane._switches["s1"]._translator.tables
+            tables.limit(range(4))
+            assert not plane.per_port  # plans of kind cells are refused then
+            tables.limit(range(254))
+            assert plane.per_port
+            tables.last = Table.FIRST + 1
             first = [cell("1*0", 1), cell("0*0", 1), cell("1*1", 2)]
             await plane.apply("s1", [Add(flow) for flow in first])
             with pytest.raises(Rejected, match=r"Switch s1 has tables for 2 out ports .* kind dz"):

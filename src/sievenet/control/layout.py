@@ -141,8 +141,8 @@ def check_kind(kind: str, dataplane: DataPlane | None = None, limited: Iterable[
         )
     if dataplane is not None and not dataplane.per_port:
         raise PlanError(
-            "Expected a plan of kind dz, got cells: the switches of this data plane have one table, without masks. "
-            "Take kind dz, or the embedded data plane"
+            "Expected a plan of kind dz, got cells: the switches of this data plane have too few tables for masks. "
+            "Take kind dz, or other switches"
         )
 
 

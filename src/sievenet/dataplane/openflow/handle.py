@@ -62,6 +62,11 @@ class SwitchHandle:
         self._busy = 0
 
     @property
+    def masked(self) -> bool:
+        """Whether it has tables for cells under masks."""
+        return self._translator.tables.last > 0
+
+    @property
     def down_ports(self) -> frozenset[int]:
         """Ports of the topology that it does not have, or that are down."""
         return self.ports - self.present
@@ -261,8 +266,7 @@ class SwitchHandle:
     async def _poke(self) -> None:
         """Change nothing."""
         channel = self.connected()
-        masked = self._translator.tables.last > 0
-        await channel.change([partial(translation.unwanted, channel.version, masked=masked)], atomic=False)
+        await channel.change([partial(translation.unwanted, channel.version, masked=self.masked)], atomic=False)
 
     async def count(self) -> None:
         """Remember how many entries there are."""

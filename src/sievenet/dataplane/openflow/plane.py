@@ -66,9 +66,6 @@ log = logging.getLogger("sievenet.openflow")
 class OpenFlowDataPlane:
     """Real switches."""
 
-    #: Cells under masks have a table for each out port.
-    per_port: Final = True
-
     def __init__(
         self,
         topology: Topology,
@@ -125,6 +122,11 @@ class OpenFlowDataPlane:
     def topology(self) -> Topology:
         """The whole network, what is down included."""
         return self._topology
+
+    @property
+    def per_port(self) -> bool:
+        """Whether every switch that is connected has enough tables for cells under masks."""
+        return all(switch.masked for switch in self._switches.values() if switch.channel is not None)
 
     # -- life --------------------------------------------------------------------------------------
 
