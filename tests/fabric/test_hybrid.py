@@ -11,9 +11,9 @@ from sievenet.client.matcher import MatcherNode
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.control.directed import twin_schema
 from sievenet.control.protocol import Release
-from sievenet.errors import Rejected
+from sievenet.errors import Rejected, Unavailable
 from sievenet.index import Dz, Plan
-from tests.fabric.harness import eventually, fabric, publisher, reading, run
+from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading, run
 
 
 @contextlib.asynccontextmanager
@@ -507,5 +507,58 @@ def test_packets_that_wait_behind_each_other_are_matched_together_but_never_past
         for first in (0, 4000, 4090):
             node._enqueue(burst(5, first, 4000 if not first else 90))
         assert [len(node._next()) for _ in range(2)] == [4090, 90]
+
+    run(main())
+
+
+@pytest.mark.parametrize("fate", ["well", "stopped", "killed"])
+def test_a_publisher_that_leaves_waits_until_matchers_have_passed_on_what_it_sent(fate):
+    async def main():
+        async with by_hand() as daemon, sievenet.connect(daemon.url, name="far", host="h3") as far:
+            hybrid, got = daemon.service.components.hybrid, []
+            matcher = MatcherNode(daemon.url, name="m", host="h2")
+            await matcher.start()
+            async with publisher(daemon, name="pub", host="h1") as pub:
+                await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+                number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+                await hybrid.divert(number, Dz(0, 0), switch)
+                if fate != "well":
+                    matcher.node._take = lambda packets: None
+                await pub.publish_many([reading(x) for x in range(500)])
+                if fate == "stopped":
+                    for task in matcher._tasks:
+                        task.cancel()
+                elif fate == "killed":
+                    matcher.node._session._link.writer.transport.abort()
+                    for task in matcher._tasks:
+                        task.cancel()
+                left = asyncio.get_running_loop().time()
+            took = asyncio.get_running_loop().time() - left
+            await eventually(lambda: len(got) >= 500)
+            assert got == list(range(500))
+            assert hybrid.failures == (fate != "well")
+            assert took < (1.5 if fate == "well" else 5.0)
+            await matcher.close()
+
+    run(main())
+
+
+def test_a_publisher_that_leaves_is_told_what_a_matcher_did_not_confirm(monkeypatch):
+    monkeypatch.setattr("sievenet.daemon.departure.LONGEST", 0.5)
+
+    async def main():
+        async with by_hand() as daemon, matching(daemon) as matcher:
+            hybrid = daemon.service.components.hybrid
+            pub = await sievenet.connect(daemon.url, name="pub", host="h1")
+            standing = await pub.advertise(SCHEMA)
+            number = daemon.control.category("reading").number
+            await hybrid.divert(number, Dz(0, 0), switch_of(daemon, "h2"))
+            matcher._finish = lambda order: asyncio.sleep(0)  # it is well, but says nothing
+            await pub.publish_many([reading(x) for x in range(50)])
+            await standing.close()  # takes back what it advertises: that waits too, and goes on
+            await pub.advertise(SCHEMA)
+            with pytest.raises(Unavailable, match=r"may not have reached everybody: m did not confirm within 0\.5 s"):
+                await pub.close()
+            assert not daemon.control.publishing(number)
 
     run(main())

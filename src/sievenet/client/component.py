@@ -210,6 +210,10 @@ class ComponentNode(FabricNode):
         port = self._session.port
         return port is not None and port.waiting <= _FEW
 
+    async def flushed(self) -> None:
+        """Wait until everything that was given away has left."""
+        await self._port().flushed(0)
+
     def give(self, burst: Burst) -> None:
         """Send packets while it is `free`, outside of tasks: without waiting."""
         self._publisher.send(self._port(), burst)

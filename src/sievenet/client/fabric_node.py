@@ -129,8 +129,8 @@ class FabricNode(Node):
 
     async def _leave(self) -> None:
         await self._recipient.close()
-        await self._publisher.close()
-        await self._session.close()
+        async with self._publisher.leaving():
+            await self._session.close()
 
     # -- registrations --------------------------------------------------------------------
 

@@ -307,6 +307,7 @@ class MatcherNode:
         sender, way, category = self._ways.pop(order.release, (None, 0, 0))
         if sender is not None:
             await sender.end(way, category)
+        await self.node.flushed()
         self.node.tell(p.Did(order.serial))
 
     # -- signs of life --------------------------------------------------------------------

@@ -69,6 +69,9 @@ class Membership(Dialler):
         #: Whether it has a place in the network.
         self._joins = role in (Role.CLIENT, Role.COMPONENT)
         self._lease = 30.0
+        #: Seconds that leaving may take if the daemon has to ask others, and what they did not confirm in the end.
+        self.patience = 0.0
+        self._unconfirmed = ""
         #: When the daemon last answered, by the loop's clock.
         self._heard = 0.0
         self.port: DataPort | None = None
@@ -172,7 +175,8 @@ class Membership(Dialler):
         report, patience = self._hooks.report(), min(2.0, self.timeout)
         try:
             self._hooks.told(await link.call(lambda number: p.Renew(number, report), patience))
-            await link.call(p.Leave, patience)
+            left = await link.call(p.Leave, max(patience, self.patience))
+            self._unconfirmed = str((left or {}).get("unconfirmed", ""))
         except SievenetError as error:
             log.debug("%s: leave: %s", self.name, error)
 
@@ -187,6 +191,8 @@ class Membership(Dialler):
             self.port = None
         if unsent:
             raise Unavailable(f"{unsent} packets were published but not sent: the data plane took no more of them")
+        if self._unconfirmed:
+            raise Unavailable(f"Events that were published last may not have reached everybody: {self._unconfirmed}")
         return 0
 
     # -- connecting -----------------------------------------------------------------------

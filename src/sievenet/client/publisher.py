@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from sievenet.client.membership import Membership
@@ -29,6 +29,8 @@ _LOW: Final = 1024
 _LONGEST: Final = 5.0
 #: Seconds that what was given to the port has to leave.
 _FLUSH: Final = 0.5
+#: Seconds that leaving takes at most while the daemon asks matchers, and a little.
+_DEPARTURE: Final = 8.0
 #: Seconds between looks at whether there is room again.
 _LOOK: Final = 0.01
 
@@ -87,6 +89,8 @@ class Publisher:
                 missing = self.retention.rewind(category)
             if message.again or not message.keep:
                 await self._go_on(category)
+            if message.again:
+                await self._flush()
             if not message.keep:
                 self.retention.drop(category)
         trouble = f"{missing} packets that it sent lately were too many to be kept" if missing else ""
@@ -133,12 +137,26 @@ class Publisher:
                 self._arm(category)
                 return
 
-    async def close(self) -> None:
-        """Nothing is kept any more; what is paused is sent, if it can be again when the network has changed."""
+    @contextlib.asynccontextmanager
+    async def leaving(self) -> AsyncIterator[None]:
+        """While the node leaves: what is paused is sent first, and until the end it may be told to send again."""
+        await self._settled()
+        # Matchers have to confirm what was sent last.
+        self._session().patience = _DEPARTURE if self.retention else 0.0
+        try:
+            yield
+        finally:
+            await self.close()
+
+    async def _settled(self) -> None:
+        """Nothing waits for the network to change any more."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST):
                 while self._alarms or any(lock.locked() for lock in self._locks.values()):
                     await asyncio.sleep(_LOOK)
+
+    async def close(self) -> None:
+        """Nothing is kept any more."""
         for alarm in self._alarms.values():
             alarm.cancel()
         await self._tasks.close()

@@ -149,7 +149,10 @@ class Release(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """It has gone back: after so long without a packet of it the matcher says that the way has ended. `Did`."""
+    """It has gone back: after so long without a packet of it the matcher says that the way has ended. `Did`.
+
+    Without a `Release` (0) it only says that everything that came before has left it.
+    """
 
     serial: Number
     #: That of the `Release`.

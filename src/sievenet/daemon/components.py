@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from sievenet.errors import Rejected, SievenetError
 from sievenet.session.message import Message
 
 __all__ = ["Components"]
+
+log = logging.getLogger("sievenet.daemon")
 
 
 class Components:
@@ -89,6 +92,18 @@ class Components:
         """A subscription is about to be taken back."""
         self.recipients.ended(client, id)
         await self.hybrid.unsubscribed(client, id)
+
+    async def before(self, client: str, message: Message) -> dict[str, str] | None:
+        """What has to be done before a request: who publishes no more waits until matchers have passed on what it sent.
+
+        Returns what the client is told in the end.
+        """
+        if not isinstance(message, p.Unadvertise | p.Leave):
+            return None
+        if not (trouble := await self.hybrid.departure.passed(client)):
+            return None
+        log.warning("%s leaves, and events may be lost if a matcher fails now: %s", client, trouble)
+        return {"unconfirmed": trouble}
 
     def lost(self, client: str) -> None:
         """A connection has ended."""

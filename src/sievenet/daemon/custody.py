@@ -76,6 +76,14 @@ class Custody:
             if isinstance(failure, BaseException) and not isinstance(failure, SievenetError):
                 raise failure
 
+    def of(self, client: str) -> list[int]:
+        """The categories in which a client keeps what it sends."""
+        return [number for number in self if client in self._publishing(number)]
+
+    def mends(self, number: int) -> bool:
+        """Whether what a matcher lost is being sent again."""
+        return self._mending[number] > 0
+
     def end(self, number: int) -> list[str]:
         """Publishers need not keep anything of a category, unless something is being mended; who is to be told."""
         if self._mending[number] or self._kept.pop(number, None) is None:

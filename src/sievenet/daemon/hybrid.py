@@ -34,6 +34,7 @@ from typing import Any, Final
 from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.custody import PATIENCE, Custody
+from sievenet.daemon.departure import Departure
 from sievenet.daemon.matchers import Matcher, Serving, queue_of
 from sievenet.daemon.orders import Orders, Unable
 from sievenet.daemon.planes import AnyPlane
@@ -64,6 +65,7 @@ class Hybrid:
         self.matchers: dict[str, Matcher] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._custody = Custody(orders, control.publishing)
+        self.departure = Departure(self, self._custody, orders, lambda name: queue_of(plane, name)[0], FLIGHT)
         self._tasks = Tasks()
         control.on_undiverted(self._ended)
         #: What happened, for the operator: the latest last.

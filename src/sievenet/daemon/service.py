@@ -128,8 +128,7 @@ class Service(RequestService[Peer]):
             return welcome(message)
         session = await self._places.enter(message.name, message.ticket, message.host or peer.door, identity)
         name = session.client
-        older = self._peers.get(name)
-        if older is not None:
+        if (older := self._peers.get(name)) is not None:
             older.goodbye("the same client has connected again")
         peer.client = name
         self._peers[name] = peer
@@ -256,6 +255,7 @@ class Service(RequestService[Peer]):
         client = self._client(peer)
         if isinstance(message, caching.CARRIED):
             return self.caches.handle(client, message)
+        told = await self.components.before(client, message)
         match message:
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
@@ -300,7 +300,7 @@ class Service(RequestService[Peer]):
             case p.Sample() if self._tuner is not None:
                 self._tuner.take(client, message)
                 return None
-        return p.Done(request)
+        return p.Done(request, told)
 
     def urgent(self, message: Message) -> bool:
         """Whether a request may be what others wait for."""
