@@ -562,3 +562,44 @@ def test_a_publisher_that_leaves_is_told_what_a_matcher_did_not_confirm(monkeypa
             assert not daemon.control.publishing(number)
 
     run(main())
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_young_subscription_gets_nothing_from_before_it_when_events_are_sent_again(bulk):
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="old", host="h3") as old,
+            sievenet.connect(daemon.url, name="young", host="h3") as young,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got = daemon.service.components.hybrid, {"old": [], "young": [], "more": []}
+            await old.subscribe("reading: any", lambda e: got["old"].append(e["x"]))
+            await hybrid.divert(daemon.control.category("reading").number, Dz(0, 0), switch_of(daemon, "h2"))
+
+            async def publish(numbers):
+                events = [reading(x) for x in numbers]
+                if bulk:
+                    await pub.publish_many(events)
+                else:
+                    for event in events:
+                        await pub.publish(event)
+
+            await publish(range(100))
+            await eventually(lambda: len(got["old"]) == 100)
+            # Several at once, who share a round of questions.
+            wanted = ("reading: any", lambda e: got["young"].append(e["x"])), ("reading: x < 150", lambda e: got["more"].append(e["x"]))  # fmt: skip  # noqa: E501
+            await asyncio.gather(*(young.subscribe(*each) for each in wanted))
+            await publish(range(100, 200))
+            await eventually(lambda: len(got["young"]) == 100)
+            matcher.node._take = lambda packets: None  # it takes what comes next along
+            await publish(range(200, 300))
+            await hybrid.fail("m", "a test says so")
+            await eventually(lambda: len(got["old"]) == 300 and len(got["young"]) >= 200)
+            assert got["old"] == list(range(300))
+            assert got["young"] == list(range(100, 300))
+            assert got["more"] == list(range(100, 150))
+            assert young.statistics().received.duplicates > 0
+
+    run(main())

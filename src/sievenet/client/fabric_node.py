@@ -75,7 +75,7 @@ class FabricNode(Node):
         self._orphans: dict[int, list[Registration]] = {}
         self._spoken: dict[str, Schema] = {}  # the version of each schema that this node speaks
         self._recipient = Recipient(self._catalog, self._ledger, self._receiver, lambda: self._session)
-        self._publisher = Publisher(lambda: self._session)
+        self._publisher = Publisher(lambda: self._session, self._outbox)
         self._subscribers = Caching(lambda: self._session, self._ledger, self._catalog, self._receiver, self._refused)
         self._caching = self._subscribers
         self._reporter, self._turn = Reporter(self._receiver, self.statistics, self._allowance.told), 0
@@ -168,7 +168,7 @@ class FabricNode(Node):
             raise
 
     async def _register(self, entry: Registration) -> None:
-        self._answered(entry, await self._session.call(self._session.request(entry)))
+        self._answered(entry, self._receiver.told(entry.id, await self._session.call(self._session.request(entry))))
 
     async def _withdraw(self, entry: Registration) -> None:
         for each in (*self._orphans.pop(entry.id, ()), *self._twins.of(entry), entry):

@@ -158,6 +158,11 @@ class Outbox:
             now = clock()
             yield [Packet(number, code, publisher, sequence, now, 0, body, incarnation) for code in own]
 
+    @property
+    def next(self) -> int:
+        """The number of the next event."""
+        return self._sequence
+
     def reserve(self, count: int) -> int:
         """The first of so many numbers, for packets that are made elsewhere."""
         self._sequence += count

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from sievenet.client.membership import Membership
+from sievenet.client.outbox import Outbox
 from sievenet.client.ports.burst import Burst
 from sievenet.client.ports.port import DataPort
 from sievenet.client.retention import Retention
@@ -38,8 +39,8 @@ _LOOK: Final = 0.01
 class Publisher:
     """What leaves a node goes through here."""
 
-    def __init__(self, session: Callable[[], Membership]) -> None:
-        self._session = session
+    def __init__(self, session: Callable[[], Membership], outbox: Outbox) -> None:
+        self._session, self._outbox = session, outbox
         self.retention = Retention()
         self._tasks = Tasks()
         self._alarms: dict[int, asyncio.TimerHandle] = {}
@@ -94,7 +95,7 @@ class Publisher:
             if not message.keep:
                 self.retention.drop(category)
         trouble = f"{missing} packets that it sent lately were too many to be kept" if missing else ""
-        self._session().tell(p.Did(message.serial, trouble))
+        self._session().tell(p.Did(message.serial, trouble, self._outbox.incarnation, self._outbox.next))
 
     async def _flush(self) -> None:
         """Wait until what was given to the port has left."""

@@ -25,6 +25,7 @@ import numpy as np
 from sievenet.client.delivery import Delivery
 from sievenet.client.directed import Begin, Cached, End, marker_of, unwrapped, unwrapped_many
 from sievenet.client.edge import Edge
+from sievenet.client.entitlement import Entitlements
 from sievenet.client.handover import Handovers
 from sievenet.client.latency import Latency
 from sievenet.client.observation import Observations
@@ -117,6 +118,8 @@ class Receiver:
         self.own = 0
         self.cached: Callable[[Packet, int], bool] = lambda packet, now: True
         self._sinks: dict[int, Sink] = {}
+        self.entitlements = Entitlements()
+        self.told = self.entitlements.told
         self._held: deque[Arrival] = deque()
         #: Matched together, to be handed out one by one before what is held.
         self._ready_ones: deque[tuple[Delivery, list[int]]] = deque()
@@ -152,6 +155,7 @@ class Receiver:
     def disconnect(self, key: int) -> None:
         """Deliveries of this subscription go nowhere."""
         self._sinks.pop(key, None)
+        self.entitlements.drop(key)
 
     # -- packets --------------------------------------------------------------------------
 
@@ -204,6 +208,9 @@ class Receiver:
             self.malformed += len(good) - len(batch)
             heads = heads[good]
         keys = edge.match_batch(batch)
+        if self.entitlements:
+            sources = zip(heads["publisher"].tolist(), heads["incarnation"].tolist(), strict=True)
+            keys = self.entitlements.due_many(keys, sources, heads["sequence"].tolist())
         columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure", "incarnation"))
         rows = zip(batch, keys, *columns, strict=True)
         sinks, latencies = self._sinks, []
@@ -319,6 +326,8 @@ class Receiver:
             self.malformed += 1
             return True
         keys = edge.match(event)
+        if self.entitlements:
+            keys = self.entitlements.due(keys, (packet.publisher, packet.incarnation), packet.sequence)
         if (seen := self.observations) is not None:
             if not directed:
                 seen.single(packet.category, packet.code, packet.publisher, bool(len(keys)))

@@ -90,6 +90,9 @@ class Did(Message, frozen=True):
     serial: Number
     #: Why it cannot be done; empty if it is.
     trouble: Text = ""
+    #: Of a publisher: which life it is, and the number of the next event that it publishes.
+    incarnation: Long = 0
+    number: Long = 0
 
 
 class Matched(Message, frozen=True):

@@ -53,8 +53,8 @@ class Components:
                 return p.Done(request)
             case p.Matched():
                 self.hybrid.beat(client, message)
-            case p.Did(serial, trouble):
-                self.orders.done(client, serial, trouble)
+            case p.Did():
+                self.orders.done(client, message)
         return None
 
     def heard(self, client: str, report: p.Report, answer: dict[str, int] | None) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from typing import Final
 from sievenet.control import protocol as p
 from sievenet.daemon.orders import Orders, Unable
 from sievenet.errors import SievenetError
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["PATIENCE", "Custody"]
 
@@ -45,6 +46,10 @@ class Custody:
         self._orders, self._publishing = orders, publishing
         #: By category and publisher: the words that it has answered, and when.
         self._kept: dict[int, dict[str, deque[tuple[int, float]]]] = {}
+        #: Questions for marks that have not begun, and whose turn it is.
+        self._rounds: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
+        self._turns: dict[int, asyncio.Lock] = {}
+        self._tasks = Tasks()
         #: Failures of each category that are being mended.
         self._mending: Counter[int] = Counter()
         #: Publishers that have yet to hear that they are to send again, by category.
@@ -58,11 +63,29 @@ class Custody:
         self._kept.setdefault(number, {})
         await asyncio.gather(*(self._say(number, each) for each in publishers))
 
-    async def _say(self, number: int, client: str, forget: int = 0) -> None:
-        serial = await self._orders.give(client, lambda n: p.Retain(n, number, forget=forget), PATIENCE)
+    async def _say(self, number: int, client: str, forget: int = 0, timeout: float = PATIENCE) -> p.Did:
+        did = await self._orders.ask(client, lambda n: p.Retain(n, number, forget=forget), timeout)
         if number in self._kept:
             words = self._kept[number].setdefault(client, deque())
-            words.append((serial, asyncio.get_running_loop().time()))
+            words.append((did.serial, asyncio.get_running_loop().time()))
+        return did
+
+    async def marks(self, number: int) -> dict[str, tuple[int, int]]:
+        """Incarnation and next number of each publisher, not before now; without those that do not answer at once.
+
+        One round of questions at a time: whoever asks while one is under way shares the next.
+        """
+        if number not in self._rounds:
+            self._rounds[number] = self._tasks.begin(self._round(number))
+        return await asyncio.shield(self._rounds[number])
+
+    async def _round(self, number: int) -> dict[str, tuple[int, int]]:
+        async with self._turns.setdefault(number, asyncio.Lock()):
+            del self._rounds[number]  # it begins: what is answered now may be too old for the next who asks
+            clients = self._publishing(number) if number in self._kept else []
+            asked = (self._say(number, each, timeout=PAUSE) for each in clients)
+            answers = zip(clients, await asyncio.gather(*asked, return_exceptions=True), strict=True)
+            return {name: (did.incarnation, did.number) for name, did in answers if isinstance(did, p.Did)}
 
     async def renew(self, number: int, passed: float) -> None:
         """Matchers have passed on all that was sent until then: tell publishers what they may forget."""
@@ -94,6 +117,10 @@ class Custody:
         """Tell a publisher that it need not keep anything; unless that has changed."""
         if number not in self._kept:
             await self._orders.give(client, lambda n: p.Retain(n, number, keep=False), PATIENCE)
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        await self._tasks.close()
 
     def drop(self, number: int) -> None:
         """A category is no more."""

@@ -36,7 +36,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.daemon.custody import PATIENCE, Custody
 from sievenet.daemon.departure import Departure
 from sievenet.daemon.matchers import Matcher, Serving, queue_of
-from sievenet.daemon.orders import Orders, Unable
+from sievenet.daemon.orders import Orders, Unable, quietly
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
 from sievenet.errors import Rejected, SievenetError, Unavailable
@@ -112,7 +112,7 @@ class Hybrid:
                 del self.matchers[matcher.name]
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        self._tasks.begin(_quietly(work))
+        self._tasks.begin(quietly(work))
 
     async def watch(self) -> None:
         """Look after matchers, for ever."""
@@ -144,6 +144,7 @@ class Hybrid:
     async def close(self) -> None:
         """Stop; switches go back to plain forwarding."""
         await self._tasks.close()
+        await self._custody.close()
         for number in self._custody:
             for switch in self._control.diverted(number):
                 await self._control.divert(number, switch, {})
@@ -336,11 +337,14 @@ class Hybrid:
         """Whether something of a category goes through a matcher."""
         return any(each.regions(number) for each in self.matchers.values())
 
-    async def subscribed(self, client: str, id: int) -> None:
-        """A subscription stands in the switches; returns when it stands in matchers too."""
+    async def subscribed(self, client: str, id: int) -> list[tuple[int, int, int]]:
+        """A subscription stands in the switches; returns when it stands in matchers too.
+
+        Then every publisher's number, life and next event: older ones may be sent again, but not for this subscription.
+        """
         found = self._control.content(client, id)
         if found is None or not self.concerns(found[0]):
-            return
+            return []
         number, content, keys = found
         async with self._lock(number):
             for matcher in list(self.matchers.values()):
@@ -351,6 +355,8 @@ class Hybrid:
                     await self._tell(matcher, number, serving, [(client, id, content)], False)
                 except SievenetError as error:
                     await self._fail(number, matcher, str(error))
+        places, marks = self._plane.clients(), await self._custody.marks(number)
+        return [(places[name].publisher, *mark) for name, mark in marks.items() if name in places]
 
     async def refresh(self) -> None:
         """Compare what matchers hold with what is registered: rules may have cut it, and clients may have gone."""
@@ -389,11 +395,3 @@ class Hybrid:
                     await self._orders.give(matcher.name, order, PATIENCE)
                 except SievenetError as error:
                     await self._fail(number, matcher, str(error))
-
-
-async def _quietly(work: Coroutine[Any, Any, object]) -> None:
-    """Nobody waits for this: what cannot be done is said in the log."""
-    try:
-        await work
-    except SievenetError as error:
-        log.debug("%s", error)

@@ -275,8 +275,8 @@ class Service(RequestService[Peer]):
                     return p.Done(request)
                 decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
                 await control.subscribe(client, id, decision.allowed, decision.content(content))
-                await self.components.hybrid.subscribed(client, id)
-                return self._decided(peer, identity, request, decision)
+                since = await self.components.hybrid.subscribed(client, id)
+                return self._decided(peer, identity, request, decision, since)
             case p.Unsubscribe(request, id):
                 await self.components.unsubscribed(client, id)
                 await control.unsubscribe(client, id)
@@ -306,10 +306,10 @@ class Service(RequestService[Peer]):
         """Whether a request may be what others wait for."""
         return super().urgent(message) or self.components.urgent(message)
 
-    def _decided(self, peer: Peer, identity: Identity, request: int, decision: Decision) -> p.Done:
+    def _decided(self, peer: Peer, identity: Identity, request: int, decision: Decision, since: Any = ()) -> p.Done:
         if peer.identity is not identity and peer.client is not None:
             self._clearance.again(peer.client)  # the rules have changed meanwhile
-        return p.Done(request, decision.told)
+        return p.Done(request, {**(decision.told or {}), "since": since} if since else decision.told)
 
     def _client(self, peer: Peer) -> str:
         if peer.client is None:
