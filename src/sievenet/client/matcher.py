@@ -168,8 +168,10 @@ class MatcherNode:
             self.node.pause()
 
     def _idle(self) -> bool:
-        """Whether nothing waits, and nothing is being done that has to wait."""
-        return not self._queue and not self._busy and self._until <= asyncio.get_running_loop().time()
+        """Whether nothing waits, nothing is being done that has to wait, and all parts of this are alive."""
+        if self._queue or self._busy or any(task.done() for task in self._tasks):
+            return False
+        return self._until <= asyncio.get_running_loop().time()
 
     def _enqueue(self, what: _Work) -> None:
         self._queue.append(what)

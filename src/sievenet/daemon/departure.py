@@ -81,12 +81,20 @@ class Departure:
                 if await self._confirmed(name):
                     asked.add(name)
 
-    async def _confirmed(self, name: str) -> bool:
-        while self._waiting(name):
-            if name not in self._hybrid.matchers:
-                return False
-            await asyncio.sleep(_LOOK)
+    async def drained(self, name: str) -> None:
+        """Wait until nothing waits for a matcher at its switch; `Unavailable` if it is given up, or for too long."""
         try:
+            async with asyncio.timeout(PATIENCE):
+                while self._waiting(name):
+                    if name not in self._hybrid.matchers:
+                        raise Unavailable(f"{name} is given up")
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            raise Unavailable(f"{name} did not take what waits for it within {PATIENCE:g} s") from None
+
+    async def _confirmed(self, name: str) -> bool:
+        try:
+            await self.drained(name)
             await self._orders.give(name, lambda n: p.Finish(n, 0, self._flight), PATIENCE)
         except Unavailable:
             await asyncio.sleep(_LOOK)  # it is slow, or is given up in this moment

@@ -35,7 +35,7 @@ from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.custody import PATIENCE, Custody
 from sievenet.daemon.departure import Departure
-from sievenet.daemon.matchers import Matcher, Serving, queue_of
+from sievenet.daemon.matchers import FLIGHT, Matcher, Serving, flight_of, queue_of
 from sievenet.daemon.orders import Orders, Unable, quietly
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
@@ -47,8 +47,6 @@ __all__ = ["Hybrid"]
 
 log = logging.getLogger("sievenet.daemon")
 
-#: Seconds that a packet takes through the network, and a little.
-FLIGHT: Final = 0.1
 #: Subscriptions told at a time.
 _CHUNK: Final = 500
 _OWNER: Final = "hybrid"
@@ -182,7 +180,8 @@ class Hybrid:
             try:
                 await self._custody.begin(number, self._control.publishing(number))
                 await self._serve(matcher, number, serving)
-                await self._orders.give(matcher.name, lambda n: p.Await(n, FLIGHT), PATIENCE)
+                there, _ = flight_of(self._plane)
+                await self._orders.give(matcher.name, lambda n: p.Await(n, there), PATIENCE)
                 if dz not in serving.regions or self._control.changing(number) or epoch != self._control.epoch(number):
                     raise Unavailable(f"{matcher.name} was given up, or the plan changed meanwhile")
                 if routes is None or routes is not self._control.routes(number, dz):
@@ -277,7 +276,9 @@ class Hybrid:
             serial = await self._orders.give(matcher.name, order, PATIENCE)
             matcher.live(number).discard(dz)
             await self._deploy(number, matcher.switch)
-            await self._orders.give(matcher.name, lambda n: p.Finish(n, serial, FLIGHT), PATIENCE)
+            await self.departure.drained(matcher.name)
+            _, back = flight_of(self._plane)
+            await self._orders.give(matcher.name, lambda n: p.Finish(n, serial, back), PATIENCE)
             matcher.regions(number).discard(dz)  # until now it may have had events: had it died, they were sent again
         except Unavailable as error:
             await self._fail(number, matcher, str(error))

@@ -12,7 +12,7 @@ from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import Attached
 from sievenet.index import Cell, Dz
 
-__all__ = ["BACKLOG", "SILENCE", "Matcher", "Serving", "queue_of"]
+__all__ = ["BACKLOG", "FLIGHT", "SILENCE", "Matcher", "Serving", "flight_of", "queue_of"]
 
 #: Seconds without a sign of life after which a matcher is given up.
 SILENCE: Final = 1.0
@@ -21,6 +21,9 @@ BACKLOG: Final = 20_000
 #: Seconds that a matcher is left alone after it was given up: the first time, and at most if it is the same each time.
 REST: Final = 5.0
 LONGEST: Final = 80.0
+#: Seconds that a packet takes through the network, and a little; and from a socket's buffer into a process.
+FLIGHT: Final = 0.1
+_READ: Final = 0.02
 #: Seconds that a packet may take from its publisher to a matcher, with what may wait for it at a switch.
 WAY: Final = 2.0
 
@@ -62,6 +65,18 @@ def queue_of(plane: object, name: str) -> tuple[int, int]:
     if isinstance(plane, EmbeddedDataPlane) and name in plane.clients():
         return plane.waiting(name)
     return 0, 0
+
+
+def flight_of(plane: object) -> tuple[float, float]:
+    """Seconds that packets by content may take to clients behind others that do, and those that go to a matcher.
+
+    In the embedded plane a packet is through all switches at once, if its links take no time, and waits for its client
+    in the same queue as those that follow. So what a matcher sends later cannot overtake it. What was sent to the
+    matcher is in its socket's buffer, and read before it does anything else for long.
+    """
+    if isinstance(plane, EmbeddedDataPlane) and plane.forwarding.immediate:
+        return 0.0, _READ
+    return FLIGHT, FLIGHT
 
 
 class Matcher:

@@ -210,6 +210,11 @@ class Forwarding:
             pipe.reset()
         return True
 
+    @property
+    def immediate(self) -> bool:
+        """Whether a packet is through the network in the turn in which it came: no link takes time."""
+        return all(pipe.perfect for pipe in self._pipes.values())
+
     def link_pipes(self, a: str, b: str) -> tuple[Pipe, Pipe]:
         """Both directions of a link, from a to b first."""
         self.topology.link(a, b)
