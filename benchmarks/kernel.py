@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +24,7 @@ from benchmarks import openflow
 from benchmarks.fabric import Worker
 from benchmarks.harness import Bench, Report, quantiles
 from benchmarks.openflow import available, folder
+from sievenet import programs
 from sievenet.dataplane.kernel import bpf
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.kernel.plane import KernelDataPlane
@@ -53,6 +56,7 @@ def run(bench: Bench) -> Report:
         with folder() as path, ExitStack() as stack:
             found |= measure_changes(bench, report, path)
             found |= measure_plain(bench, report, stack, path)
+            measure_bound(bench, report, stack, path)
         found |= measure_clients(bench, report)
     for goal, value in found.items():
         report.goal(goal, value)
@@ -98,24 +102,26 @@ def changes(network: KernelNetwork, count: int, batch: int, repeats: int) -> flo
 class Plain:
     """A plane with a plain sender at one end of the line and a plain receiver at the other."""
 
-    def __init__(self, kind: str, stack: ExitStack, path: Path) -> None:
+    def __init__(self, kind: str, stack: ExitStack, path: Path, *, sockets: bool = True) -> None:
         self.kind = kind
         self._runner = stack.enter_context(asyncio.Runner())
         self._network: KernelNetwork | OvsNetwork
         if kind == "kernel":
-            self._network = KernelNetwork(LINE, name("k"), run_dir=path / kind)
+            self._network = KernelNetwork(LINE, name("k" if sockets else "b"), run_dir=path / kind)
         else:
             self._network = OvsNetwork(LINE, name(kind[-1]), run_dir=path / kind[-5:], links=_links(kind))
         stack.callback(self._network.down)
         self._plane, sender, receiver = self._runner.run(self._open())
         stack.callback(lambda: self._runner.run(self._plane.close()))
+        self._from, self._to = sender, receiver
+        self._held: list[Flow] = []
+        self._seed = 0
+        if not sockets:
+            return
         self.sender = PlainWorker(stack, "sender", self._network.host_namespace("h1"), str(sender))
         self.receiver = PlainWorker(stack, "receiver", self._network.host_namespace("h5"), str(receiver))
         self.sender.ready()
         self.receiver.ready()
-        self._to = receiver
-        self._held: list[Flow] = []
-        self._seed = 0
 
     async def _open(self) -> tuple[Any, int, int]:
         plane: Any
@@ -163,6 +169,20 @@ class Plain:
                 # The sender cannot send more: it pays for the whole way.
                 return max(best, reached)
             best, pace = max(best, reached), pace * 1.2
+
+    def bound(self, program: str, count: int, batch: int, segments: int) -> tuple[float, float, float]:
+        """A flood from one program to another: packets/s that arrive, and µs of processor per packet at either end."""
+        worker = [sys.executable, "-m", "benchmarks._flood_worker", program]
+        receive = ["receive", str(self._to), str(count), str(batch), str(int(segments > 1))]
+        send = ["send", str(self._from), str(count), str(batch), str(segments)]
+        ends = self._network.host_namespace("h1"), self._network.host_namespace("h5")
+        with subprocess.Popen([*worker, ends[1], *receive], stdout=subprocess.PIPE, text=True) as taker:
+            assert taker.stdout is not None
+            taker.stdout.readline()
+            said = subprocess.run([*worker, ends[0], *send], capture_output=True, check=True, text=True).stdout
+            got = taker.stdout.read()
+        (sent, _, own), (seen, seconds, taken) = map(float, said.split()), map(float, got.split())
+        return seen / seconds, own / sent * 1e6, taken / max(seen, 1) * 1e6
 
     def _send(self, count: int, pace: float, batch: int) -> dict[str, Any]:
         self._seed += 1
@@ -229,6 +249,34 @@ def measure_plain(bench: Bench, report: Report, stack: ExitStack, path: Path) ->
         "plain_p50_growth_1_to_16000": median(waits["kernel", large, pace]) / median(waits["kernel", sizes[0], pace]),
         "rate_16000_over_1": median(rates["kernel", large]) / median(rates["kernel", sizes[0]]),
     }
+
+
+# -- what bounds a flood -------------------------------------------------------------------------------
+
+#: How a program in C sends and receives: datagrams per call, datagrams of one address in one piece.
+_FLOODS = {"a call for each": (1, 1), "64 per call": (64, 1), "64 per call, 16 of one address each": (64, 16)}
+
+
+def measure_bound(bench: Bench, report: Report, stack: ExitStack, path: Path) -> None:
+    """A flood by a program in C that does nothing else: what the system itself takes per packet, and so the bound."""
+    if programs.find("clang") is None:
+        report.note("what bounds a flood: absent (clang is not installed)")
+        return
+    flood = path / "flood.so"
+    source = Path(__file__).with_name("_flood.c")
+    subprocess.run(programs.command("clang", "-O2", "-shared", "-fPIC", "-o", str(flood), str(source)), check=True)
+    count, rows = bench.size(400_000, quick=2_000), []
+    with bench.step("what bounds a flood"):
+        plain = Plain("kernel", stack, path / "bound", sockets=False)
+        plain.fill(1_000)
+        for way, (batch, segments) in _FLOODS.items():
+            rounds = [plain.bound(str(flood), count, batch, segments) for _ in range(bench.size(5, quick=1))]
+            rate, sender, receiver = (median(each[i] for each in rounds) for i in range(3))
+            rows.append([way, f"{rate:,.0f}", f"{sender:.1f}", f"{receiver:.1f}"])
+            report.figure(f"bound_packets_per_s_{batch}_{segments}", rate, "/s")
+            report.figure(f"bound_sender_us_{batch}_{segments}", sender, "µs")
+    columns = ["a program in C", "packets/s received", "sender µs of processor", "receiver µs of processor"]
+    report.table("what bounds a flood: five switches, 1,000 entries, no code of ours", columns, rows)
 
 
 # -- our clients ---------------------------------------------------------------------------------------
