@@ -135,7 +135,9 @@ class PortSets:
                     if masks > MASKS
                     else f"{SLOTS} out ports with cells, got {outs}"
                 )
-                raise Rejected(f"Switch {name}: expected at most {what}. Take a plan of kind dz")
+                raise Rejected(
+                    f"Switch {name}: expected at most {what}. Take a plan of kind dz (`sievenet plan apply --kind dz`)"
+                )
 
     def put(self, flow: Flow, counters: deque[int], batch: Batch) -> tuple[bytes, int, bool]:
         """A port has a cell from now on; the key of its entry, what counts it, and whether that is new."""

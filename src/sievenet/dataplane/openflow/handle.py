@@ -142,7 +142,7 @@ class SwitchHandle:
             if not tables.take(ports):
                 raise Rejected(
                     f"Switch {self.name} has tables for {tables.size} out ports with cells, and more are wanted. "
-                    "Take a plan of kind dz"
+                    "Take a plan of kind dz (`sievenet plan apply --kind dz`)"
                 )
         categories -= tables.categories
         needed: list[Encode] = [
