@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from math import inf
 from typing import Any, Final
 
@@ -164,7 +165,7 @@ class Selector:
         present = frozenset(
             (m.switch, dz) for m in self._hybrid.matchers.values() if number in m.serving for dz in m.regions(number)
         )
-        where = {m.switch for m in self._hybrid.matchers.values() if m.well(self._hybrid.now())}
+        where = Counter(m.switch for m in self._hybrid.matchers.values() if m.well(self._hybrid.now()))
         loop = asyncio.get_running_loop()
         begin = loop.time()
         tree = routes.tree
@@ -188,30 +189,31 @@ class Selector:
                 self._said[switch] = str(error)
 
     def _chosen(
-        self, seen: list[Observation], path: Any, where: Iterable[str], present: Pairs
+        self, seen: list[Observation], path: Any, where: Mapping[str, int], present: Pairs
     ) -> tuple[Pairs, Choice, float, float]:
-        """The pairs to have from now on, what they are worth, and what there is in all. Nothing is changed here."""
+        """The pairs to have from now on, what they are worth, and what there is in all. Nothing is changed here.
+
+        ``where`` says how many matchers are at which switch: they share the subspaces there.
+        """
         model = Model.of(seen, path)
         most = self._limit(model.deliveries)
         # A little less than may be, if not everything may: not every change of what is measured shall be too much.
         limit = most if most >= model.deliveries else most / (1 + self.config.hysteresis)
         usable = np.array([switch in where for switch in model.switches], np.bool_)
-        if self.config.method == "ssa":
-            regions = [Dz(0, 0)]
+        whole = self.config.method == "ssa"
+        count = max(where.values(), default=1) if whole else self.config.clusters
+        regions = clusters(model.cell, model.link + model.hosts, CELL_BITS, count)
+        if whole:
             choice = ssa(model, limit, usable)
+            pairs = frozenset((switch, dz) for switch, _ in choice.pairs for dz in regions)
         else:
-            regions = clusters(model.cell, model.link + model.hosts, CELL_BITS, self.config.clusters)
             small = model.collapsed(numbered(model.cell, CELL_BITS, regions))
             choice = csa(small, small.cell, len(regions), limit, usable)
+            pairs = frozenset((switch, regions[i]) for switch, i in choice.pairs)
         now = _evaluated(model, present)
         better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
         if better or now.penalty > most or (present and not now.benefit and not choice.benefit):
-            return (
-                frozenset((switch, regions[i]) for switch, i in choice.pairs),
-                choice,
-                model.removable,
-                model.deliveries,
-            )
+            return pairs, choice, model.removable, model.deliveries
         return present, now, model.removable, model.deliveries
 
     def _limit(self, deliveries: float) -> float:

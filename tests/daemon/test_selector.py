@@ -1,0 +1,54 @@
+"""What the selector makes of what was seen; the algorithms have tests of their own."""
+
+from collections import Counter
+
+import pytest
+
+from sievenet.config import HybridConfig
+from sievenet.control.hybrid import Observation
+from sievenet.daemon.selector import Selector
+from sievenet.index import Dz
+
+LINE = ["s1", "s2", "s3"]
+
+
+def path(a, b):
+    i, j = LINE.index(a), LINE.index(b)
+    return tuple(LINE[i : j + 1])
+
+
+def chosen(seen, matchers, present=frozenset(), **config):
+    selector = Selector(None, None, None, HybridConfig(**config))
+    return selector._chosen(seen, path, Counter(matchers), frozenset(present))
+
+
+def seen(cells):
+    return [Observation("pub", "s1", cell << 8, "s3", 10.0, 90.0) for cell in cells]
+
+
+@pytest.mark.parametrize("matchers", [1, 2, 4])
+def test_matchers_at_one_switch_share_the_space_even_if_whole_switches_are_chosen(matchers):
+    found, choice, removable, _ = chosen(seen(range(0, 256, 8)), {"s1": matchers}, method="ssa", latency_bound=1e9)
+    assert {switch for switch, _ in found} == {"s1"}
+    assert len(found) == matchers
+    # Together they are the whole space, and they are disjoint.
+    assert sum(2.0**-dz.length for _, dz in found) == 1.0
+    assert choice.benefit == removable
+
+
+def test_without_a_bound_everything_is_chosen_and_with_0_nothing():
+    observations = seen(range(0, 256, 8))
+    found, choice, removable, deliveries = chosen(observations, {"s1": 1}, latency_bound=float("inf"))
+    assert choice.benefit == removable
+    assert choice.penalty == deliveries
+    assert {switch for switch, _ in found} == {"s1"}
+    assert not chosen(observations, {"s1": 1}, latency_bound=0.0)[0]
+    # What is there goes back.
+    assert not chosen(observations, {"s1": 1}, present={("s1", Dz(0, 0))}, latency_bound=0.0)[0]
+
+
+def test_another_choice_has_to_be_better_by_the_hysteresis():
+    observations = seen(range(0, 256, 8))
+    present = {("s1", Dz(0, 1)), ("s1", Dz(1, 1))}
+    assert chosen(observations, {"s1": 1}, present, latency_bound=1e9)[0] == present
+    assert chosen(observations, {"s1": 1}, {("s1", Dz(0, 1))}, latency_bound=1e9)[0] != {("s1", Dz(0, 1))}
