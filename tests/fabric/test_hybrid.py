@@ -87,7 +87,19 @@ def test_an_event_goes_through_a_matcher_to_those_who_want_it_and_to_nobody_else
     run(main())
 
 
-def test_order_and_completeness_through_many_changes_of_way_under_traffic():
+@pytest.mark.parametrize("bulk", [False, True])
+def test_order_and_completeness_through_many_changes_of_way_under_traffic(bulk):
+    """One by one, since they have payloads; or many at a time, as rows of bytes."""
+
+    async def flood(pub, stop, sent):
+        i = 0
+        while not stop.is_set():
+            events = [reading((i + k) * 37 % 1024, y=(i + k) / (1 << 20)) for k in range(200)]
+            await pub.publish_many(events)
+            sent += [(e["x"], e["y"]) for e in events]
+            i += len(events)
+            await asyncio.sleep(0.02)
+
     async def main():
         async with (
             by_hand() as daemon,
@@ -96,9 +108,9 @@ def test_order_and_completeness_through_many_changes_of_way_under_traffic():
             matching(daemon),
         ):
             hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
-            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
+            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e["y"] if bulk else e.payload))
             number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            task = asyncio.create_task(traffic(pub, stop, sent))
+            task = asyncio.create_task((flood if bulk else traffic)(pub, stop, sent))
             for _ in range(4):
                 await hybrid.divert(number, Dz(0, 0), switch)
                 await asyncio.sleep(0.2)
@@ -106,7 +118,7 @@ def test_order_and_completeness_through_many_changes_of_way_under_traffic():
                 await asyncio.sleep(0.05)
             stop.set()
             await task
-            wanted = [payload for x, payload in sent if 100 <= x <= 900]
+            wanted = [mark for x, mark in sent if 100 <= x <= 900]
             await eventually(lambda: len(got) >= len(wanted))
             assert got == wanted
             counts = far.statistics().received
