@@ -135,7 +135,11 @@ class Audience:
 
     def takes(self, rows: Bytes) -> bool:
         """Whether packets of this width are events that can be read here."""
-        return self._decoder.possible and rows.shape[1] == PACKET_HEADER + self._decoder.size
+        return self.reads(rows.shape[1] - PACKET_HEADER)
+
+    def reads(self, size: int) -> bool:
+        """Whether events of so many bytes can be read here."""
+        return self._decoder.possible and size == self._decoder.size
 
     def targets(
         self,

@@ -35,7 +35,7 @@ from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
-from sievenet.dataplane.packet import Packet
+from sievenet.dataplane.packet import Packet, encode_packet
 from sievenet.errors import CodecError, SievenetError
 from sievenet.index import Dz
 from sievenet.session.lifetime import ended
@@ -159,7 +159,7 @@ class MatcherNode:
 
     def _take(self, packets: list[Packet] | Arrivals) -> None:
         self.received += len(packets)
-        if isinstance(packets, Arrivals) and self._idle() and self._passed_at_once(packets):
+        if self._idle() and (rows := self._rows(packets)) is not None and self._passed_at_once(rows):
             return
         self._waiting += len(packets)
         self._enqueue(packets)
@@ -236,10 +236,10 @@ class MatcherNode:
         return first if len(several) == 1 else Arrivals(np.concatenate(several))
 
     async def _pass(self, packets: list[Packet] | Arrivals) -> None:
-        if isinstance(packets, Arrivals):
-            served = self._served.get(packets.category)
-            if served is not None and served.audience.takes(packets.matrix):
-                await self._pass_many(served, packets)
+        if (rows := self._rows(packets)) is not None:
+            served = self._served.get(rows.category)
+            if served is not None and served.audience.takes(rows.matrix):
+                await self._pass_many(served, rows)
                 return
         by_category: dict[int, list[Packet]] = {}
         for packet in packets:
@@ -250,6 +250,18 @@ class MatcherNode:
                 self.strangers += len(some)
             else:
                 await self._pass_some(served, some)
+
+    def _rows(self, packets: list[Packet] | Arrivals) -> Arrivals | None:
+        """Packets of one category as rows of bytes, also if they came singly; None if they are not equally long."""
+        if isinstance(packets, Arrivals):
+            return packets
+        category, size = packets[0].category, len(packets[0].body)
+        served = self._served.get(category)
+        if served is None or not served.audience.reads(size):
+            return None
+        if any(each.category != category or len(each.body) != size for each in packets):
+            return None
+        return Arrivals(np.frombuffer(b"".join(map(encode_packet, packets)), np.uint8).reshape(len(packets), -1))
 
     def _passed_at_once(self, arrivals: Arrivals) -> bool:
         """Whether packets are done with: nothing waits in front of them, and there is room for what they become."""
