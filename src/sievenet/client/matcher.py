@@ -50,6 +50,8 @@ QUEUE: Final = 1 << 16
 BEAT: Final = 0.2
 #: Subscriptions decoded before others get their turn.
 _TURN: Final = 100
+#: Turns of the event loop in which everything is read that a socket's buffer holds.
+_TURNS: Final = 4
 #: Packets matched together that came singly, and in matrices.
 _TOGETHER: Final = 512
 _MANY: Final = 4096
@@ -120,7 +122,7 @@ class MatcherNode:
                 self._enqueue(message)
             case p.Finish(seconds=seconds):
                 # What is still under way to here comes first.
-                asyncio.get_running_loop().call_later(seconds, self._enqueue, message)
+                asyncio.get_running_loop().call_later(seconds, self._enqueue_behind, message, _TURNS)
 
     async def _obey(self) -> None:
         while True:
@@ -176,6 +178,13 @@ class MatcherNode:
     def _enqueue(self, what: _Work) -> None:
         self._queue.append(what)
         self._something.set()
+
+    def _enqueue_behind(self, what: _Work, turns: int) -> None:
+        """Enqueue something when the event loop has gone round some times, and read each time what had come."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._enqueue_behind, what, turns - 1)
+        else:
+            self._enqueue(what)
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ REST: Final = 5.0
 LONGEST: Final = 80.0
 #: Seconds that a packet takes through the network, and a little; and from a socket's buffer into a process.
 FLIGHT: Final = 0.1
-_READ: Final = 0.02
+_READ: Final = 0.005
 #: Seconds that a packet may take from its publisher to a matcher, with what may wait for it at a switch.
 WAY: Final = 2.0
 
