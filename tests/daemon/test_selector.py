@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from sievenet.config import HybridConfig
-from sievenet.control.hybrid import Observation
+from sievenet.control.hybrid import Choice, Observation
 from sievenet.daemon.selector import Selector
 from sievenet.index import Dz
 
@@ -45,6 +45,21 @@ def test_without_a_bound_everything_is_chosen_and_with_0_nothing():
     assert not chosen(observations, {"s1": 1}, latency_bound=0.0)[0]
     # What is there goes back.
     assert not chosen(observations, {"s1": 1}, present={("s1", Dz(0, 0))}, latency_bound=0.0)[0]
+
+
+def test_less_is_chosen_if_more_goes_through_matchers_than_was_expected():
+    selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
+    selector._network.add(600, 0.6)
+    selector._matcher.add(400, 2.0)  # 1 ms and 5 ms: half of the deliveries may
+    assert selector._limit(100.0) == pytest.approx(50.0)
+    selector._worth[1] = Choice((), 1.0, 20.0), 1.0, 100.0  # 20 of 100 were chosen, but 400 of 1,000 came
+    assert selector._limit(100.0) == pytest.approx(25.0)
+    selector._worth[1] = Choice((), 1.0, 60.0), 1.0, 100.0
+    assert selector._limit(100.0) == pytest.approx(50.0)
+    selector._worth[1] = Choice((), 1.0, 0.1), 1.0, 100.0
+    assert selector._limit(100.0) == pytest.approx(50.0 / 3)
+    selector.config = HybridConfig(latency_bound=float("inf"))
+    assert selector._limit(100.0) == 100.0
 
 
 def test_another_choice_has_to_be_better_by_the_hysteresis():

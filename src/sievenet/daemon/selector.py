@@ -4,7 +4,8 @@
 
 What clients see is averaged over the last few intervals. What is diverted is not seen any more as false positives; so
 of cells in diverted subspaces the last picture counts, as long as the matchers there have something to do. Latencies
-are those that clients report, of both ways. Another choice has to be better than the present one by the hysteresis,
+are those that clients report, of both ways; so are the events of both ways, and if more go through matchers than was
+chosen, less is chosen the next time. Another choice has to be better than the present one by the hysteresis,
 unless the present one is too slow.
 """
 
@@ -38,6 +39,8 @@ _STAYS: Final = 0.5
 _TINY: Final = 0.25
 #: What the last interval counts in mean latencies.
 _NEW: Final = 0.3
+#: What a choice is expected to be wrong by at most, as a factor.
+_MOST_EXCESS: Final = 3.0
 #: Seconds that a matcher is expected to add before that is measured.
 _GUESS: Final = 0.002
 
@@ -65,6 +68,11 @@ class _Mean:
             return self._past
         new = self._seconds / self._events
         return new if self._past is None else self._past * (1 - _NEW) + new * _NEW
+
+    @property
+    def events(self) -> int:
+        """Those of this interval."""
+        return self._events
 
     def turn(self) -> None:
         """An interval is over."""
@@ -217,7 +225,17 @@ class Selector:
         return present, now, model.removable, model.deliveries
 
     def _limit(self, deliveries: float) -> float:
-        return allowed(deliveries, self.config.latency_bound, *self.latencies())
+        most = allowed(deliveries, self.config.latency_bound, *self.latencies())
+        return most if most >= deliveries else most / self._excess()
+
+    def _excess(self) -> float:
+        """How many times as much goes through matchers as the choices say, which are made from counts of the past."""
+        chosen = sum(choice.penalty for choice, _, _ in self._worth.values())
+        expected = chosen / max(_TINY, sum(deliveries for _, _, deliveries in self._worth.values()))
+        directed, all_events = self._matcher.events, self._matcher.events + self._network.events
+        if not directed or expected <= 0:
+            return 1.0
+        return min(_MOST_EXCESS, max(1.0, directed / all_events / expected))
 
     def latencies(self) -> tuple[float, float]:
         """Mean seconds by content and through matchers; the second a guess until it is measured."""
