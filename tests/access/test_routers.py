@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 
@@ -218,13 +219,35 @@ quota = { connections = 1, requests = 20, subscriptions = 2, events = 100, schem
 
             with pytest.raises(Rejected, match=r"at most 20 requests per second of small \(quota\)"):
                 await ask()
-            await small.publish_many([reading(x=1)] * 100)
-            await small.publish_many([reading(x=1)] * 100)
+            await small.publish_many([reading(x=1)] * 3000)
             await eventually(lambda: small._link.allowance.refusal is not None)
             with pytest.raises(Rejected, match="more than the quota of events"):
                 await small.publish(reading(x=1))
             await asyncio.sleep(0.2)  # the quota of requests fills again
             with pytest.raises(Rejected, match="Expected an operator to ask for explain"):
                 await small.ask("explain", "reading: x > 1")
+
+    run(main())
+
+
+def test_a_publisher_that_is_a_little_too_fast_waits_and_loses_nothing(tmp_path):
+    """The router does not read it until its quota allows more: it has to wait, and so does whoever calls `publish`."""
+    rules = "role = 'client'\nrules = ['publish *: any']\nquota = { events = 200 }\n"
+    access = folder(tmp_path, f"{RULES}{MORE}[members.small]\n{rules}")
+    access.certificate("a", None, 5, now())
+
+    async def main():
+        async with (
+            RouterServer("a", keeper=Doorkeeper(access, "a")) as a,
+            join(a, access, "olga") as reader,
+            join(a, access, "small") as small,
+        ):
+            await small.advertise(SCHEMA)
+            feed = await reader.subscribe(SCHEMA)
+            begin = time.monotonic()
+            for i in range(8):
+                await small.publish_many([reading(x=i)] * 50)
+            assert [each["x"] for each in await take(feed, 400)] == [i for i in range(8) for _ in range(50)]
+            assert time.monotonic() - begin > 0.9  # 200 at once, and 200 more in a second
 
     run(main())

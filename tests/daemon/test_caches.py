@@ -8,7 +8,7 @@ from sievenet.content.filter import Filter, Subscription
 from sievenet.control import caching as c
 from sievenet.daemon import caches as module
 from sievenet.daemon.caches import Caches
-from sievenet.errors import Unavailable
+from sievenet.errors import Rejected, Unavailable
 from tests.fabric.harness import SCHEMA, eventually, run
 
 WANTED = Subscription([Filter(SCHEMA)], SCHEMA)
@@ -65,6 +65,25 @@ def test_each_subscription_has_a_cache_and_a_standby():
         assert world.of("x", c.Unassign)
         assert world.of("y", c.Unassign)
         assert world.responsible() == {}
+
+    run(main())
+
+
+def test_nobody_has_more_of_them_than_it_may():
+    async def main():
+        world = World()
+        world.serve("x")
+        for id in range(3):
+            await world.caches.assign("a", id, WANTED, b"all", False, 3)
+        await world.caches.assign("a", 1, WANTED, b"other", False, 3)  # instead of the one before
+        with pytest.raises(Rejected, match="at most 3 subscriptions of a with a cache"):
+            await world.caches.assign("a", 3, WANTED, b"all", False, 3)
+        await world.caches.assign("b", 3, WANTED, b"all", False, 3)
+        world.caches.handle("a", c.Uncache(0))
+        await world.caches.assign("a", 3, WANTED, b"all", False, 3)
+        world.caches.left("a")
+        assert list(world.responsible()) == [("b", 3)]
+        assert world.caches._held == {"b": 1}
 
     run(main())
 

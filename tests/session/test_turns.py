@@ -1,21 +1,42 @@
 """Turns: whoever says much, or too much, or comes too often, waits; others have their turn meanwhile."""
 
 import asyncio
+import contextlib
 import socket
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sievenet
+from sievenet.access.identity import Role
+from sievenet.access.login import load_login
+from sievenet.access.quota import Quota, TooFast, Usage
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
 from sievenet.daemon.questions import Questions
 from sievenet.session.framing import LARGE, frame
 from sievenet.session.pace import Pace
+from sievenet.session.shares import Shares
+from sievenet.session.turns import Turn, Turns
 from tests.access.harness import folder, guarded, join
+from tests.access.test_table import Wire as BareWire
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
 from tests.fabric.test_attacks import Wire
+
+
+@contextlib.asynccontextmanager
+async def bare(daemon, access, member):
+    """A member's connection of bare frames."""
+    login = load_login(access.login(member))
+    found = BareWire(p.CONTROL, *await asyncio.open_connection(*daemon.server.address, ssl=login.dialling()))
+    try:
+        found.say(p.Hello(p.PROTOCOL, Role.CLIENT, token=login.token))
+        assert isinstance(await found.hear(), p.Welcome)
+        yield found
+    finally:
+        found.writer.close()
 
 
 @given(st.lists(st.sampled_from((10, 100, LARGE + 10, 3 * LARGE)), max_size=30), st.integers(1, 5), st.integers(1, 9))
@@ -32,6 +53,78 @@ def test_messages_are_the_same_however_many_are_taken_at_once(sizes, most, piece
             found += some
     assert found == list(whole.feed(data))
     assert sliced.pending == 0
+
+
+@given(st.lists(st.booleans(), max_size=12), st.integers(1, 5))
+def test_a_message_that_is_left_out_says_its_number_and_the_others_are_read(skipped, length):
+    framer = p.CONTROL.listening(1 << 20)
+    framer.add(b"".join(frame(p.Ask(i + 1, "trace", "x" * (i + 1) ** length)) for i in range(len(skipped))))
+    for i, leave_out in enumerate(skipped):
+        number = framer.skip() if leave_out else next(iter(framer.feed(b"", 1))).request
+        assert number == i + 1
+    assert framer.pending == 0
+
+
+@given(st.data())
+def test_whoever_always_waits_has_as_much_time_as_others(data):
+    """Of two that always have something to say, neither is ahead by more than one longest turn; others come and go."""
+    shares, spent, longest = Shares(), {"a": 0.0, "b": 0.0, "c": 0.0}, 0.0
+    for party in "ab":
+        shares.wait(party, party)
+    for _ in range(data.draw(st.integers(1, 40))):
+        if data.draw(st.booleans()):
+            shares.wait("c", "c")
+        party, what = shares.next()
+        assert party == what
+        took = data.draw(st.sampled_from((0.0, 0.001, 0.01, 1.0)))
+        shares.spent(party, took)
+        spent[party] += took
+        longest = max(longest, took)
+        if party != "c":
+            shares.wait(party, party)
+        assert abs(spent["a"] - spent["b"]) <= longest + 1e-9
+
+
+def test_whoever_was_away_saves_nothing_up():
+    shares = Shares()
+    for _ in range(10):
+        shares.wait("busy", 1)
+        shares.next()
+        shares.spent("busy", 1.0)
+    for i in range(3):
+        shares.wait("new", i)
+        shares.wait("busy", i)
+    order = []
+    while (found := shares.next()) is not None:
+        order.append(found[0])
+        shares.spent(found[0], 1.0)
+    assert order[0] == "new"
+    assert all(order[:i].count("new") - order[:i].count("busy") <= 2 for i in range(7))
+
+
+def test_one_has_its_turn_at_a_time_and_one_that_gives_up_stops_nobody():
+    async def main():
+        turns, turn, running, order = Turns(), Turn(16), 0, []
+
+        async def take_turns(name, number):
+            nonlocal running
+            for _ in range(number):
+                await turns.begin(name)
+                running += 1
+                assert running == 1
+                order.append(name)
+                running -= 1
+                turns.end(name, turn)
+
+        tasks = [asyncio.create_task(take_turns(name, 20)) for name in "abc"]
+        while len(order) < 10:
+            await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert order.count("a") == order.count("c") == 20
+        assert order.count("b") < 20
+
+    asyncio.run(main())
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 0.5)), max_size=80), st.integers(2, 50))
@@ -123,6 +216,54 @@ def test_large_requests_count_for_more(tmp_path):
                     assert "at most 30 requests per second" in str(error)  # noqa: PT017
                     refused += 1
             assert refused or time.monotonic() - begin > 1.0
+
+    run(main())
+
+
+def test_a_large_message_over_the_quota_is_not_even_decoded(tmp_path):
+    rules = '[members.big]\nrole = "client"\nrules = ["publish *: any"]\nquota = { requests = 30 }\n'
+    access = folder(tmp_path, rules)
+    wide = Schema("wide", (Attribute("v", "str", values=tuple(f"{j:06}" for j in range(20_000))),))
+
+    async def main():
+        async with guarded(access) as daemon, bare(daemon, access, "big") as found:
+            taken, take_them = [], daemon.service.take
+            daemon.service.take = lambda peer, some: (taken.extend(some), take_them(peer, some))[1]
+            for i in range(6):
+                found.writer.write(frame(p.Register(i + 1, wide)))
+            answers = [await found.hear() for _ in range(6)]
+            refused = [each for each in answers if "30 requests per second" in getattr(each, "message", "")]
+            assert {each.request for each in answers} == set(range(1, 7))
+            assert refused
+            assert len(taken) == 6 - len(refused)
+
+    run(main())
+
+
+def test_heartbeats_count_when_there_are_far_too_many():
+    usage = Usage(Quota(requests=10), "of loud")
+    for _ in range(60):
+        usage.heartbeat(0.0)
+    with pytest.raises(TooFast):
+        usage.heartbeat(0.0)
+    usage.heartbeat(1.0)
+
+
+def test_a_member_that_comes_again_and_again_leaves_few_sessions_behind(tmp_path):
+    rules = '[members.shy]\nrole = "client"\nrules = ["subscribe *: any"]\nquota = { connections = 3 }\n'
+    access = folder(tmp_path, rules)
+
+    async def main():
+        async with guarded(access) as daemon, join(daemon, access, "shy", name="shy.stays") as stays:
+            await daemon.control.register_schema(SCHEMA)
+            feed = await stays.subscribe(SCHEMA)
+            for _ in range(8):
+                async with bare(daemon, access, "shy"):
+                    pass
+                assert len(daemon.plane.clients()) <= 3
+            assert "shy.stays" in daemon.plane.clients()
+            assert stays.connected
+            await feed.close()
 
     run(main())
 

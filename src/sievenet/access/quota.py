@@ -13,10 +13,17 @@ import msgspec
 
 from sievenet.errors import Rejected
 
-__all__ = ["LARGE", "NO_QUOTA", "Bucket", "Quota", "TooFast", "Usage"]
+__all__ = ["LARGE", "NO_QUOTA", "Bucket", "Later", "Quota", "TooFast", "Usage"]
 
 #: Bytes of a request beyond which it counts for more than one.
 LARGE: Final = 1 << 14
+
+#: Seconds that the connections of a member are not read, one after the other, because its requests come too fast; and
+#: that one of them is not read at most: heartbeats are behind the requests.
+_PAUSE: Final = 0.02
+_LONGEST: Final = 1.0
+#: Heartbeats and the like of one member per second that do not count as requests.
+_FREE: Final = 50
 
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -51,6 +58,19 @@ class TooFast(Rejected):
     def __init__(self, message: str, connections: int) -> None:
         super().__init__(message)
         self.connections = connections
+
+    @property
+    def pause(self) -> float:
+        """Seconds that the connection is not read: those of a member one after the other."""
+        return min(_PAUSE * self.connections, _LONGEST)
+
+
+class Later(Rejected):
+    """Events come faster than a quota allows; after so many seconds they may come."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(f"Expected events within the quota; wait {wait:.1g} s")
+        self.wait = wait
 
 
 class Bucket:
@@ -120,6 +140,7 @@ class Usage:
         self._shared = shared
         self._who = who
         self._requests = Bucket(quota.requests)
+        self._free = Bucket(_FREE)
         self.events = Bucket(quota.events)
         self.bytes = Bucket(quota.bytes)
         self.connections = 0
@@ -155,6 +176,11 @@ class Usage:
                 1 if self._shared else max(1, self.connections),
             )
 
+    def heartbeat(self, now: float) -> None:
+        """What its part asks for itself does not count as a request, unless it comes far too often."""
+        if not self._free.take(1, now):
+            self.request(now)
+
     def subscription(self, number: int) -> None:
         """One more registration beside so many; `Rejected` if that is too many."""
         self._check("subscriptions", number)
@@ -166,6 +192,10 @@ class Usage:
     def publish(self, events: int, size: int, now: float) -> bool:
         """Whether so many events, of so many bytes together, may pass."""
         return self.events.take(events, now) and self.bytes.take(size, now)
+
+    def publishing(self, events: int, size: int, now: float) -> float:
+        """Seconds until so many events, of so many bytes together, may pass."""
+        return max(self.events.wait(events, now), self.bytes.wait(size, now))
 
     def _check(self, what: str, number: int) -> None:
         limit = getattr(self.quota, what)

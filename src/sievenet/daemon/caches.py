@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from typing import Any, Final
 from sievenet.cache.responsibility import Load, choice, move
 from sievenet.content.filter import Subscription
 from sievenet.control import caching as c
-from sievenet.errors import SievenetError, Unavailable
+from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.lifetime import Tasks
 from sievenet.session.message import Done, Message
 
@@ -34,6 +35,8 @@ log = logging.getLogger("sievenet.daemon")
 #: of the new one has to reach back as far as a subscriber looks.
 _PATIENCE: Final = 10.0
 _OVERLAP: Final = 5.0
+#: Subscriptions of one client that a cache is responsible for, unless its quota says less.
+_MOST: Final = 4096
 
 
 @dataclass
@@ -62,23 +65,33 @@ class Caches:
         self._numbers = count(1)
         self._assignments: dict[int, _Assignment] = {}
         self._of: dict[tuple[str, int], int] = {}
+        #: How many of them each client has.
+        self._held: Counter[str] = Counter()
         self._waiting: dict[tuple[int, str], asyncio.Future[str]] = {}
         self._tasks = Tasks()
         self._moving: set[int] = set()
 
     # -- subscribers ----------------------------------------------------------------------
 
-    async def assign(self, client: str, id: int, wanted: Subscription, content: bytes, past: bool) -> dict[str, Any]:
-        """Have a cache responsible for a subscription, given in bytes as well; `Unavailable` if there is none."""
+    async def assign(
+        self, client: str, id: int, wanted: Subscription, content: bytes, past: bool, most: int = 0
+    ) -> dict[str, Any]:
+        """Have a cache responsible for a subscription, given in bytes as well; `Unavailable` if there is none.
+
+        `Rejected` if a client has more than ``most`` of them, or than `_MOST`.
+        """
         assert wanted.schema is not None
         category = wanted.schema.name
         number = self._of.get((client, id))
         found = None if number is None else self._assignments[number]
+        if found is None and self._held[client] >= (most or _MOST):
+            raise Rejected(f"Expected at most {most or _MOST} subscriptions of {client} with a cache, this is one more")
         if found is None or found.content != content:
             self.end(client, id)
             number = next(self._numbers)
             found = self._assignments[number] = _Assignment(number, client, id, category, content, past)
             self._of[client, id] = number
+            self._held[client] += 1
         async with found.turn:
             if found.cache is None:
                 await self._entrust(found)
@@ -131,6 +144,10 @@ class Caches:
         """A subscription needs no cache any more."""
         number = self._of.pop((client, id), None)
         found = None if number is None else self._assignments.pop(number, None)
+        if number is not None:
+            self._held[client] -= 1
+            if not self._held[client]:
+                del self._held[client]
         if found is not None:
             for name, load in self._loads.items():
                 if load.needs.pop(found.number, None) is not None:

@@ -7,7 +7,7 @@ where packets are ours to look at), and the audit log (who changed what).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 import numpy as np
@@ -31,6 +31,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.daemon.planes import AnyPlane
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.errors import Rejected, SievenetError
+from sievenet.session.framing import LARGE
 from sievenet.session.message import Message
 
 __all__ = ["Clearance"]
@@ -164,6 +165,18 @@ class Clearance(clearance.Clearance):
         self._inspections.pop(client, None)
         self._held_to.pop(client, None)
 
+    def surplus(self, identity: Identity, connected: Container[str], since: Callable[[str], float]) -> list[str]:
+        """Clients of a member to be ended before one more enters.
+
+        Sessions outlive their connections. Whoever comes again and again, and leaves each time without a word, would
+        hold more and more of them: beyond the quota of connections those that are away longest go.
+        """
+        if identity.proof is None or identity.name is None or not identity.quota.connections:
+            return []
+        mine = self._clients.get(identity.name, set())
+        away = sorted((each for each in mine if each not in connected), key=since)
+        return away[: max(0, len(mine) + 1 - identity.quota.connections)]
+
     def _inspect(self, client: str, permissions: Permissions, usage: Usage) -> None:
         if isinstance(self._plane, EmbeddedDataPlane) and client in self._plane.clients():
             checks = Inspection(permissions, (usage, self.keeper.total), self._schema)
@@ -188,7 +201,9 @@ class Clearance(clearance.Clearance):
     def check(self, identity: Identity, message: Message, size: int, now: float) -> None:
         """`Rejected` if requests, this one of so many bytes, come too fast, or the question is not for this member."""
         if not isinstance(message, _FREE):
-            self.request(identity, now, size)
+            self.request(identity, now, size if size <= LARGE else 0)  # what is large was weighed before
+        elif identity.proof is not None:
+            self.keeper.usage(identity).heartbeat(now)
         if isinstance(message, p.Ask):
             self.question(identity, message.about)
 

@@ -14,7 +14,7 @@ from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.control.protocol import CONTROL
 from sievenet.daemon.service import Peer, Service
 from sievenet.errors import Rejected
-from sievenet.session.framing import frame
+from sievenet.session.framing import LARGE, frame
 from sievenet.session.message import Message
 
 __all__ = ["Lobby", "Visitor"]
@@ -72,5 +72,8 @@ class Lobby:
         except Rejected as error:
             self._clearance.refused(visitor.identity, "", visitor.address, str(error))
             raise
-        self._service.check(visitor, message, len(frame(message)))
+        size = len(frame(message))
+        if size > LARGE:
+            self._service.weigh(visitor, size)
+        self._service.check(visitor, message, size)
         return await self._service.handle(visitor, message)

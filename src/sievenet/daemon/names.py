@@ -40,6 +40,10 @@ class Names:
         """A client is connected, or has left."""
         self._lost.pop(name, None)
 
+    def since(self, name: str) -> float:
+        """When the connection of a client went."""
+        return self._lost.get(name, self._begin)
+
     def wait(self, name: str, identity: Identity, connected: bool, left: float, lease: float, now: float) -> float:
         """Seconds until a name that somebody has may be taken over; `Rejected` if it may not.
 
@@ -52,7 +56,7 @@ class Names:
             )
         if not same_credentials(identity):
             raise Rejected(f"The name {name} is taken for {max(left, 0.0):.0f} s more, unless its holder comes back")
-        return max(0.0, self._lost.get(name, self._begin) + self._grace - now)
+        return max(0.0, self.since(name) + self._grace - now)
 
 
 def same_credentials(identity: Identity) -> bool:

@@ -120,6 +120,8 @@ class Service(RequestService[Peer]):
         """Accept a client, new or returning."""
         self._clearance.enter(identity)
         self._entered[peer] = identity
+        for client in self._clearance.surplus(identity, self._peers, self._places.names.since):
+            await self._cut_off(client, "the same member has connected again and again, and left this one behind")
         if identity.quota.queue:
             peer.limits = replace(peer.limits, buffer=max(1, identity.quota.queue // 2))
         if message.role not in (Role.CLIENT, Role.COMPONENT):
@@ -217,6 +219,15 @@ class Service(RequestService[Peer]):
         with self._noted(peer, message) as identity:
             self._clearance.check(identity, message, size, asyncio.get_running_loop().time())
 
+    def weigh(self, peer: Peer, size: int) -> None:
+        """A large message counts before it is decoded: that is work too."""
+        if peer.identity is not None:
+            try:
+                self._clearance.request(peer.identity, asyncio.get_running_loop().time(), size)
+            except Rejected as error:
+                self._clearance.refused(peer.identity, peer.client or "", peer.address, str(error))
+                raise
+
     async def handle(self, peer: Peer, message: Message) -> Message | None:
         """Carry out one request."""
         with self._noted(peer, message) as identity:
@@ -283,7 +294,8 @@ class Service(RequestService[Peer]):
             case caching.Cache(request, id, number, content, past):
                 wanted = await self._decoded(number, content, identity)
                 content = self._clearance.decide(identity, client, id, "subscribe", wanted).content(content)
-                return p.Done(request, await self.caches.assign(client, id, wanted, content, past))
+                most = identity.quota.subscriptions
+                return p.Done(request, await self.caches.assign(client, id, wanted, content, past, most))
             case _ if isinstance(message, Components.MESSAGES):
                 return await self.components.handle(client, message)
             case p.Renew(request, report):

@@ -36,7 +36,7 @@ from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, LinkStatistics
 from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
-from sievenet.dataplane.sockets import Sockets
+from sievenet.dataplane.sockets import NUISANCE, Sockets
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
@@ -109,6 +109,7 @@ class EmbeddedDataPlane(Fabric):
         self._at = self._sock.getsockname()[:2]
         # Only now, so that nobody else gets the port; clients' own sockets share it.
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._sockets.shared = self._sock
         self._sockets.read(self._sock)
         return self._at
 
@@ -212,8 +213,9 @@ class EmbeddedDataPlane(Fabric):
     def _read(self, sock: socket.socket, now: float) -> int:
         """Take what there is, up to a turn's worth; how many datagrams more were refused than taken."""
         view, left, refused = self._view, _BYTES, 0
+        enough = NUISANCE if sock is not self._sock else _PER_TURN
         for turn in range(_PER_TURN):
-            if left <= 0:
+            if left <= 0 or refused >= enough:
                 break
             try:
                 size, address = sock.recvfrom_into(self._buffer)

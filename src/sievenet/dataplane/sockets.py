@@ -1,8 +1,9 @@
 """The sockets of the embedded plane: which are read, and which are left alone for a moment.
 
-A flood of datagrams that are not welcome (forged, over a quota, not advertised) would keep the plane busy refusing.
-A socket by which mostly such came in a turn is left alone for a hundredth of a second. The system keeps what fits into
-its buffer and drops the rest, at no cost; others have sockets of their own and notice nothing.
+A flood of datagrams that are not welcome (forged, over a quota, not advertised) would keep the plane busy refusing. A
+socket by which mostly such came is left alone for a hundredth of a second, and up to eight if that goes on. The
+system keeps what fits into its buffer and drops the rest, at no cost; others have sockets of their own and notice
+nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Final
 
 from sievenet.dataplane.endpoint import BUFFER
 
-__all__ = ["Sockets"]
+__all__ = ["NUISANCE", "Sockets"]
 
-#: Datagrams that were refused in a turn, beyond those that were taken, after which a socket is left alone.
-_NUISANCE: Final = 16
-#: Seconds that it is.
+#: Datagrams that are refused in a turn, beyond those that are taken, after which a socket is left alone.
+NUISANCE: Final = 8
+#: Seconds that it is, and at most if that happens again and again.
 _PAUSE: Final = 0.01
+_LONGEST: Final = 0.08
 
 
 class Sockets:
@@ -27,7 +29,11 @@ class Sockets:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, readable: Callable[[socket.socket], int]) -> None:
         self._loop, self._readable = loop, readable
+        #: The one that strangers use too: whoever is new waits behind them, so it is not left alone for longer.
+        self.shared: socket.socket | None = None
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
+        #: How long those that were left alone last time were.
+        self._pauses: dict[socket.socket, float] = {}
 
     def open(self, like: socket.socket) -> socket.socket:
         """Another socket at the same address."""
@@ -48,12 +54,17 @@ class Sockets:
         self._loop.add_reader(sock.fileno(), self._ready, sock)
 
     def _ready(self, sock: socket.socket) -> None:
-        if self._readable(sock) >= _NUISANCE and sock.fileno() >= 0:
+        if self._readable(sock) < NUISANCE:
+            self._pauses.pop(sock, None)
+        elif sock.fileno() >= 0:
+            pause = min(2 * self._pauses.get(sock, _PAUSE / 2), _LONGEST) if sock is not self.shared else _PAUSE
+            self._pauses[sock] = pause
             self._loop.remove_reader(sock.fileno())
-            self._resting[sock] = self._loop.call_later(_PAUSE, self.read, sock)
+            self._resting[sock] = self._loop.call_later(pause, self.read, sock)
 
     def close(self, sock: socket.socket) -> None:
         """Read it no more."""
+        self._pauses.pop(sock, None)
         timer = self._resting.pop(sock, None)
         if timer is not None:
             timer.cancel()

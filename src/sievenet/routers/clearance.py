@@ -7,11 +7,14 @@ content: a neighbour is a component that the authority has named, and is trusted
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from sievenet.access import clearance
 from sievenet.access.identity import Identity
 from sievenet.access.permissions import Decision, Revision
+from sievenet.access.quota import Later
 from sievenet.access.rule import Action
 from sievenet.content.batch import EventBatch
 from sievenet.content.columns import matching
@@ -26,6 +29,8 @@ from sievenet.session.message import Message
 
 __all__ = ["Clearance"]
 
+#: Seconds that events over a quota wait; what would take longer is refused.
+_PATIENCE: Final = 2.0
 #: What changes something, and goes into the audit log.
 _CHANGES = (p.Register, p.Advertise, p.Unadvertise, p.Subscribe, p.Unsubscribe)
 
@@ -50,12 +55,19 @@ class Clearance(clearance.Clearance):
         return identity.permissions.decide(action, wanted)
 
     def permitted(self, peer: Peer, schema: Schema | None, shipment: Shipment, size: int, now: float) -> Shipment:
-        """Events that a client may publish; `Rejected` if it may publish none of them, or has used up its quota."""
+        """Events that a client may publish; `Rejected` if it may publish none of them, or has used up its quota.
+
+        `Later` if its quota lets them pass soon: then the connection is not read until they may, and nothing is lost.
+        """
         identity = peer.identity
         if identity is None or identity.proof is None:
             return shipment
         count = len(shipment)
-        if not all(each.publish(count, size, now) for each in (self.keeper.usage(identity), self.keeper.total)):
+        usages = (self.keeper.usage(identity), self.keeper.total)
+        wait = max(each.publishing(count, size, now) for each in usages)
+        if 0 < wait <= _PATIENCE:
+            raise Later(wait)
+        if not all(each.publish(count, size, now) for each in usages):
             raise Rejected(f"{count} events were dropped: they were more than the quota of events or bytes per second")
         if schema is None:
             self._records(identity, "publish")

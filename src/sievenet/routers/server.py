@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Identity
+from sievenet.access.quota import TooFast
 from sievenet.errors import SievenetError
 from sievenet.routers import protocol as p
 from sievenet.routers.clearance import Clearance
@@ -239,19 +240,42 @@ class RouterServer(listener.Service[Peer], Starting):
             self._clearance.refused(peer.identity, peer.name, peer.address, answer.message)
 
     def take(self, peer: Peer, messages: list[tuple[Any, int]]) -> Awaitable[None] | None:
-        """Carry out what came together; the links that this client has to wait for."""
+        """Carry out what came together; the links, and the quota, that this client has to wait for."""
+        held, wait, rest = self._carry_out(peer, [message for message, _ in messages])
+        if wait:
+            return self._later(peer, held, wait, rest)
+        return self._dispatch.pressure.wait(held) if held else None
+
+    def _carry_out(self, peer: Peer, messages: list[Any]) -> tuple[set[Peer], float, list[Any]]:
+        """As many as the quota of their sender allows; links to wait for, seconds until the rest may come, the rest."""
         published: list[p.Publish] = []
         held = set[Peer]()
-        for message, _ in messages:
+        for at, message in enumerate(messages):
             if isinstance(message, p.Publish):
                 published.append(message)
                 continue
-            held |= self._service.publish(peer, published)
-            self._message(peer, message)
+            found, wait = self._service.publish(peer, published)
+            held |= found
+            if wait:
+                return held, wait, [*published, *messages[at:]]
+            wait = self._message(peer, message)
             if peer.closing:
-                break
-        held |= self._service.publish(peer, published)
-        return self._dispatch.pressure.wait(held) if held else None
+                return held, 0.0, []
+            if wait:
+                return held, wait, messages[at + 1 :]
+        found, wait = self._service.publish(peer, published)
+        return held | found, wait, [*published]
+
+    async def _later(self, peer: Peer, held: set[Peer], wait: float, rest: list[Any]) -> None:
+        """Go on when the quota allows it; meanwhile the connection is not read, and its other end has to wait."""
+        while True:
+            if held:
+                await self._dispatch.pressure.wait(held)
+            await asyncio.sleep(wait)
+            if peer.closing or not rest:
+                return
+            peer.callee.heard = time.monotonic()  # it is not silent: we do not listen
+            held, wait, rest = self._carry_out(peer, rest)
 
     async def lost(self, peer: Peer) -> None:
         """A connection is at its end."""
@@ -287,7 +311,8 @@ class RouterServer(listener.Service[Peer], Starting):
 
     # -- messages -------------------------------------------------------------------------
 
-    def _message(self, peer: Peer, message: Any) -> None:
+    def _message(self, peer: Peer, message: Any) -> float:
+        """Seconds for which its sender is not read."""
         match message:
             case Received(number) if peer.session is not None:
                 peer.session.confirm(number)
@@ -310,6 +335,8 @@ class RouterServer(listener.Service[Peer], Starting):
                     self.changed()
                 except SievenetError as error:
                     peer.send(failure(getattr(message, "request", 0), error))
+                    return error.pause if isinstance(error, TooFast) else 0.0
+        return 0.0
 
     def _counts(self) -> dict[str, Any]:
         peers = [*self._registry.routers.values(), *self._registry.clients.values()]

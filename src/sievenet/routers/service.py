@@ -8,6 +8,7 @@ from typing import Any
 
 from sievenet.access.identity import Identity
 from sievenet.access.permissions import Decision
+from sievenet.access.quota import Later
 from sievenet.content.codec import decode_schema, decode_subscription, encode_schema, encode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.errors import CodecError, Rejected, SievenetError
@@ -111,10 +112,15 @@ class Service:
         enter = self._router.subscribe if kind == "subscription" else self._router.advertise
         self._do(enter(peer.name, number, category, decision.allowed, now))
 
-    def publish(self, peer: Peer, messages: list[p.Publish]) -> set[Peer]:
-        """Events that came together go on together; the links that their publisher has to wait for."""
+    def publish(self, peer: Peer, messages: list[p.Publish]) -> tuple[set[Peer], float]:
+        """Events that came together go on together; the links that their publisher has to wait for.
+
+        Also the seconds until the rest, which stays in the list, is within the publisher's quota.
+        """
         shipments: list[Shipment] = []
-        for message in messages:
+        wait = 0.0
+        done = len(messages)
+        for at, message in enumerate(messages):
             try:
                 shipment = shipment_of(self._router, peer.publisher, message)
             except SievenetError as error:
@@ -122,13 +128,16 @@ class Service:
                 continue
             try:
                 shipments += self._allowed(peer, message, shipment)
+            except Later as later:
+                wait, done = later.wait, at
+                break
             except Rejected as error:
                 peer.send(p.Refused(str(error)))
-        messages.clear()
+        del messages[:done]
         held: set[Peer] = set()
         for shipment in Shipment.joined(shipments):
             held |= self._do(self._router.publish(peer.name, shipment, time.monotonic()))
-        return held
+        return held, wait
 
     def _allowed(self, peer: Peer, message: p.Publish, shipment: Shipment) -> list[Shipment]:
         schema = self._router.catalogue.schemas[message.category]

@@ -105,7 +105,16 @@ class Callee:
     def add(self, data: bytes) -> bool:
         """Keep what the connection gave for `receive`; whether the next message is so large that it may take long."""
         self._framer.add(data)
-        return self._framer.front > LARGE
+        return LARGE < self._framer.front <= self._framer.limit
+
+    @property
+    def front(self) -> int:
+        """Bytes of the message that comes next, if it has arrived fully; else 0."""
+        return self._framer.front
+
+    def skip(self) -> int:
+        """Leave the next message out, undecoded; the number of its request."""
+        return self._framer.skip()
 
     @property
     def more(self) -> bool:

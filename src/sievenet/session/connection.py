@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Hashable
 from typing import Any
 
 from sievenet.access.identity import Credentials, Identity
@@ -13,6 +14,7 @@ from sievenet.session.callee import Callee
 from sievenet.session.framing import frame
 from sievenet.session.limits import Limits
 from sievenet.session.message import Goodbye, Hello, Message, failure
+from sievenet.session.turns import Turn
 
 __all__ = ["Connection"]
 
@@ -38,6 +40,8 @@ class Connection:
         self.reader, self.writer = reader, writer
         self._outgoing = WriteBuffer(writer)
         self.callee, self.limits = callee, limits
+        #: How much of it is taken at once.
+        self.turn = Turn(limits.turn or 1)
         #: Whether this side dialled.
         self.dialled = dialled
         #: What the door that it came by says of where it comes from.
@@ -59,6 +63,12 @@ class Connection:
     def identity(self) -> Identity | None:
         """Who is at the other end, once it is welcome."""
         return self.callee.identity
+
+    @property
+    def party(self) -> Hashable:
+        """Who shares time with others: a member with all its connections, or this one if nobody is known."""
+        identity = self.identity
+        return self if identity is None or identity.proof is None else identity.name
 
     @property
     def heard(self) -> float:

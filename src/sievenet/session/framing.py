@@ -86,6 +86,13 @@ class Framer:
         finally:
             del buffer[:start]
 
+    def skip(self) -> int:
+        """Leave out the frame that comes next, which has arrived fully; the number of its request."""
+        end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+        body = bytes(memoryview(self._buffer)[_LENGTH.size : end])
+        del self._buffer[:end]
+        return _request_of(body)
+
     def add(self, data: bytes) -> None:
         """Keep bytes for the next `feed`."""
         self._buffer += data

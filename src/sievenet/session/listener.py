@@ -20,8 +20,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 from sievenet.access.identity import Gate, Identity, OpenGate, Role
+from sievenet.access.quota import TooFast
 from sievenet.errors import Rejected, SievenetError, Unavailable
-from sievenet.session.callee import Callee
+from sievenet.session.callee import Callee, Step
 from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
 from sievenet.session.lifetime import Tasks
@@ -29,6 +30,7 @@ from sievenet.session.limits import Admission, Limits, Unfinished
 from sievenet.session.message import Welcome, failure
 from sievenet.session.pace import Pace
 from sievenet.session.protocol import Protocol
+from sievenet.session.turns import Turns
 
 __all__ = ["Listener", "Service", "told"]
 
@@ -61,6 +63,9 @@ class Service(ABC, Generic[C]):
 
     async def lost(self, connection: C) -> None:
         """The connection is gone."""
+
+    def weigh(self, connection: C, size: int) -> None:
+        """A large message of so many bytes waits to be decoded; raises if its sender may not have that done now."""
 
     def refused(self, connection: C, answer: Any) -> None:
         """A message was refused before this part saw it: it was none, or its sender may not send it."""
@@ -110,6 +115,7 @@ class Listener(Generic[C]):
         self.address = (host, port)
         self._admission = Admission(limits)
         self._pace = Pace(limits.arrivals, limits.hello)
+        self._turns = Turns()
         #: One large message is decoded at a time, beside the event loop.
         self._apart = asyncio.Semaphore(1)
         self._unfinished: Unfinished[C] = Unfinished(limits)
@@ -239,11 +245,15 @@ class Listener(Generic[C]):
                     await asyncio.sleep(wait)
                 await writer.start_tls(self.tls, ssl_handshake_timeout=self.limits.hello)
             begin = time.monotonic()
-            await self.serve(self.enter(reader, writer, door=door))
+            connection = self.enter(reader, writer, door=door)
+            await self.serve(connection)
             if time.monotonic() - begin > _LASTING:
                 self._pace.stayed(address)
+            elif connection.identity is None:
+                self._pace.failed(address)
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", address, error)
+            self._pace.failed(address)
             writer.close()
         except asyncio.CancelledError:
             # The listener is closing; asyncio would log a cancelled handler as an error.
@@ -299,43 +309,65 @@ class Listener(Generic[C]):
 
     async def _read(self, connection: C, data: bytes) -> None:
         callee, whole = connection.callee, False
-        most = self.limits.turn or 0
         large = callee.add(data)
         while True:
-            begin = time.process_time() if connection.timed else 0.0
-            if large and most:
-                async with self._apart:
-                    step = await asyncio.to_thread(callee.receive, b"", time.monotonic(), most)
+            if self.limits.turn is None:
+                step, held = self._taken(connection, self._decode(connection, 0))
             else:
-                step = callee.receive(b"", time.monotonic(), most)
-            if connection.timed:
-                connection.spent = time.process_time() - begin
+                step, held = await self._turn(connection, large)
             whole |= step.whole
-            for answer in step.answers:
-                connection.send(answer)
-                self._service.refused(connection, answer)
-            if step.messages:
-                held = self._service.take(connection, step.messages)
-                if held is not None:
-                    await held
+            if held is not None:
+                await held
             if step.left:
                 connection.left = connection.ended = True
                 connection.close()
             if step.end is not None:
                 raise step.end
-            if step.answers and most:
+            if step.answers and self.limits.turn is not None:
                 await asyncio.sleep(_PENALTY * len(step.answers))
             if step.greeting is not None and not connection.closing:
                 await self._greet(connection, step.greeting)
-            elif connection.closing or not (most and callee.more):
+            elif connection.closing or self.limits.turn is None or not callee.more:
                 break
-            else:
-                await asyncio.sleep(0)  # others have their turn
             large = callee.add(b"")
         hoarder = self._unfinished.note(connection, callee.pending, time.monotonic(), whole)
         if hoarder is not None:
             limit = self.limits.unfinished
             self._end(hoarder, Unavailable(f"Expected at most {limit} bytes of unfinished frames in all"))
+
+    async def _turn(self, connection: C, large: bool) -> tuple[Step, Awaitable[None] | None]:
+        """Take some messages of a connection when it is its turn; a large one is decoded before, in a thread."""
+        callee, turn, party = connection.callee, connection.turn, connection.party
+        step: Step | None = None
+        if large:
+            try:
+                self._service.weigh(connection, callee.front)
+            except SievenetError as error:
+                connection.send(failure(callee.skip(), error))
+                return Step(whole=True), asyncio.sleep(error.pause if isinstance(error, TooFast) else _PENALTY)
+            async with self._apart:
+                step = await asyncio.to_thread(self._decode, connection, 1)
+        await self._turns.begin(party)
+        try:
+            if step is None:
+                step = self._decode(connection, turn.allowed)
+            return self._taken(connection, step)
+        finally:
+            self._turns.end(party, turn)
+
+    @staticmethod
+    def _decode(connection: C, most: int) -> Step:
+        begin = time.process_time() if connection.timed else 0.0
+        step = connection.callee.receive(b"", time.monotonic(), most)
+        if connection.timed:
+            connection.spent = time.process_time() - begin
+        return step
+
+    def _taken(self, connection: C, step: Step) -> tuple[Step, Awaitable[None] | None]:
+        for answer in step.answers:
+            connection.send(answer)
+            self._service.refused(connection, answer)
+        return step, self._service.take(connection, step.messages) if step.messages else None
 
     async def _greet(self, connection: C, hello: Any) -> None:
         if connection.dialled:

@@ -2,8 +2,9 @@
 
 A handshake takes a millisecond or two of the event loop, and nobody is known before it. So they begin one after the
 other, a little apart, and those of one address at a bounded rate: whoever comes more often waits, and those who are
-connected notice nothing. A connection that lasts gives its place back, so that many who stay can come from one address.
-One that would wait too long is turned away and takes no place: nobody is kept out for longer than a flood lasts.
+connected notice nothing. One that led to nothing, such as a guess at a token, counts more than once. A connection
+that lasts gives its place back, so that many who stay can come from one address. One that would wait too long is
+turned away and takes no place: nobody is kept out for longer than a flood lasts.
 
 Pure: the time is an argument.
 """
@@ -18,6 +19,10 @@ __all__ = ["Pace"]
 _APART: Final = 0.002
 #: Addresses that are remembered.
 _MOST: Final = 4096
+
+
+#: Connections that one counts for which led to nothing: a wrong token, no TLS.
+_FAILED: Final = 4
 
 
 class Pace:
@@ -51,6 +56,19 @@ class Pace:
         if prompt:
             self._next = begin + _APART
         return begin - now
+
+    def failed(self, address: str) -> None:
+        """A connection led to nothing: it counts more than once.
+
+        >>> pace = Pace(10)
+        >>> for _ in range(4):
+        ...     wait = pace.wait("a", 0.0)
+        ...     pace.failed("a")
+        >>> round(pace.wait("a", 0.0), 1)
+        0.6
+        """
+        if address in self._due:
+            self._due[address] += (_FAILED - 1) / self._rate
 
     def stayed(self, address: str) -> None:
         """A connection has lasted: it does not count any more."""

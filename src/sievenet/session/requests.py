@@ -25,10 +25,10 @@ log = logging.getLogger("sievenet.session")
 
 #: Requests that wait for their turn; then the connection is not read any further.
 _BACKLOG: Final = 4096
-#: Seconds that the connections of a member are not read, one after the other, because its requests come too fast; and
-#: that one of them is not read at most: heartbeats are behind the requests.
-_PAUSE: Final = 0.02
-_LONGEST: Final = 1.0
+
+
+#: Requests that are refused for one pause of a quota.
+_REFUSED: Final = 16
 
 
 class RequestService(Service[C]):
@@ -61,7 +61,7 @@ class RequestService(Service[C]):
             except SievenetError as error:
                 connection.send(failure(getattr(message, "request", 0), error))
                 if isinstance(error, TooFast):
-                    wait = min(_PAUSE * error.connections, _LONGEST)
+                    wait += error.pause / _REFUSED
                 continue
             desk.add(message, size, self.urgent(message))
             if desk.full:
