@@ -13,12 +13,16 @@ from sievenet.content.filter import Filter, Subscription
 from sievenet.control import caching
 from sievenet.control import protocol as control
 from sievenet.control.protocol import CONTROL
+from sievenet.dataplane.kernel import protocol as agents
 from sievenet.errors import CodecError
 from sievenet.index import Plan
 from sievenet.routers import protocol as routing
 from sievenet.routers.protocol import ROUTING
 from sievenet.routers.server import RouterServer
+from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
+from sievenet.session.limits import Limits
+from sievenet.session.listener import Listener, Service
 from sievenet.session.message import Alive, Failure, Goodbye
 from tests.access.harness import folder, guarded, now
 from tests.fabric.harness import SCHEMA, run
@@ -224,5 +228,55 @@ def test_a_router(access, role):
                 if not allowed(ROUTING.taken[kind], role):
                     await check(kind, message)
             assert a.errors == 0
+
+    run(main())
+
+
+class Agents(Service):
+    """Welcomes everybody whom the gate lets in, and keeps what gets through."""
+
+    def __init__(self):
+        self.taken = []
+
+    async def hello(self, connection, hello, identity):
+        return agents.Welcome(agents.PROTOCOL, hello.name or "s1", b"", 5.0)
+
+    def take(self, connection, messages):
+        self.taken += (type(message) for message, _ in messages)
+
+
+@pytest.mark.parametrize("role", [*Role, None])
+def test_the_control_plane_of_switch_agents(access, role):
+    """Only components say anything there; whatever others say, nothing behind the conversation hears of it."""
+    samples = [
+        agents.Ready(),
+        agents.Carrier(1, up=True, carries=True),
+        agents.Cabled(1, "s2", 2),
+        agents.Carried(1),
+        agents.Refused(1, Failure(0, "Unavailable", "no")),
+    ]
+    assert {*map(type, samples), Alive, Goodbye} == {*agents.AGENTS.taken}
+
+    async def main():
+        service, keeper = Agents(), Doorkeeper(access, "a")
+        listener = Listener(
+            agents.AGENTS, service, Limits(), Connection, host="127.0.0.1", port=0, gate=keeper, tls=keeper.tls
+        )
+        await listener.start()
+        try:
+            for message in samples:
+                async with wire(agents.AGENTS, listener.address, access, role) as found:
+                    found.say(message)
+                    found.say(Goodbye("done"))
+                    heard = []
+                    while (answer := await found.hear()) is not None:
+                        heard.append(answer)
+                if role is Role.COMPONENT:
+                    assert service.taken.pop() is type(message)
+                else:
+                    assert not service.taken
+                    assert any(isinstance(each, Failure) for each in heard), (role, message)
+        finally:
+            await listener.close()
 
     run(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Hashable
+from collections.abc import Awaitable, Hashable
 from typing import Any
 
 from sievenet.access.identity import Credentials, Identity
@@ -112,6 +112,18 @@ class Connection:
         if not self.patient:
             self._outgoing.flush()
         return True
+
+    async def unread(self, until: Awaitable[None]) -> None:
+        """Read nothing until something is done: what comes meanwhile waits outside, and is read together then."""
+        transport = self.writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        try:
+            await until
+        finally:
+            # The reader has paused by itself if it is full, and goes on by itself.
+            if not transport.is_closing() and not self.reader._paused:  # type: ignore[attr-defined]
+                transport.resume_reading()
 
     def goodbye(self, reason: str) -> None:
         """Say why, and close once it is said."""

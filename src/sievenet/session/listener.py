@@ -317,14 +317,14 @@ class Listener(Generic[C]):
                 step, held = await self._turn(connection, large)
             whole |= step.whole
             if held is not None:
-                await held
+                await connection.unread(held)
             if step.left:
                 connection.left = connection.ended = True
                 connection.close()
             if step.end is not None:
                 raise step.end
             if step.answers and self.limits.turn is not None:
-                await asyncio.sleep(_PENALTY * len(step.answers))
+                await connection.unread(asyncio.sleep(_PENALTY * len(step.answers)))
             if step.greeting is not None and not connection.closing:
                 await self._greet(connection, step.greeting)
             elif connection.closing or self.limits.turn is None or not callee.more:
