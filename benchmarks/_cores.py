@@ -24,9 +24,8 @@ def place(mode: str, *, daemon: int, clients: list[int]) -> None:
     for client in clients:
         _pin(client, set(every[1:2] if apart else every))
     with contextlib.suppress(PermissionError):
-        _prefer(daemon, -20 if apart else 0)
-        for client in clients:
-            _hurry(client, apart)
+        for process in (daemon, *clients):
+            _hurry(process, apart)
 
 
 def place_attacker(mode: str, attacker: int) -> None:

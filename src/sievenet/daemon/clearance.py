@@ -7,7 +7,8 @@ where packets are ours to look at), and the audit log (who changed what).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -207,6 +208,14 @@ class Clearance(clearance.Clearance):
         if isinstance(message, p.Ask):
             self.question(identity, message.about)
 
+    def weigh(self, identity: Identity, client: str, origin: str, size: int, now: float) -> None:
+        """`TooFast`, and noted, if a member may not have a message of so many bytes decoded now."""
+        try:
+            self.request(identity, now, size)
+        except Rejected as error:
+            self.refused(identity, client, origin, str(error))
+            raise
+
     def decide(
         self, identity: Identity, client: str, id: int, action: Action, wanted: Subscription, twin: bool = False
     ) -> Decision:
@@ -298,6 +307,16 @@ class Clearance(clearance.Clearance):
         return member is not None and (member.role is Role.COMPONENT or member.role.includes(Role.CLIENT))
 
     # -- the audit log --------------------------------------------------------------------
+
+    @contextmanager
+    def noted(self, identity: Identity, client: str, origin: str, message: Message) -> Iterator[Identity]:
+        """Put in the audit log what is refused, or fails."""
+        try:
+            yield identity
+        except BaseException as error:
+            why = str(error) if isinstance(error, SievenetError) else "failed"
+            self.note(identity, client, origin, message, why)
+            raise
 
     def note(self, identity: Identity, client: str, origin: str, message: Message, error: str = "") -> None:
         """Put a request that changes something, or was refused, in the audit log."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -121,7 +120,7 @@ class Service(RequestService[Peer]):
         self._clearance.enter(identity)
         self._entered[peer] = identity
         for client in self._clearance.surplus(identity, self._peers, self._places.names.since):
-            await self._cut_off(client, "the same member has connected again and again, and left this one behind")
+            await self._cut_off(client, "its member came again too often, and left this one behind", logging.DEBUG)
         if identity.quota.queue:
             peer.limits = replace(peer.limits, buffer=max(1, identity.quota.queue // 2))
         if message.role not in (Role.CLIENT, Role.COMPONENT):
@@ -221,12 +220,8 @@ class Service(RequestService[Peer]):
 
     def weigh(self, peer: Peer, size: int) -> None:
         """A large message counts before it is decoded: that is work too."""
-        if peer.identity is not None:
-            try:
-                self._clearance.request(peer.identity, asyncio.get_running_loop().time(), size)
-            except Rejected as error:
-                self._clearance.refused(peer.identity, peer.client or "", peer.address, str(error))
-                raise
+        assert peer.identity is not None
+        self._clearance.weigh(peer.identity, peer.client or "", peer.address, size, asyncio.get_running_loop().time())
 
     async def handle(self, peer: Peer, message: Message) -> Message | None:
         """Carry out one request."""
@@ -235,16 +230,9 @@ class Service(RequestService[Peer]):
             self._clearance.note(identity, peer.client or "", peer.address, message)
             return reply
 
-    @contextmanager
-    def _noted(self, peer: Peer, message: Message) -> Iterator[Identity]:
-        """Put in the audit log what is refused, or fails."""
+    def _noted(self, peer: Peer, message: Message) -> AbstractContextManager[Identity]:
         assert peer.identity is not None
-        try:
-            yield peer.identity
-        except BaseException as error:
-            why = str(error) if isinstance(error, SievenetError) else "failed"
-            self._clearance.note(peer.identity, peer.client or "", peer.address, message, why)
-            raise
+        return self._clearance.noted(peer.identity, peer.client or "", peer.address, message)
 
     async def _carry_out(self, peer: Peer, identity: Identity, message: Message) -> Message | None:
         control = self._control
@@ -400,8 +388,8 @@ class Service(RequestService[Peer]):
         await self._reviser.look(list(self._entered.items()), self._cut_off)
         await self.components.hybrid.refresh()
 
-    async def _cut_off(self, client: str, reason: str) -> None:
-        log.warning("%s is cut off: %s", client, reason)
+    async def _cut_off(self, client: str, reason: str, level: int = logging.WARNING) -> None:
+        log.log(level, "%s is cut off: %s", client, reason)
         try:
             await self._control.leave(client)
         except Rejected:

@@ -246,10 +246,10 @@ class Listener(Generic[C]):
                 await writer.start_tls(self.tls, ssl_handshake_timeout=self.limits.hello)
             begin = time.monotonic()
             connection = self.enter(reader, writer, door=door)
-            await self.serve(connection)
+            reason = await self.serve(connection)
             if time.monotonic() - begin > _LASTING:
                 self._pace.stayed(address)
-            elif connection.identity is None:
+            elif reason is not None or connection.identity is None:
                 self._pace.failed(address)
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", address, error)
