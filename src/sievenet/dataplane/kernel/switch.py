@@ -11,6 +11,7 @@ lowest first, and leaves by moving them up: in between one row is there twice, n
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from bisect import bisect_left
@@ -38,7 +39,7 @@ from sievenet.dataplane.kernel.image import linked, shipped
 from sievenet.dataplane.kernel.maps import CAPACITY, PORT, PORTS, REASONS, ROWS, map_shapes
 from sievenet.dataplane.kernel.permits import Permits
 from sievenet.dataplane.kernel.ranges import MOST, Ranges
-from sievenet.dataplane.kernel.sets import PortSets, check_masked
+from sievenet.dataplane.kernel.sets import MASKS, PortSets, check_masked
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
 from sievenet.errors import Rejected
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, FlowKey
@@ -46,6 +47,8 @@ from sievenet.network.table import FlowTable
 from sievenet.network.topology import CLIENT_PORTS
 
 __all__ = ["KernelSwitch"]
+
+log = logging.getLogger("sievenet.kernel")
 
 #: Nobody's port: its row has the counts of clients whose numbers others have had since.
 _DEPARTED: Final = 0
@@ -72,12 +75,14 @@ class KernelSwitch:
         #: What it holds: flow, key in its map, counter.
         self._flows: dict[FlowKey, tuple[Flow, bytes, int]] = {}
         #: Counters that no flow uses; the one that has rested longest is taken first.
-        self._free_counters = deque(range(maps["counts"].rows))
+        self._free_counters = deque(range(maps["counts"].rows - 1))
         #: Rows in the order in which they are tried; number and flows of each.
         self._order: list[Row] = []
         self._rows: dict[Row, list[int]] = {}
         #: The tables of out ports.
-        self._sets = PortSets(maps)
+        self._sets = PortSets(maps, self._free_counters, self._counts)
+        #: Whether cells are wider than they were asked for.
+        self._wide = False
         #: How packets leave by each port that has a device: see `struct port` of the program.
         self._ways: dict[int, int] = {}
         self._clients: set[int] = set()
@@ -126,8 +131,8 @@ class KernelSwitch:
             row, number = Row.decode(data)
             self._rows[row] = [number, 0]
         self._order = sorted(self._rows, key=_last_first)
-        for flow, key, counter in self._sets.remember():
-            self._flows[flow.key] = flow, key, counter
+        for flow in self._sets.remember():
+            self._flows[flow.key] = flow, b"", -1
         for flow, key, action in self._read():
             self._flows[flow.key] = flow, key, action.counter
             self._ranges.adopt(action.first, action.outputs)
@@ -135,8 +140,10 @@ class KernelSwitch:
                 self._rows[Row.of(flow)][1] += 1
         self.permits.remember()
         self._clients = {int(number) for number in np.flatnonzero(self._ports["way"]) if number >= CLIENT_PORTS}
-        used = {counter for _, _, counter in self._flows.values()}
-        self._free_counters = deque(counter for counter in self._free_counters if counter not in used)
+        used = {counter for _, _, counter in self._flows.values()} | self._sets.counters()
+        free = [counter for counter in self._free_counters if counter not in used]
+        self._free_counters.clear()
+        self._free_counters.extend(free)
 
     # -- ports ---------------------------------------------------------------------------------------
 
@@ -203,13 +210,18 @@ class KernelSwitch:
                     self._put(change.flow, ordinary, isinstance(change, Add), batch, now)
         finally:
             batch.flush()
+        wide, self._wide = self._wide, self._sets.widened > 0
+        if self._wide and not wide:
+            log.warning(
+                "switch %s: cells of over %d masks; some are wider there, and let more through", self.name, MASKS
+            )
 
     def _check(self, changes: Sequence[FlowChange], plain: Sequence[bool]) -> None:
         for number, change in enumerate(changes, 1):
             if len(change.flow.ports) > MOST:
                 count = len(change.flow.ports)
                 raise Rejected(f"Switch {self.name} refuses change {number}: {count} outputs, at most {MOST}")
-        self._sets.check(self.name, changes, self._flows)
+        self._sets.check(self.name, changes)
         special = (c.flow for c, ordinary in zip(changes, plain, strict=True) if not ordinary and not c.flow.table)
         rows = set(map(Row.of, special))
         if rows and len(rows.union(self._order)) > ROWS:
@@ -233,10 +245,8 @@ class KernelSwitch:
         key = flow.key
         known = self._flows.get(key)
         if flow.table:
-            name, counter, new = self._sets.put(flow, self._free_counters, batch)
-            if new:
-                self._counts[counter] = 0
-            self._flows[key] = flow, name, counter
+            self._sets.put(flow, batch)
+            self._flows[key] = flow, b"", -1
             return
         counter = known[2] if known is not None else self._free_counters.popleft()
         if fresh or known is None:
@@ -257,7 +267,7 @@ class KernelSwitch:
             return
         held, name, counter = known
         if held.table:
-            self._sets.remove(held, name, self._free_counters, batch)
+            self._sets.remove(held, batch)
             return
         if ordinary:
             batch.remove("prefixes", name)
@@ -305,7 +315,7 @@ class KernelSwitch:
 
     def table(self) -> FlowTable:
         """What the kernel holds."""
-        return FlowTable([*(flow for flow, _, _ in self._read()), *(flow for flow, _, _ in self._sets.read())])
+        return FlowTable([*(flow for flow, _, _ in self._read()), *self._sets.read()])
 
     def _read(self) -> list[tuple[Flow, bytes, Action]]:
         rows = {number: row for _, data in self.maps["rows"].items() for row, number in [Row.decode(data)]}
@@ -322,8 +332,8 @@ class KernelSwitch:
     def counters(self) -> SwitchCounters:
         """What it has counted."""
         flows = {}
-        for key, (_, _, counter) in self._flows.items():
-            packets, size = self._counts[counter]
+        for key, (flow, _, counter) in self._flows.items():
+            packets, size = self._counts[self._sets.counter(flow) if flow.table else counter]
             flows[key] = Count(int(packets), int(size))
         ports, full = {}, self.queued_out()
         for number in self._ways.keys() | self._clients:
