@@ -16,7 +16,7 @@ import numpy as np
 from sievenet.cache.cache import Cache
 from sievenet.cache.messages import Progress, Take, Taken
 from sievenet.cache.ring import Ring
-from sievenet.cachehost.envelope import records_of, rows_of
+from sievenet.cachehost.envelope import gathered, records_of, rows_of
 from sievenet.cachehost.filters import SchemaFilters
 from sievenet.client.directed import wrapped_many
 from sievenet.client.ports.burst import Burst, uniform
@@ -92,8 +92,8 @@ def resend(sockets: Sockets, subscribers: int) -> int:
 class Pump:
     """A cache with subscribers that take everything at once."""
 
-    def __init__(self, sockets: Sockets, subscribers: int) -> None:
-        self._sockets = sockets
+    def __init__(self, sockets: Sockets, subscribers: int, together: bool = True) -> None:
+        self._sockets, self._together = sockets, together
         self._cache = Cache(seed=1)
         self._cache.open("point", Ring, SchemaFilters(SCHEMA), 0.0)
         wanted = Subscription([Filter(SCHEMA)], SCHEMA)
@@ -130,11 +130,13 @@ class Pump:
             for run in sending.runs:
                 rows = rows_of(run, 3)
                 assert rows is not None
-                to = np.full(len(rows), member, np.uint32)
-                codes = to.astype(np.uint64) << np.uint64(32)
-                burst = Burst(4, codes, np.zeros(len(rows), np.uint64), wrapped_many(to, rows))
-                burst.stamp(5, 5, np.arange(len(rows), dtype=np.uint64), 0)
-                sent += self._sockets.send(burst.matrix)
+                for matrix in gathered(rows) if self._together else [rows]:
+                    to = np.full(len(matrix), member, np.uint32)
+                    codes = to.astype(np.uint64) << np.uint64(32)
+                    burst = Burst(4, codes, np.zeros(len(to), np.uint64), wrapped_many(to, matrix))
+                    burst.stamp(5, 5, np.arange(len(to), dtype=np.uint64), 0)
+                    self._sockets.send(burst.matrix)
+                sent += len(rows)
                 self._taken[member] = run.first + len(run.records)
             number = self._taken[member]
             self._cache.hear(member, Progress(1, self._streams[member], number, number), now + 0.03)

@@ -1,5 +1,6 @@
 """The parts of a cache, each by itself: overload, release, ring and spill, queue, search, responsibilities."""
 
+import os
 from array import array
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from sievenet.cache import messages
 from sievenet.cache.doubts import Doubts
 from sievenet.cache.held import Held
+from sievenet.cache.interruptions import Interruptions
 from sievenet.cache.messages import Missing, Position, Take
-from sievenet.cache.overload import Meter, Pace
+from sievenet.cache.overload import Meter, Pace, PortMeter
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import key_of, packed
 from sievenet.cache.release import Release
@@ -181,6 +183,76 @@ def test_a_segment_that_was_changed_is_not_believed(tmp_path):
         Spill(tmp_path / "file" / "below", 1)
 
 
+def test_what_a_full_disk_took_by_half_hides_nothing_that_comes_later(tmp_path, monkeypatch):
+    spill, write = Spill(tmp_path, 1 << 20), os.write
+    spill.append(0, [b"one"], [1.0])
+
+    def full(handle, data):
+        if len(data) > 20:
+            return write(handle, data[:20])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(Unavailable, match="No space left"):
+        spill.append(0, [b"two"], [2.0])
+    ring = Ring(max_bytes=1000, spill=Spill(tmp_path / "ring", 1 << 20), durable=True)
+    ring.append([record(1)], 1.0)
+    assert ring.failures == 1
+    assert "No space left" in ring.trouble
+    monkeypatch.setattr(os, "write", write)
+    spill.append(0, [b"three"], [3.0])
+    assert spill.read(0)[0] == [b"one", b"three"]
+    # What the disk did not take is written with what comes next.
+    ring.append([record(2)], 1.0)
+    assert Ring(spill=Spill(tmp_path / "ring", 1 << 20), durable=True).between(0, 9) == [record(1), record(2)]
+
+
+@pytest.mark.parametrize("policy", ["end", "oldest"])
+def test_a_segment_that_cannot_be_read_back_ends_or_drops_what_waits(tmp_path, policy):
+    ring = Ring(seconds=1e9, max_bytes=100_000, spill=Spill(tmp_path, 1 << 24))
+    found = Queue(9, ring, None, policy, 100_000, 0.0)
+    found.join(1, 1, 0.0)
+    for at in range(0, 12_000, 1000):
+        found.push(range(ring.append([record(i) for i in range(at, at + 1000)], 0.0), ring.next))
+        ring.trim(0.0, needed=0)
+    damaged = min(tmp_path.iterdir())
+    damaged.write_bytes(b"?" * damaged.stat().st_size)
+    assert found.take(0.0, 50) == []
+    runs = found.take(0.0, 50)
+    if policy == "end":
+        assert "it is damaged" in found.ended
+        assert runs == []
+    else:
+        assert key_of(runs[0].records[0])[2] == ring.first == found.dropped > 0
+    # Who asks is told what is gone.
+    answer = search(ring, Take(1, (Position(1, 7, 5),), back=10.0, age=10.0), -100.0, Interruptions(), 1.0)
+    assert answer.missing == (Missing(1, 7, 6, ring.first - 1),)
+    assert len(answer.records) == ring.next - ring.first
+
+
+def test_a_question_that_was_on_its_way_for_a_while_means_the_time_at_which_it_was_asked():
+    ring = Ring(seconds=1e9)
+    ring.append([record(i) for i in range(5)], 1.0)
+    ring.append([record(0, publisher=2)], 1.1)
+    # Asked 0.01 s after the subscription began at 1.0, heard at 1.2.
+    take = Take(1, (Position(1, 7, 2),), back=2.0, age=0.01)
+    assert [key_of(each)[::2] for each in search(ring, take, 0.0, Interruptions(), 1.2).records] == [
+        (1, 3), (1, 4), (2, 0),
+    ]  # fmt: skip
+
+
+def test_counters_of_a_port_are_told_apart_from_those_of_another():
+    meter = PortMeter()
+    meter.looked(1000, 5, 1.0)
+    assert (meter.rate, meter.drops) == (0.0, 0)
+    meter.looked(1500, 7, 1.5)
+    assert (meter.rate, meter.drops) == (1000.0, 2)
+    meter.looked(20, 0, 2.0)
+    assert (meter.rate, meter.drops) == (0.0, 0)
+    meter.looked(30, 0, 2.5)
+    assert (meter.rate, meter.drops) == (20.0, 0)
+
+
 # -- queue and search ----------------------------------------------------------------------
 
 
@@ -240,23 +312,48 @@ def test_a_search_finds_what_is_lacking_and_names_what_nobody_has():
     ring.append([record(i) for i in (7, 8, 9)], 1.0)
     ring.append([record(5, publisher=2)], 1.5)
     ring.append([record(i) for i in (14, 15)], 2.0)
+    interrupted = Interruptions()
+    interrupted.point(4)
     take = Take(1, (Position(1, 7, 8),), back=10.0, age=100.0)
-    found = search(ring, take, 0.0, (4,), 3.0)
+    found = search(ring, take, 0.0, interrupted, 3.0)
     assert [key_of(each)[2] for each in found.records] == [9, 5, 14, 15]
     assert found.missing == (Missing(1, 7, 10, 13), Missing(2, 7, 6, -1))
     # Nothing is missing without an interruption.
-    assert search(ring, take, -100.0, (), 3.0).missing == ()
+    assert search(ring, take, -100.0, Interruptions(), 3.0).missing == ()
     # Who has less than the ring reaches back to is told.
     early = Take(1, (Position(1, 7, 3), Position(9, 9, 1)), back=10.0, age=100.0)
-    assert search(ring, early, 0.5, (), 3.0).missing == (Missing(1, 7, 4, 6), Missing(9, 9, 2, -1))
+    assert search(ring, early, 0.5, Interruptions(), 3.0).missing == (Missing(1, 7, 4, 6), Missing(9, 9, 2, -1))
     # Sources that are new count from where the subscription began, others from their position.
     late = Take(1, (Position(1, 7, 14),), back=10.0, age=1.2)
-    assert [key_of(each)[2] for each in search(ring, late, -100.0, (), 3.0).records] == [15]
+    assert [key_of(each)[2] for each in search(ring, late, -100.0, Interruptions(), 3.0).records] == [15]
     # What is too old is not wanted, though the ring has it.
     recent = Take(1, back=1.2, age=1.2)
-    assert [key_of(each)[2] for each in search(ring, recent, 2.9, (), 3.0).records] == [14, 15]
+    assert [key_of(each)[2] for each in search(ring, recent, 2.9, Interruptions(), 3.0).records] == [14, 15]
     behind = Take(1, back=1e9, age=1e9, after=Position(1, 7, 9))
-    assert [key_of(each)[2] for each in search(ring, behind, 0.0, (), 3.0).records] == [5, 14, 15]
+    assert [key_of(each)[2] for each in search(ring, behind, 0.0, Interruptions(), 3.0).records] == [5, 14, 15]
+
+
+def test_in_a_span_every_jump_may_be_a_loss():
+    ring, found = Ring(seconds=1e9), Interruptions()
+    take = Take(1, (Position(1, 7, 0),), back=10.0, age=100.0)
+
+    def missing():
+        return [(each.publisher, each.first, each.last) for each in search(ring, take, 0.0, found, 3.0).missing]
+
+    ring.append([record(i) for i in (1, 3, 4)], 1.0)
+    assert missing() == []
+    found.begin(2)
+    ring.append([record(i) for i in (6, 7, 9)], 1.5)
+    # Of a source that was not heard before nobody knows what it said first.
+    ring.append([record(2, publisher=2)], 1.6)
+    assert missing() == [(1, 5, 5), (1, 8, 8), (2, 0, 1), (1, 10, -1), (2, 3, -1)]
+    found.end(ring.next)
+    ring.append([record(i) for i in (12, 13, 15)], 2.0)
+    ring.append([record(i, publisher=2) for i in (3, 5)], 2.0)
+    ring.append([record(1, publisher=3)], 2.0)
+    assert missing() == [(1, 5, 5), (1, 8, 8), (2, 0, 1), (1, 10, 11), (3, 0, 0)]
+    found.forget(7)
+    assert not found
 
 
 # -- the rest ------------------------------------------------------------------------------
@@ -282,19 +379,29 @@ def test_doubts_end_with_the_next_event_or_are_told_in_the_end():
     positions = {(1, 1): 7, (2, 1): 3}
     doubts = Doubts(positions)
     doubts.all()
-    doubts.add([(3, 1)], first=20)  # never delivered, but 20 was dropped
+    doubts.beyond((3, 1), 20)  # never delivered, but 20 was dropped
     assert doubts.settled((1, 1), 11) == (Missing(1, 1, 8, 10),)
     assert doubts.settled((1, 1), 20) == ()
     assert doubts.open() == (Missing(2, 1, 4, -1), Missing(3, 1, 20, -1))
     assert doubts.settled((2, 1), 4) == ()
+    assert doubts.settled((3, 1), 19) == ()
+    doubts.beyond((3, 1), 30)
     assert doubts.settled((3, 1), 25) == (Missing(3, 1, 20, 24),)
+    assert doubts.settled((3, 1), 28) == (Missing(3, 1, 26, 27),)
+    assert doubts.settled((3, 1), 29) == ()
+    assert doubts.settled((3, 1), 33) == (Missing(3, 1, 30, 32),)
+    doubts.add([(4, 1)])
+    assert doubts.open() == (Missing(4, 1, 0, -1),)
+    assert doubts.settled((4, 1), 5) == ()
     assert doubts.open() == ()
 
 
 def test_an_interruption_that_nothing_came_after_is_told_too():
     ring = Ring(seconds=100)
     ring.append([packed(1, 7, number, 0, b"x") for number in range(5)], 1.0)
-    found = search(ring, Take(1, (Position(1, 7, 2),), back=10, age=10), -100.0, [ring.next], 2.0)
+    interrupted = Interruptions()
+    interrupted.point(ring.next)
+    found = search(ring, Take(1, (Position(1, 7, 2),), back=10, age=10), -100.0, interrupted, 2.0)
     assert [key_of(each)[2] for each in found.records] == [3, 4]
     assert found.missing == (Missing(1, 7, 5, -1),)
 

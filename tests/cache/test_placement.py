@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sievenet.cache.placement import METRICS, Placement, States, observed_states, random_states
+from sievenet.cli.cache import positions
 from sievenet.errors import InvalidInput
 from sievenet.network import parse_topology
 from sievenet.network.tree import SpanningTree
@@ -88,6 +89,16 @@ def test_what_was_observed_decides_otherwise():
         observed_states(topology, [{"host": "h9", "published": 1, "subscriptions": 1}])
     with pytest.raises(InvalidInput):
         observed_states(topology, [])
+
+
+def test_caches_of_up_go_where_known_clients_need_them():
+    topology = parse_topology("line,switches=5,hosts=1")
+    clients = [{"host": "h4", "published": 1, "subscriptions": 0}, {"host": "h5", "published": 0, "subscriptions": 1}]
+    assert positions(topology, 2, False, clients) == ["h1", "h2"]
+    assert positions(topology, 1, True) == ["h3"]
+    assert positions(topology, 1, True, clients)[0] in ("h4", "h5")
+    # Publishers alone say nothing.
+    assert positions(topology, 1, True, clients[:1]) == ["h3"]
 
 
 def test_weights_are_checked():

@@ -91,6 +91,27 @@ def test_caches_that_stand_still_and_die_before_publishers_fall_silent_are_no_si
         assert application.core.state is State.IDLE
 
 
+@pytest.mark.parametrize("seed", seeds(12, watched=3))
+def test_what_the_ports_of_caches_that_stand_still_drop_is_told_or_comes_by_another_way(seed):
+    world = World(seed, caches=1 + seed % 2)
+    rng, now = world.rng, world.now
+    world.room = rng.choice([0, 5, 60])
+    applications = [Application(world, n, {0, 1, 2}, limit=200, rate=220) for n in range(1, 4)]
+    narrow = Application(world, 9, {3}, limit=80, rate=90)
+    end = traffic(world, 14)
+    for index in world.caches:
+        for _ in range(2):
+            world.clock.call_at(now + rng.uniform(1, 13), world.freeze, index, rng.uniform(0.2, 3))
+    world.clock.run(end + 100)
+    assert world.overflowed or seed > 11
+    for application in (*applications, narrow):
+        world.check(application, losses=True)
+        assert application.core.state is State.IDLE
+        # What no port has dropped and somebody wants is not told.
+        told = {(e.publisher, e.incarnation, n) for e in application.lost for n in range(e.first, e.last + 1)}
+        assert told & {*world.wanted(application)} <= world.overflowed
+
+
 def world_seconds(seed):
     """Rings that reach back far enough, or not."""
     return 30.0 if seed % 2 else 0.5

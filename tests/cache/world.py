@@ -159,6 +159,8 @@ class World:
         self.to_cache = {}
         #: By cache: until when it stands still, and what has come for it meanwhile.
         self.still, self.later = {}, {}
+        #: Events that a cache's port has room for while it stands still, and those that it had none for.
+        self.room, self.overflowed, self.drops = 1 << 30, set(), {}
         self.turn = 0
         for index in range(caches):
             self.start(index)
@@ -174,15 +176,24 @@ class World:
         self.clock.call_later(TICK, self.every, index, cache)
 
     def freeze(self, index, seconds):
-        """The cache stands still, as after SIGSTOP; its socket has room for all that comes."""
+        """The cache stands still, as after SIGSTOP; its port has so much room for what comes."""
         if self.caches[index] is not None:
             self.still[index] = self.now + seconds
             self.clock.call_at(self.still[index], self.thaw, index, self.caches[index])
 
     def thaw(self, index, cache):
         if self.caches[index] is cache:
+            # What is readable comes before anybody looks at what the port has dropped.
             for action, args in self.later.pop(index, []):
                 action(*args)
+            self.look(index, cache)
+
+    def look(self, index, cache):
+        """Ask the port whether it has dropped anything."""
+        if self.drops.pop(index, 0):
+            cache.missed(self.now)
+        else:
+            cache.sure()
 
     def frozen(self, index, action, *args):
         """Whether the cache does this later, since it stands still."""
@@ -196,6 +207,7 @@ class World:
         if self.caches[index] is None:
             return
         self.later.pop(index, None)
+        self.drops.pop(index, None)
         self.caches[index] = None
         for application in self.applications.values():
             if application.cache == index:
@@ -244,8 +256,15 @@ class World:
 
     def arrive(self, index, record):
         cache = self.caches[index]
+        waiting = sum(action == self.arrive for action, _ in self.later.get(index, ()))
+        if cache is not None and waiting >= self.room and self.now < self.still.get(index, 0.0):
+            self.overflowed.add(key_of(record))
+            self.drops[index] = self.drops.get(index, 0) + 1
+            return
         if cache is not None and not self.frozen(index, self.arrive, index, record):
             cache.arrive("x", [record], self.now)
+            if self.now >= self.still.get(index, 0.0) and index not in self.later:
+                self.look(index, cache)
             self.release(cache)
 
     def publish(self, source, value):

@@ -12,6 +12,7 @@ from sievenet.client.directed import (
     begin,
     end,
     marker_of,
+    stream_of,
     unwrapped,
     unwrapped_many,
     wrapped,
@@ -72,6 +73,24 @@ def test_many_are_wrapped_as_one_by_one(numbers, width):
 def test_bytes_that_hold_no_packet_are_refused(data):
     with pytest.raises(CodecError):
         unwrapped(data)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.data())
+def test_several_packets_of_a_caches_stream_share_one(bodies, data):
+    packets = [Packet(5, i << 64 | 7, 1, i, 0, Mark.CACHED, body, 3) for i, body in enumerate(bodies)]
+    encoded = list(map(encode_packet, packets))
+    together = b"".join(encoded)
+    assert stream_of(wrapped(3, together)) == packets
+    # What is cut off, or has a packet of another kind or category in it, is refused as a whole.
+    cuts = {sum(map(len, encoded[:count])) for count in range(1, len(encoded))}
+    cut = data.draw(st.integers(0, len(together) - 1).filter(lambda each: each not in cuts))
+    for bad in (
+        together[:cut],
+        together + encode_packet(Packet(5, 0, 1, 0, 0)),
+        together + encode_packet(Packet(6, 0, 1, 0, 0, Mark.CACHED)),
+    ):
+        with pytest.raises(CodecError):
+            stream_of(wrapped(3, bad))
 
 
 def test_a_number_that_is_too_large_is_refused():
@@ -141,6 +160,19 @@ def test_what_is_no_packet_of_the_category_is_counted_and_dropped():
     receiver.take([broken, foreign, outer(packet(1, 4))], 0)
     counts = receiver.statistics()
     assert (sink.got, counts.malformed, counts.strangers) == ([4], 1, 1)
+
+
+def test_a_caches_packets_that_came_as_one_are_taken_one_by_one():
+    receiver, _, _ = both("any")
+    seen = []
+    receiver.cached = lambda inner, now: seen.append(inner.sequence) is None
+    stream = [encode_packet(Packet(5, i, 1, i, 0, Mark.CACHED, b"x")) for i in range(6)]
+    receiver.take([outer(b"".join(stream[:4])), outer(stream[4]), outer(stream[5] + b"?")], 0)
+    foreign = encode_packet(Packet(6, 0, 1, 0, 0, Mark.CACHED))
+    receiver.take([outer(foreign + foreign)], 0)
+    counts = receiver.statistics()
+    assert seen == [0, 1, 2, 3, 4]
+    assert (counts.received, counts.malformed, counts.strangers) == (8, 1, 2)
 
 
 def test_what_a_node_published_itself_does_not_come_back_to_it():

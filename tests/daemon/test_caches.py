@@ -34,8 +34,8 @@ class World:
         for name in names:
             self.caches.handle(name, c.ServeCache(1, durable))
 
-    async def assign(self, client, id=1, content=b"all", past=False):
-        return await self.caches.assign(client, id, WANTED, content, past)
+    async def assign(self, client, id=1, content=b"all", past=False, limit=0.0):
+        return await self.caches.assign(client, id, WANTED, content, past, limit=limit)
 
     def responsible(self):
         return {(each.client, each.id): (each.cache, each.standby) for each in self.caches._assignments.values()}
@@ -147,5 +147,34 @@ def test_responsibilities_move_to_a_cache_with_less(monkeypatch):
         rows = {row["cache"]: row for row in world.caches.status()}
         assert rows["x"]["active"] == 2
         assert not rows["y"]["durable"]
+
+    run(main())
+
+
+def test_who_is_overrun_by_counters_is_told_unless_it_reports():
+    async def main():
+        world = World()
+        world.serve("x", "y")
+        number = (await world.assign("a", limit=100.0))["number"]
+        await world.assign("a", 2, b"other", limit=50.0)
+        await world.assign("b", 1)
+        await eventually(lambda: all(None not in each for each in world.responsible().values()))
+        assert world.caches.watched() == {"a": 150.0, "b": None, "x": None, "y": None}
+        assert (world.caches.count("a"), world.caches.count("nobody")) == (2, 0)
+        now = asyncio.get_running_loop().time()
+        world.caches.handle("a", c.ToCache(2, b"word"))
+        # Subscription 2 reports by itself.
+        world.caches.overran("a", 0, now)
+        assert world.of("a", c.PortOverran) == [c.PortOverran(1, 0.0)]
+        first, second = world.responsible()["a", 1]
+        assert [each.number for name in (first, second) for each in world.of(name, c.Hold)] == [number, number]
+        # Drops concern all of them.
+        world.caches.overran("a", 3, now)
+        assert [each.id for each in world.of("a", c.PortOverran)] == [1, 1, 2]
+        assert all(each.back > 0 for each in world.of("a", c.PortOverran)[1:])
+        world.caches.overran("x", 0, now)
+        assert not world.of("x", c.PortDropped)
+        world.caches.overran("x", 5, now)
+        assert len(world.of("x", c.PortDropped)) == 1
 
     run(main())

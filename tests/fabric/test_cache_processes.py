@@ -1,6 +1,7 @@
 """Caches and subscribers as processes of their own: kill -9, SIGSTOP, a durable restart, garbage."""
 
 import asyncio
+import json
 import os
 import signal
 
@@ -17,9 +18,9 @@ from tests.transport.commands import Commands
 STOCK = load_schema("stock")
 
 
-async def flood(url, count, rate, start=0):
+async def flood(url, count, rate, start=0, **settings):
     """Publish numbers as volumes."""
-    async with sievenet.connect(url) as node:
+    async with sievenet.connect(url, **settings) as node:
         await node.schema(STOCK)
         await node.advertise(STOCK)
         loop = asyncio.get_running_loop()
@@ -112,6 +113,44 @@ def test_a_cache_that_is_killed_is_replaced_and_losses_are_told(tmp_path):
 
 
 @pytest.mark.slow
+def test_up_with_caches_and_members_feeds_each_what_its_rules_allow(tmp_path):
+    async def main():
+        from tests.access.harness import folder
+
+        rules = (
+            '[members.alice]\nrole = "client"\nrules = ["subscribe stock: volume < 2000"]\n'
+            '[members.olga]\nrole = "operator"\nrules = ["publish *: any", "subscribe *: any"]\n'
+        )
+        access = folder(tmp_path, rules)
+        async with Commands.open(tmp_path) as commands:
+            options = ["--schema", "stock", "--port", "0", "--data-port", "0", "--caches", "2"]
+            fabric = await commands.start("up", *options, "--access", str(access.path))
+            url = await fabric.url()
+            olga, alice = (["--login", str(access.login(name))] for name in ("olga", "alice"))
+            await fabric.says("2 clients")
+            limits = ["--url", url, "--json", "--max-rate", "800"]
+            sub = await commands.start("sub", "stock: volume < 2000", *limits, *alice)
+            await sub.says("subscribed")
+            every = await commands.start("sub", "stock", *limits, *olga)
+            await every.says("subscribed")
+            greedy = await commands.start("sub", "stock", *limits, *alice)
+            await flood(url, 3000, 3000, login=access.login("olga"))
+            await has(sub, 2000)
+            await has(every, 3000)
+            assert volumes(sub) == list(range(2000))
+            assert volumes(every) == list(range(3000))
+            await greedy.ends()
+            assert "alice" in greedy.text()
+            listed = await commands.start("cache", "--list", "--json", "--url", url, *olga)
+            await listed.ends()
+            rows = json.loads(listed.text())
+            assert [row["cache"] for row in rows] == ["daemon.cache-1", "daemon.cache-2"]
+            assert sum(row["sent"] for row in rows) > 1000
+
+    run(main(), 120)
+
+
+@pytest.mark.slow
 def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_path):
     async def main():
         async with Commands.open(tmp_path) as commands:
@@ -129,6 +168,11 @@ def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_pa
             past = await commands.start("sub", "stock", "--url", url, "--json", "--since", "1h", "-n", "2000")
             await past.ends()
             assert volumes(past) == list(range(2000))
+            last = next(json.loads(line) for line in past.text().splitlines() if '"volume":1899' in line)
+            place = f"{last['publisher']}/{last['incarnation']}/{last['sequence']}"
+            rest = await commands.start("sub", "stock", "--url", url, "--json", "--since", place, "-n", "100")
+            await rest.ends()
+            assert volumes(rest) == list(range(1900, 2000))
             # Only as far back as was asked for.
             await asyncio.sleep(1.5)
             recent = await commands.start("sub", "stock", "--url", url, "--json", "--since", "1s", "-n", "1")

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -239,8 +240,12 @@ def test_what_came_before_is_replayed_then_events_are_live():
                 if int(delivery.event.payload) == 1990:
                     break
             await first.close()
-            rest = Slow(await sub.subscribe("reading", since=found[-1]), 1e6)
-            await eventually(lambda: rest.got == list(range(1991, 2010)))
+            last = found[-1]
+            named = Slow(await sub.subscribe("reading", since=(last.publisher, last.incarnation, last.sequence)), 1e6)
+            rest = Slow(await sub.subscribe("reading", since=last), 1e6)
+            timed = Slow(await sub.subscribe("reading", since=now() - timedelta(minutes=5)), 1e6)
+            await eventually(lambda: rest.got == named.got == list(range(1991, 2010)))
+            await eventually(lambda: timed.got == list(range(2010)))
 
     run(main())
 
@@ -248,7 +253,8 @@ def test_what_came_before_is_replayed_then_events_are_live():
 def test_what_is_asked_for_wrongly_is_refused():
     async def main():
         async with fabric() as daemon, publisher(daemon) as pub:
-            for wrong in ({"max_rate": 0}, {"max_rate": "fast"}, {"max_rate": 5, "on_full": "wait"}, {"since": -1}):
+            times = [{"since": each} for each in (-1, "5s", datetime(2020, 1, 1), (1, 2), (1, 2, -3), (1, 2, 1 << 63))]
+            for wrong in ({"max_rate": 0}, {"max_rate": "fast"}, {"max_rate": 5, "on_full": "wait"}, *times):
                 with pytest.raises(InvalidInput):
                     await pub.subscribe("reading", **wrong)
             with pytest.raises(Unavailable, match="no cache serves this fabric"):

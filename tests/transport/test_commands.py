@@ -168,7 +168,7 @@ def test_a_gap_without_an_end_has_no_last_number():
 @contextlib.contextmanager
 def cached(daemon):
     """A cache of the fabric, in a thread of its own."""
-    with in_thread(lambda: caches(daemon.url, ["h4"])):
+    with in_thread(lambda: caches(daemon, ["h4"])):
         yield
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from sievenet.access.audit import AuditLog
 from sievenet.access.folder import Folder, Watched
 from sievenet.access.gate import MemberGate
-from sievenet.access.identity import Credentials, Identity, OpenGate
+from sievenet.access.identity import Credentials, Identity, OpenGate, Role
 from sievenet.access.login import load_login
 from sievenet.access.members import Member
 from sievenet.access.quota import NO_QUOTA, Usage
@@ -93,6 +93,16 @@ class Doorkeeper:
             return None
         authority = load_login(self._login).authority
         return Pass.of(identity.name or "", authority, lambda: self._vouchers.issue(identity, self._clock()))
+
+    def own_login(self, name: str) -> tuple[str, Pass | None]:
+        """The name and the login of a component that runs in this process: it belongs to the member that this part is.
+
+        Where nobody is known the name is as given, and there is no login.
+        """
+        if self._login is None:
+            return name, None
+        full = f"{load_login(self._login).name}.{name}"
+        return full, self.login_for(Identity(Role.COMPONENT, full))
 
     def member(self, name: str) -> Member | None:
         """A member by name, as the files say now."""

@@ -17,21 +17,21 @@ and what is to be said and sent is returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.cache import drops
 from sievenet.cache.messages import Drained, Ended, Progress, Stop, Take, Taken, Word
+from sievenet.cache.place import Filters, Place, Served
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import Run, key_of
 from sievenet.cache.ring import Ring
 from sievenet.cache.search import search
-from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Cache", "CacheStatistics", "Filters", "Sending"]
 
@@ -41,27 +41,16 @@ LINGER: Final = 0.2
 _LAG: Final = 2.0
 #: Seconds between two times that a subscriber is told the same.
 _REPEAT: Final = 0.5
+#: Seconds after a drop until what waited in the port has surely come, and after which subscribers are told anyway.
+_SETTLED: Final = 1.0
+_TOLD: Final = 5.0
+#: Seconds that the ring keeps what a subscriber waits for until it has asked again.
+_RESERVED: Final = 15.0
 #: Records that one queue sends at once.
 _BURST: Final = 512
 
 _Numbers = npt.NDArray[np.uint64]
 _Keys = tuple[_Numbers, _Numbers, _Numbers]
-
-
-class Filters(Protocol):
-    """Decides which records match: the shell knows schemas, this core does not."""
-
-    def add(self, stream: int, wanted: Any) -> None:
-        """Records that match are for a stream."""
-
-    def remove(self, stream: int) -> None:
-        """No more."""
-
-    def match(self, records: Sequence[bytes]) -> Iterable[tuple[int, Sequence[int]]]:
-        """For each stream that matches some of these, which."""
-
-    def rows(self, wanted: Any, records: Sequence[bytes]) -> Sequence[int]:
-        """Which of these match one filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,49 +75,18 @@ class CacheStatistics:
     memory: int
 
 
-@dataclass
-class _Subscriber:
-    category: str
-    wanted: Any
-    #: Same filter, same text: who may share a queue.
-    need: Hashable
-    #: Since when everything it wants comes here.
-    since: float
-    epoch: int = -1
-    queue: Queue | None = None
-    answer: Taken | None = None
-    #: How often it got another stream in this epoch.
-    turn: int = 0
-    #: When its stream is to end.
-    stops: float | None = None
-    told: float = float("-inf")
-    #: Why its subscription is over.
-    over: str | None = None
-
-
-@dataclass
-class _Place:
-    """One category."""
-
-    ring: Ring
-    filters: Filters
-    began: float
-    window: DuplicateWindow = field(default_factory=lambda: DuplicateWindow(span=1 << 14))
-    queues: dict[int, Queue] = field(default_factory=dict)
-    #: What the members of each queue have in common: filter, limit and policy.
-    groups: dict[int, Hashable] = field(default_factory=dict)
-    interruptions: list[int] = field(default_factory=list)
-
-
 class Cache:
     """All that one cache decides."""
 
     def __init__(self, *, seed: int | None = None, max_events: int = 1_000_000) -> None:
         self._rng = Random(seed)
         self._max_events = max_events
-        self._places: dict[str, _Place] = {}
-        self._subscribers: dict[int, _Subscriber] = {}
+        self._places: dict[str, Place] = {}
+        self._subscribers: dict[int, Served] = {}
         self.received = self.sent = self.dropped = 0
+        #: Since when the port drops, and when all that waited in it has come.
+        self._doubted: float | None = None
+        self._settles = 0.0
 
     # -- responsibilities -----------------------------------------------------------------
 
@@ -136,29 +94,73 @@ class Cache:
         """Keep a category, from now on; what a durable ring still has was before an interruption."""
         if category not in self._places:
             ring = make()
-            place = self._places[category] = _Place(ring, filters, now)
+            place = self._places[category] = Place(ring, filters, now)
             if ring.next > ring.first:
                 place.began = min(now, ring.oldest or now)
-                place.interruptions.append(ring.next)
+                place.interruptions.point(ring.next)
+            place.sure = ring.next
 
     def assign(self, member: int, category: str, wanted: Any, need: Hashable, since: float) -> None:
         """Be responsible for a subscription: everything that it wants comes here since a time."""
         if member not in self._subscribers:
-            self._subscribers[member] = _Subscriber(category, wanted, need, since)
+            self._subscribers[member] = Served(category, wanted, need, since)
 
     def unassign(self, member: int) -> None:
         """Be responsible for it no more."""
         found = self._subscribers.pop(member, None)
         if found is not None:
             self._leave(member, found)
+            self._places[found.category].reserved.pop(member, None)
+
+    def hold(self, member: int, back: float, until: float, now: float) -> None:
+        """Keep what came for a subscription since some seconds ago: it cannot ask for it yet, but may until a time."""
+        found = self._subscribers.get(member)
+        if found is not None and found.queue is None:
+            place = self._places[found.category]
+            earlier, _ = place.reserved.get(member, (place.ring.next, 0.0))
+            place.reserved[member] = min(earlier, place.ring.at(now - back)), until
+
+    # -- what may be missing --------------------------------------------------------------
 
     def interrupted(self, now: float) -> None:
         """Something may have been missed: the cache was cut off from the network."""
         for place in self._places.values():
-            if place.ring.next not in place.interruptions:
-                place.interruptions.append(place.ring.next)
+            place.interruptions.point(place.ring.next)
 
-    def _leave(self, member: int, found: _Subscriber) -> None:
+    def sure(self) -> None:
+        """The port has dropped nothing since this or `missed` was said last."""
+        for place in self._places.values():
+            place.sure = place.ring.next
+
+    def missed(self, now: float, back: float = 0.0) -> None:
+        """The port has dropped something since `sure` was said last, or in so many seconds before now."""
+        for place in self._places.values():
+            start = place.sure if not back else min(place.sure, place.ring.at(now - back))
+            place.interruptions.begin(start)
+        self._doubted = now if self._doubted is None else self._doubted
+        self._settles = now + _SETTLED
+
+    def _settle(self, now: float) -> list[tuple[int, Word]]:
+        """When everything that waited has come, those who are served ask anew, and are told what may be missing."""
+        if self._doubted is None or (now < self._settles and now < self._doubted + _TOLD):
+            return []
+        self._doubted = None
+        words: list[tuple[int, Word]] = []
+        for place in self._places.values():
+            place.interruptions.end(place.ring.next)
+            place.sure = place.ring.next
+            words += [word for queue in place.queues.values() for word in drops.words(queue, place.ring)]
+        for member, found in self._subscribers.items():
+            if (queue := found.queue) is None:
+                continue
+            place = self._places[found.category]
+            if queue.needed is not None:
+                place.reserved[member] = queue.needed, now + _RESERVED
+            words.append((member, Ended(found.epoch, "the cache may have missed events")))
+            self._leave(member, found)
+        return words
+
+    def _leave(self, member: int, found: Served) -> None:
         queue, found.queue, found.answer, found.stops = found.queue, None, None, None
         if queue is None:
             return
@@ -205,6 +207,7 @@ class Cache:
             case Progress(epoch, stream, expected, taken, again):
                 if found.queue is None or found.epoch != epoch:
                     return Ended(epoch, found.over or "the cache began anew", full=found.over is not None)
+                found.heard = found.named
                 if found.queue.stream == stream:
                     found.queue.reported(member, expected, taken, again, now)
                 elif found.answer is not None:
@@ -216,7 +219,7 @@ class Cache:
                     found.stops = now + LINGER
         return None
 
-    def _take(self, member: int, found: _Subscriber, take: Take, now: float) -> Word:
+    def _take(self, member: int, found: Served, take: Take, now: float) -> Word:
         if found.over is not None:
             return Ended(take.epoch, found.over, full=True)
         if found.epoch == take.epoch and found.answer is not None:
@@ -225,7 +228,9 @@ class Cache:
             return Ended(take.epoch, "that is over")
         self._leave(member, found)
         place = self._places[found.category]
-        state = search(place.ring, take, max(place.began, found.since), place.interruptions, now)
+        unheard = place.interruptions.beyond(found.heard)
+        state = search(place.ring, take, max(place.began, found.since), unheard, now)
+        found.named = place.ring.next
         rows = place.filters.rows(found.wanted, state.records)
         lacking = [state.offsets[row] for row in rows]
         key = (found.need, take.limit, take.on_full)
@@ -238,6 +243,7 @@ class Cache:
             more = [queue.whole + row for row in place.filters.rows(found.wanted, since)]
             queue.push(sorted({*lacking, *more}))
             place.groups[queue.stream] = key
+        place.reserved.pop(member, None)
         first = queue.join(member, take.epoch, now)
         found.queue, found.epoch, found.stops = queue, take.epoch, None
         found.turn = 0
@@ -245,7 +251,7 @@ class Cache:
         return found.answer
 
     @staticmethod
-    def _joinable(place: _Place, key: Hashable, offsets: Sequence[int]) -> Queue | None:
+    def _joinable(place: Place, key: Hashable, offsets: Sequence[int]) -> Queue | None:
         """A queue of the same need that has sent nothing yet of what is wanted."""
         for stream, queue in place.queues.items():
             if place.groups.get(stream) != key or queue.ended is not None or queue.parked:
@@ -255,7 +261,7 @@ class Cache:
                 return queue
         return None
 
-    def _merge(self, place: _Place, now: float) -> list[tuple[int, Word]]:
+    def _merge(self, place: Place, now: float) -> list[tuple[int, Word]]:
         """Unite queues of the same need: the one that is ahead waits until its members have everything, then joins."""
         words: list[tuple[int, Word]] = []
         leaders: dict[Hashable, Queue] = {}
@@ -288,7 +294,7 @@ class Cache:
         position = queue.position()
         return 1 << 62 if position is None else position
 
-    def _queue(self, found: _Subscriber, limit: float | None, on_full: Any, now: float) -> Queue:
+    def _queue(self, found: Served, limit: float | None, on_full: Any, now: float) -> Queue:
         place = self._places[found.category]
         stream = self._rng.getrandbits(32)
         while any(stream in each.queues for each in self._places.values()):
@@ -312,16 +318,13 @@ class Cache:
 
     def tick(self, now: float) -> list[tuple[int, Word]]:
         """What subscribers are to be told; asked every few milliseconds while somebody is served."""
-        words: list[tuple[int, Word]] = []
+        words = self._settle(now)
         for place in self._places.values():
             for queue in place.queues.values():
                 queue.look(now)
                 words += drops.words(queue, place.ring)
             words += self._merge(place, now)
-            needed = [each for queue in place.queues.values() if (each := queue.needed) is not None]
-            place.ring.trim(now, min(needed, default=None))
-            while place.interruptions and place.interruptions[0] <= place.ring.first > 0:
-                place.interruptions.pop(0)
+            place.trim(now)
         served = [
             (member, found, found.queue) for member, found in self._subscribers.items() if found.queue is not None
         ]
@@ -352,7 +355,7 @@ class Cache:
         others = [each for key, each in queue.members.items() if key != member]
         return bool(others) and now - own.heard > _LAG and all(each.next > own.next for each in others)
 
-    def _part(self, member: int, found: _Subscriber, queue: Queue, now: float) -> Word:
+    def _part(self, member: int, found: Served, queue: Queue, now: float) -> Word:
         """Give a member of a group a queue of its own, with what it lacks."""
         rest = queue.rest(queue.members[member].next)
         key = self._places[found.category].groups.get(queue.stream)

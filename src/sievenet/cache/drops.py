@@ -66,12 +66,13 @@ class Drops:
         self._window, self._positions = window, positions
         self._waiting: list[Missing] = []
         #: Events that are lost; of those that the cache could not name any more, all that it dropped.
-        self.count = 0
+        self.count = self.unnamed = 0
 
     def add(self, word: Dropped) -> None:
         """The cache has dropped something."""
         self._waiting += [each for each in word.missing if each.last - each.first < _LONGEST]
         self.count += word.unknown
+        self.unnamed += word.unknown
 
     def settled(self, everything: bool) -> list[Missing]:
         """What is lost for good; ``everything`` if nothing that was dropped can come any more."""

@@ -6,6 +6,7 @@ wait, the application takes them as fast as it can, and how fast that is says ho
 
     Meter     limit known       count in this window > limit · window + 1
     Pace      limit measured    events that wait > what the application takes in half a second
+    PortMeter limit known       what the switch has sent to its port, for subscribers that do not report
 
 Pure: the time is an argument.
 """
@@ -16,7 +17,7 @@ from typing import Final
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["WINDOW", "Meter", "Pace"]
+__all__ = ["WINDOW", "Meter", "Pace", "PortMeter"]
 
 #: Seconds of a window; longer where the limit is so low that it would hold next to nothing.
 WINDOW: Final = 0.1
@@ -84,3 +85,22 @@ class Pace:
         if self.rate is not None:
             most = min(most, max(_ALWAYS, self.rate * _PATIENCE))
         return waiting > most
+
+
+class PortMeter:
+    """A port's counters, as its switch has them: what went through since the last look."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int, float] | None = None
+        #: Packets per second that it gave, and those that it dropped, between the last two looks.
+        self.rate = 0.0
+        self.drops = 0
+
+    def looked(self, sent: int, dropped: int, now: float) -> None:
+        """So many packets were sent and dropped in all."""
+        last, self._last = self._last, (sent, dropped, now)
+        self.rate, self.drops = 0.0, 0
+        # Counters that go back are those of another port.
+        if last is not None and sent >= last[0] and dropped >= last[1] and now > last[2]:
+            self.rate = (sent - last[0]) / (now - last[2])
+            self.drops = dropped - last[1]

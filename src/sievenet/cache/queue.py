@@ -26,6 +26,7 @@ from sievenet.cache.messages import OnFull
 from sievenet.cache.record import Run
 from sievenet.cache.release import Release
 from sievenet.cache.ring import Ring
+from sievenet.errors import Unavailable
 
 __all__ = ["Member", "Queue"]
 
@@ -221,7 +222,10 @@ class Queue:
             return []
         at = self.sent - self._base
         count = min(count, len(self._offsets) - at)
-        found = self._runs(at, self._offsets[at : at + count].tolist())
+        try:
+            found = self._runs(at, self._offsets[at : at + count].tolist())
+        except Unavailable:
+            return []  # the ring has let go of what it cannot read
         self.sent += count
         self._new = max(self._new, self.sent)
         self.release.sent(count)
@@ -248,7 +252,8 @@ class Queue:
         if next((each for each in self._offsets[at : at + count] if each >= 0), first) >= first:
             return True
         if self.on_full == "end" or self.sent < self._new:
-            self.ended = "the cache had no room for what waits"
+            trouble = f" ({self._ring.trouble})" if self._ring.trouble else ""
+            self.ended = f"the cache had no room for what waits{trouble}"
             return False
         gone = bisect_left([each if each >= 0 else first for each in self._offsets[at:]], first)
         self._drop(at, gone)

@@ -64,8 +64,9 @@ class Ring:
         self._read: OrderedDict[int, list[bytes]] = OrderedDict()
         self.memory = 0
         self.next = 0
-        #: Times that the disk did not take what it should.
+        #: Times that the disk did not take what it should or gave back less; what it said last, until that was told.
         self.failures = 0
+        self.trouble = ""
         if spill is not None:
             self._recover(spill)
 
@@ -142,11 +143,15 @@ class Ring:
             return False
         try:
             spill.append(block.start, rest, block.times[block.on_disk :])
-        except Unavailable:
-            self.failures += 1
+        except Unavailable as error:
+            self._fails(str(error))
             return False
         block.on_disk = block.count
         return True
+
+    def _fails(self, what: str) -> None:
+        self.failures += 1
+        self.trouble = what
 
     def trim(self, now: float, needed: int | None = None) -> None:
         """Drop what is too old, unless somebody needs it from an offset on; keep within the bounds in any case."""
@@ -198,7 +203,10 @@ class Ring:
     # -- reading --------------------------------------------------------------------------
 
     def read(self, offsets: Sequence[int]) -> list[bytes]:
-        """The records at ascending offsets, none of them before `first`."""
+        """The records at ascending offsets, none of them before `first`.
+
+        `Unavailable` if the disk does not give back some of them: then they, and what came before them, are gone.
+        """
         found: list[bytes] = []
         at = 0
         while at < len(offsets):
@@ -212,26 +220,37 @@ class Ring:
         return found
 
     def between(self, start: int, end: int) -> list[bytes]:
-        """The records from one offset to before another."""
-        return self.read(range(max(start, self.first), min(end, self.next)))
+        """The records from one offset to before another; those before `first` are gone, then or before."""
+        while True:
+            try:
+                return self.read(range(max(start, self.first), min(end, self.next)))
+            except Unavailable:
+                continue  # a block less is there
 
     def _records(self, block: _Block) -> list[bytes]:
         if block.records is not None:
             return block.records
         found = self._read.get(block.start)
         if found is None:
-            assert self._spill is not None
-            segment: Segment = self._spill.read(block.start)
-            found = segment[0]
+            found = self._read_back(block)
             if len(found) < block.count:
-                raise Unavailable(
-                    f"Expected {block.count} events in a segment on disk, got {len(found)}: it is damaged"
-                )
+                self._drop_through(block)
+                self._fails(f"Expected {block.count} events in a segment on disk, got {len(found)}: it is damaged")
+                raise Unavailable(self.trouble)
             self._read[block.start] = found
             while len(self._read) > _READ:
                 self._read.popitem(last=False)
         self._read.move_to_end(block.start)
         return found
+
+    def _read_back(self, block: _Block) -> list[bytes]:
+        """A block from disk, as far as it is there."""
+        assert self._spill is not None
+        try:
+            segment: Segment = self._spill.read(block.start)
+        except Unavailable:
+            return []
+        return segment[0]
 
     def at(self, when: float) -> int:
         """The first offset that came at a time or later."""

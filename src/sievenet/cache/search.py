@@ -4,7 +4,7 @@ A subscriber says of each source (publisher and incarnation) how far it is. What
 wanted, if the filter matches. Where the ring was *interrupted* (its cache was away for a while, or the ring does not
 reach back far enough) numbers between the last before and the first after may be lost, and are named.
 
-    ring      7  8  9 ║ 14 15          ║ an interruption
+    ring      7  8  9 ║ 14 15          ║ an interruption (`cache.interruptions`)
     position  8                        wanted: 9 14 15, may be missing: 10 to 13
 
 Pure.
@@ -14,12 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from sievenet.cache.interruptions import Interruptions
 from sievenet.cache.messages import Missing, Take
 from sievenet.cache.record import Source, key_of
 from sievenet.cache.ring import Ring
 
 __all__ = ["Found", "search"]
+
+#: Seconds that a subscriber's question may have taken to come here.
+_DELAY: Final = 0.25
+#: Ranges that one word carries.
+_MOST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +43,17 @@ class Found:
     reaches: float | None
 
 
-def search(ring: Ring, take: Take, covered: float, interruptions: Sequence[int], now: float) -> Found:
+def search(ring: Ring, take: Take, covered: float, interruptions: Interruptions, now: float) -> Found:
     """What a subscriber lacks of a ring that has everything since a time, but for some interruptions."""
     since = now - min(take.back, take.age)
     oldest = max(covered, ring.oldest if ring.first > 0 and ring.oldest is not None else covered)
     uncertain = since < oldest - 1e-9
-    start = ring.at(since)
+    # The question was on its way for a while, and its seconds are those of the moment at which it was asked.
+    start = ring.at(since - _DELAY)
     records = ring.between(start, ring.next)
-    begun = ring.at(now - take.age) if take.age < take.back else start
+    if start < ring.first:  # a segment was damaged
+        start, uncertain = ring.first, True
+    begun = ring.at(now - take.age - _DELAY) if take.age < take.back else start
     last: dict[Source, int] = {(each.publisher, each.incarnation): each.sequence for each in take.positions}
     known = dict(last)
     doubtful = set(last) if uncertain else set()
@@ -52,20 +62,32 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Sequence[int],
         begun = _behind(records, start, source, take.after.sequence)
         last[source] = known[source] = take.after.sequence
         doubtful = {source} if uncertain else set()
-    breaks = set(interruptions)
+    points, edges = interruptions.points, interruptions.edges(ring.next)
+    doubted = bool(interruptions)
+    shaken: set[Source] = set()
+    #: The last number of each source in the ring, whatever the subscriber has.
+    chain: dict[Source, int] = {}
     offsets, wanted, missing = [], [], []
     for offset, record in enumerate(records, start):
-        if offset in breaks:
+        if offset in points:
             doubtful = set(last)
+        if offset in edges:
+            shaken = set(last)
         publisher, incarnation, sequence = key_of(record)
         source = (publisher, incarnation)
-        before = last.get(source)
-        if source in doubtful:
-            # Here the ring knows this source again, perhaps from a number on that the subscriber has.
+        before, inside = last.get(source), doubted and interruptions.inside(offset)
+        if before is None:
+            if sequence and doubted and interruptions.after(offset):
+                missing.append(Missing(publisher, incarnation, 0, sequence - 1))
+        elif inside or source in shaken or source in doubtful:
+            # Here the ring knows this source again, perhaps from a number on that the subscriber has. What was dropped
+            # while the subscriber was served may be behind its position.
+            base = chain.get(source, before) if inside or source in shaken else before
+            shaken.discard(source)
             doubtful.discard(source)
-            assert before is not None
-            if sequence > before + 1:
-                missing.append(Missing(publisher, incarnation, before + 1, sequence - 1))
+            if sequence > base + 1:
+                missing.append(Missing(publisher, incarnation, base + 1, sequence - 1))
+        chain[source] = max(sequence, chain.get(source, 0))
         if sequence <= known.get(source, -1):
             continue
         last[source] = sequence if before is None else max(before, sequence)
@@ -73,10 +95,22 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Sequence[int],
             continue
         offsets.append(offset)
         wanted.append(record)
-    if ring.next in breaks:  # and nothing came since
+    if ring.next in points or ring.next in edges:  # and nothing came since
         doubtful = set(last)
-    missing += [Missing(*source, last[source] + 1, -1) for source in sorted(doubtful)]
-    return Found(offsets, wanted, tuple(missing[:4096]), begun, now - oldest if uncertain else None)
+    missing += [Missing(*source, last[source] + 1, -1) for source in sorted(doubtful | shaken)]
+    if len(missing) > _MOST:
+        missing = _merged(missing)
+    return Found(offsets, wanted, tuple(missing), begun, now - oldest if uncertain else None)
+
+
+def _merged(missing: Sequence[Missing]) -> list[Missing]:
+    """One range for each source, of as many sources as can be said: what may be missing is better told roughly."""
+    found: dict[Source, Missing] = {}
+    for each in missing:
+        source = (each.publisher, each.incarnation)
+        first = found.get(source, each).first
+        found[source] = Missing(*source, min(first, each.first), each.last)
+    return list(found.values())[:_MOST]
 
 
 def _behind(records: Sequence[bytes], start: int, source: Source, sequence: int) -> int:

@@ -77,6 +77,9 @@ class Spill:
             if self._sync:
                 os.fdatasync(handle)
         except OSError as error:
+            # Half a frame would hide what is written behind it later.
+            with contextlib.suppress(OSError):
+                os.truncate(self._path(start), self._sizes.get(start, 0))
             raise Unavailable(f"Cannot write events to {self._folder}: {error}") from None
         self._sizes[start] = self._sizes.get(start, 0) + len(frame)
 

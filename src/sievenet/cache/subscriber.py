@@ -137,7 +137,7 @@ class Subscriber:
             return self._release(*surplus)
         # The cache has it, or will be asked for it.
         self._again = self._gap = True
-        self._doubts.add((surplus[0][:2],), surplus[0][2])
+        self._doubts.beyond(surplus[0][:2], surplus[0][2])
         return []
 
     def _stood_still(self) -> None:
@@ -212,6 +212,16 @@ class Subscriber:
         self._gap = back > 0
         return self._ask(now, back + _BACK, Stimulus.OVERLOAD)
 
+    def overran(self, now: float, back: float) -> list[Instruction]:
+        """The switch says that too much comes, or that it dropped something in so many seconds before now."""
+        if self.state is State.IDLE and now >= self._not_before:
+            return self.overloaded(now, back)
+        if back and self.state is State.IDLE:
+            self._doubts.all()
+        elif back:
+            self._stood_still()
+        return []
+
     def replay(self, now: float, back: float, after: Position | None = None) -> list[Instruction]:
         """Begin with the past: what came in so many seconds before now, or behind an event."""
         self._began, self._after = now - back, after
@@ -264,15 +274,21 @@ class Subscriber:
             self._pause = _PAUSE
             self.activations += 1
             done: list[Instruction] = self._move(Stimulus.TAKEN, now)
-            open_ends = {(each.publisher, each.incarnation) for each in missing if each.last < 0}
-            self._doubts.add(open_ends)
-            told = tuple(each for each in missing if each.last >= 0)
+            for each in missing:
+                if each.last < 0:
+                    self._doubts.beyond((each.publisher, each.incarnation), each.first)
+            told = tuple(part for each in missing if each.last >= 0 for part in self._unseen(each))
             return [*done, *([Lost(told)] if told else []), self._progress(now)]
         if word.turn > self._turn and self.state in (State.ACTIVE, State.RESUMING, State.STOPPING):
             # It gets another stream.
             self._stream, self._next, self._turn = stream, first, word.turn
             return [self._progress(now)]
         return []
+
+    def _unseen(self, missing: Missing) -> list[Missing]:
+        """What of a range was not delivered: the cache may have missed what came by the plain path."""
+        source = (missing.publisher, missing.incarnation)
+        return [Missing(*source, *part) for part in self._window.unseen(source, missing.first, missing.last)]
 
     def refused(self, now: float) -> list[Instruction]:
         """No cache serves: go on by the plain path, and ask again after a while."""

@@ -3,12 +3,16 @@
     packet inside    length │ category │ flags 3 │ 0 │ stream u64, number u64 │ record
                      └──────────────── this module ─────────────────────────┘  └ as it came
 
+Several of them, one behind the other, share a packet of the twin (`joined`, `gathered`) up to a size that every link
+carries: a system call, a flow and a look at the tables cost more than the few bytes of an event.
+
 An end of the stream for one subscriber has flags 4, and the subscriber's number where the publisher would be.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -19,12 +23,14 @@ from sievenet.client.directed import Mark
 from sievenet.client.ports.burst import Arrivals
 from sievenet.dataplane.packet import Packet
 
-__all__ = ["START", "inside", "records_of", "rows_of"]
+__all__ = ["START", "gathered", "inside", "joined", "records_of", "rows_of"]
 
 _HEAD: Final = struct.Struct(">HHBBQQ")
 #: Where the record begins in a packet.
 START: Final = _HEAD.size
 _EVENT_HEAD: Final = 32
+#: Bytes of packets that share one; IPv6 links carry 1,280, and heads take some of them.
+TOGETHER: Final = 1100
 _ROW: Final = np.dtype([("length", ">u2"), ("category", ">u2"), ("flags", "u1"), ("zero", "u1"), ("hi", ">u8"), ("lo", ">u8")])  # fmt: skip  # noqa: E501
 
 
@@ -67,3 +73,39 @@ def rows_of(run: Run, category: int) -> npt.NDArray[np.uint8] | None:
     rows[:, :START] = heads.view(np.uint8).reshape(count, START)
     rows[:, START:] = np.frombuffer(data, np.uint8).reshape(count, size)
     return rows
+
+
+def joined(packets: Iterable[bytes]) -> list[bytes]:
+    """Packets, several together where they are short.
+
+    >>> [len(each) for each in joined([bytes(500)] * 3 + [bytes(2000)] + [bytes(500)])]
+    [1000, 500, 2000, 500]
+    """
+    found: list[bytes] = []
+    parts: list[bytes] = []
+    size = 0
+    for packet in packets:
+        if parts and size + len(packet) > TOGETHER:
+            found.append(b"".join(parts))
+            parts, size = [], 0
+        parts.append(packet)
+        size += len(packet)
+    return [*found, b"".join(parts)] if parts else found
+
+
+def gathered(rows: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
+    """The same for packets that are rows: about as many in each, so that one or two matrices have them all.
+
+    >>> [each.shape for each in gathered(np.zeros((64, 64), np.uint8))]
+    [(4, 1024)]
+    >>> [each.shape for each in gathered(np.zeros((20, 100), np.uint8))]
+    [(2, 1000)]
+    >>> [each.shape for each in gathered(np.zeros((21, 100), np.uint8))]
+    [(1, 1100), (1, 1000)]
+    """
+    count, width = rows.shape
+    most = max(1, TOGETHER // width)
+    each = -(-count // -(-count // most))
+    whole = count // each
+    found = [rows[: whole * each].reshape(whole, each * width)]
+    return found if whole * each == count else [*found, rows[whole * each :].reshape(1, -1)]

@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -27,7 +28,7 @@ from sievenet.cache import messages
 from sievenet.cache.cache import Cache, CacheStatistics, Sending
 from sievenet.cache.ring import Ring
 from sievenet.cache.spill import Spill
-from sievenet.cachehost.envelope import inside, record_of, records_of, rows_of
+from sievenet.cachehost.envelope import gathered, inside, joined, record_of, records_of, rows_of
 from sievenet.cachehost.filters import SchemaFilters
 from sievenet.client.component import ComponentNode, DirectedSender
 from sievenet.client.directed import wrapped, wrapped_many
@@ -116,7 +117,9 @@ class CacheHost(Starting):
         self._groups: dict[tuple[str, frozenset[str]], int | None] = {}
         self._wake = asyncio.Event()
         self._tasks = Tasks()
-        self._losses = 0
+        self._losses = self._drops = 0
+        #: Failures of each category's disk of which the log has heard.
+        self._failures: dict[str, int] = {}
         self._offset: float | None = None
 
     # -- life -----------------------------------------------------------------------------
@@ -193,6 +196,10 @@ class CacheHost(Starting):
                 self._tasks.begin(self._assign(number, client, category, content))
             case c.Unassign(number):
                 self._tasks.begin(self._unassign(number))
+            case c.Hold(number, back, seconds):
+                self.core.hold(number, back, self._now() + seconds, self._now())
+            case c.PortDropped(back):
+                self.core.missed(self._now(), back)
             case c.FromSubscriber(number, word):
                 self._hear(number, word)
 
@@ -259,8 +266,18 @@ class CacheHost(Starting):
                     some.setdefault(name, []).append(record_of(packet))
             for name, records in some.items():
                 self.core.arrive(name, records, now)
+        self._look_at_port(now)
         if self.core.active:
             self._wake.set()
+
+    def _look_at_port(self, now: float) -> None:
+        """What the port has dropped is behind what was last known to be whole."""
+        drops = self._node.drops
+        if drops > self._drops:
+            self.core.missed(now)
+        else:
+            self.core.sure()
+        self._drops = drops
 
     async def _pump(self) -> None:
         """Send what may go, and look at the time."""
@@ -307,13 +324,14 @@ class CacheHost(Starting):
         recipients = self._recipients(sending)
         for run in sending.runs:
             rows = rows_of(run, number) if run.leaver is None else None
-            for recipient in recipients:
-                if rows is not None:
-                    to = np.full(len(rows), recipient, np.uint32)
-                    await self._node.send_burst(twin, to, wrapped_many(to, rows))
-                else:
-                    bodies = [(recipient, wrapped(recipient, each)) for each in inside(run, number)]
-                    await self._node.send_packets(twin, bodies)
+            if rows is None:
+                packets = joined(inside(run, number))
+                bodies = [(one, wrapped(one, each)) for one in recipients for each in packets]
+                await self._node.send_packets(twin, bodies)
+                continue
+            for recipient, matrix in product(recipients, gathered(rows)):
+                to = np.full(len(matrix), recipient, np.uint32)
+                await self._node.send_burst(twin, to, wrapped_many(to, matrix))
 
     def _recipients(self, sending: Sending) -> list[int]:
         """The number that reaches all members; one for each of them until there is such a number."""
@@ -342,5 +360,9 @@ class CacheHost(Starting):
             await asyncio.sleep(_REPORT)
             now = self.core.statistics()
             disk = sum(ring.disk for ring in self._rings.values())
+            for name, ring in self._rings.items():
+                if ring.failures != self._failures.get(name, 0):
+                    self._failures[name] = ring.failures
+                    log.warning("%s, events of %s: %s", self.name, name, ring.trouble)
             active = tuple(self.core.served)
             self._node.tell(c.CacheLoad(now.received, now.sent, now.dropped, now.waiting, now.memory, disk, active))

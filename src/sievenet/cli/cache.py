@@ -14,11 +14,13 @@ import click
 from sievenet.cli.fabric import asked, duration, run, url_option
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.shutdown import stop_signal
+from sievenet.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from sievenet.cachehost import CacheHost, CacheSettings
+    from sievenet.daemon.daemon import Daemon
     from sievenet.network import Topology
 
 __all__ = ["cache", "caches", "positions", "size"]
@@ -158,25 +160,33 @@ def _sum_up(found: CacheHost) -> None:
     click.echo(f"{done.received} events received, {done.sent} sent, {done.dropped} dropped", err=True)
 
 
-def positions(topology: Topology, count: int, placed: bool) -> list[str]:
-    """Hosts for so many caches: the first ones, or those nearest to the best switches."""
+def positions(topology: Topology, count: int, placed: bool, clients: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Hosts for so many caches: the first ones, or those nearest to the best switches.
+
+    Where ``clients`` are known from before, with publishers and subscribers among them, it is best for what they do.
+    """
     hosts = topology.hosts
     if not placed:
         return [hosts[number % len(hosts)] for number in range(count)]
-    from sievenet.cache.placement import Placement, random_states
+    from sievenet.cache.placement import Placement, observed_states, random_states
 
     placement = Placement(topology)
-    ranked = placement.ranked(placement.scores(random_states(len(hosts), _STATES, seed=1)))
+    try:
+        states = observed_states(topology, clients)
+    except InvalidInput:
+        states = random_states(len(hosts), _STATES, seed=1)
+    ranked = placement.ranked(placement.scores(states))
     return placement.hosts([switch for switch, _ in ranked], count)
 
 
 @asynccontextmanager
-async def caches(url: str, hosts: list[str]) -> AsyncIterator[list[CacheHost]]:
-    """Caches in this process, at these hosts: those of `sievenet up --caches`."""
+async def caches(daemon: Daemon, hosts: list[str]) -> AsyncIterator[list[CacheHost]]:
+    """Caches in a daemon's process, at these hosts: those of `sievenet up --caches`."""
     from sievenet.cachehost import CacheHost
 
     async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(CacheHost(url, name=f"cache-{number}", host=host))
-            for number, host in enumerate(hosts, 1)
-        ]
+        found = []
+        for number, host in enumerate(hosts, 1):
+            name, login = daemon.keeper.own_login(f"cache-{number}")
+            found.append(await stack.enter_async_context(CacheHost(daemon.url, name=name, host=host, login=login)))
+        yield found

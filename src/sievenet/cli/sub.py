@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,17 @@ def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
         return float(value)
     except ValueError:
         raise click.BadParameter(f"Expected events per second, or `measured`, got {value!r}", ctx, param) from None
+
+
+def _since(ctx: click.Context, param: click.Parameter, value: str | None) -> float | tuple[int, ...] | None:
+    """Seconds before now, or an event to begin behind."""
+    if value is None or "/" not in value:
+        return duration(ctx, param, value)
+    found = re.fullmatch(r"([0-9a-f]{1,16})/([0-9a-f]{1,16})/(\d{1,18})", value.strip().lower())
+    if found is None:
+        expected = "PUBLISHER/INCARNATION/NUMBER as `sub --json` prints them"
+        raise click.BadParameter(f"Expected a time such as 10m, or {expected}, got {value!r}", ctx, param)
+    return int(found[1], 16), int(found[2], 16), int(found[3])
 
 
 @click.command()
@@ -61,7 +73,10 @@ def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     help="With --max-rate: what happens when the cache is full. The subscription ends, or events are dropped.",
 )
 @click.option(
-    "--since", callback=duration, metavar="TIME", help="Begin with what came in this time before now, from a cache."
+    "--since",
+    callback=_since,
+    metavar="TIME|PUBLISHER/INCARNATION/NUMBER",
+    help="Begin with what came in this time before now, or behind that event (as --json prints it), from a cache.",
 )
 @click.option("--payload", "payloads", is_flag=True, help="Print payloads too: in JSON as base64.")
 @subscriber_options
@@ -78,7 +93,7 @@ def sub(
     when_full: Any,
     max_rate: Any,
     on_full: Any,
-    since: float | None,
+    since: float | tuple[int, ...] | None,
     payloads: bool,
     url: str | None,
     as_json: bool,
@@ -101,6 +116,7 @@ def sub(
       $ sievenet sub stock --recover --repair auto --for 10s  # needs a running fabric
       $ sievenet sub stock --max-rate 100 --on-full oldest  # needs a running fabric with a cache
       $ sievenet sub stock --since 30s -n 100  # needs a running fabric with a cache
+      $ sievenet sub stock --since 1f3a09c455b10e27/00000000a81b2c3d/41  # needs a running fabric with a cache
     """
     asked = subscribing(transport)
     if max_rate is not None or since is not None:

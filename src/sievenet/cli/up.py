@@ -195,8 +195,6 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if sample is not None and config.access.folder is not None:
         raise click.UsageError("--sample cannot be used with --access: the sample's clients have no logins")
-    if said.caches and config.access.folder is not None:
-        raise click.UsageError("--caches cannot be used with --access: start `sievenet cache --login FILE` instead")
     if said.matchers and config.access.folder is not None:
         raise click.UsageError("--matchers cannot be used with --access: start `sievenet matcher --login FILE` instead")
     taps = None if config.tap is None or sample is None else tapping(config.tap, said.tap_factor)
@@ -231,8 +229,13 @@ async def _up(config: Config, taps: Taps | None) -> None:
             from sievenet.cli import cache
 
             topology, run = daemon.plane.topology, config.run
-            chosen = await asyncio.to_thread(cache.positions, topology, run.caches, run.place == "auto")
-            await stack.enter_async_context(cache.caches(daemon.url, chosen))
+            # What the journal knows of clients; how much each publishes it does not.
+            clients = [
+                {"host": each.host, "published": len(each.advertisements), "subscriptions": len(each.subscriptions)}
+                for each in daemon.control.members()
+            ]
+            chosen = await asyncio.to_thread(cache.positions, topology, run.caches, run.place == "auto", clients)
+            await stack.enter_async_context(cache.caches(daemon, chosen))
         if sample_name is not None:
             from sievenet.cli.sample import sample
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -57,7 +59,7 @@ class CacheOptions(msgspec.Struct, frozen=True):
     limit: float | None
     on_full: OnFull = "end"
     #: Seconds to begin before now, or the event to begin behind.
-    since: float | Delivery | None = None
+    since: float | Position | None = None
     on_gap: Callable[[Gap], None] | None = None
 
     @staticmethod
@@ -72,11 +74,31 @@ class CacheOptions(msgspec.Struct, frozen=True):
             isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= 1e9
         ):
             raise InvalidInput(expected='events per second, or "measured"', got=max_rate, where="max_rate")
-        if isinstance(since, bool) or not (since is None or isinstance(since, Delivery | int | float)):
-            raise InvalidInput(expected="seconds, or a delivery to begin behind", got=since, where="since")
-        if isinstance(since, int | float) and not 0 <= since < 1e9:
-            raise InvalidInput(expected="seconds before now, at least 0", got=since, where="since")
-        return CacheOptions(None if limit is None else float(limit), on_full, since, on_gap)
+        return CacheOptions(None if limit is None else float(limit), on_full, _beginning(since), on_gap)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _beginning(since: Any) -> float | Position | None:
+    """Seconds before now, or the event to begin behind."""
+    if since is None:
+        return None
+    if isinstance(since, Delivery):
+        since = (since.publisher, since.incarnation, since.sequence)
+    if isinstance(since, datetime):
+        if since.tzinfo is None:
+            raise InvalidInput(expected="a time with its time zone", got=str(since), where="since")
+        since = max(0.0, time.time() - since.timestamp())
+    if isinstance(since, tuple) and len(since) == 3 and all(map(_is_number, since)) and since[2] < 1 << 63:
+        return Position(*since)
+    if isinstance(since, bool) or not isinstance(since, int | float):
+        expected = "seconds, a time, or a delivery (or its publisher, incarnation and number) to begin behind"
+        raise InvalidInput(expected=expected, got=since, where="since")
+    if not 0 <= since < 1e9:
+        raise InvalidInput(expected="seconds before now, at least 0", got=since, where="since")
+    return float(since)
 
 
 class CacheStatistics(msgspec.Struct, frozen=True):
@@ -138,7 +160,8 @@ class CacheSink:
     async def _ask(self) -> None:
         content, past = self.entry.content, self._options.since is not None
         known, schema, id = self._node.catalog.known, self._schema, self.entry.id
-        answer = await self._node.session().call(lambda n: c.Cache(n, id, known(schema).number, content, past))
+        limit = self._options.limit or 0.0
+        answer = await self._node.session().call(lambda n: c.Cache(n, id, known(schema).number, content, past, limit))
         self.cache, self.number = str(answer["cache"]), int(answer["number"])
 
     def stands(self) -> None:
@@ -146,11 +169,10 @@ class CacheSink:
         self.core.began(self._now())
         self._timer = self._loop.call_later(_TICK, self._tick)
         since = self._options.since
-        if isinstance(since, Delivery):
-            after = Position(since.publisher, since.incarnation, since.sequence)
-            self._do(self.core.replay(self._now(), 1e9, after))
+        if isinstance(since, Position):
+            self._do(self.core.replay(self._now(), 1e9, since))
         elif since is not None:
-            self._do(self.core.replay(self._now(), float(since)))
+            self._do(self.core.replay(self._now(), since))
 
     def renewed(self) -> None:
         """There is another connection, perhaps to another daemon: it may not know that a cache is wanted."""
@@ -243,6 +265,10 @@ class CacheSink:
         else:
             self._do(self.core.hear(said, self._now()))
 
+    def overran(self, back: float) -> None:
+        """The switch has counted more than this subscription takes, or dropped something in the last seconds."""
+        self._do(self.core.overran(self._now(), back))
+
     def lost(self) -> None:
         """The cache is gone."""
         self._assigned(None)
@@ -328,7 +354,8 @@ class CacheSink:
         lost, count = self.core.drops.settled(everything), self.core.drops.count
         if self._options.on_gap is not None:
             self._tell(lost)
-        elif count > 2 * self._logged:
+            count = self.core.drops.unnamed
+        if count > 2 * self._logged:
             self._logged = count
             log.warning("the cache of %s was full: %d events are lost so far", self.feed, count)
 
@@ -392,5 +419,7 @@ class Caching:
         match message:
             case c.CacheSays(_, word) if sink is not None:
                 sink.hear(word)
+            case c.PortOverran(_, back) if sink is not None:
+                sink.overran(back)
             case c.CacheLost() if sink is not None:
                 sink.lost()

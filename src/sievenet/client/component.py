@@ -126,6 +126,11 @@ class ComponentNode(FabricNode):
         """Times that the connection was lost."""
         return self._session.losses
 
+    @property
+    def drops(self) -> int:
+        """Datagrams that are known to be lost on their way in."""
+        return 0 if self._session.port is None else self._session.port.drops
+
     async def category(self, name: str) -> Category:
         """A category as the daemon has it."""
         await self.schema(name)

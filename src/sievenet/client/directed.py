@@ -8,6 +8,9 @@ The body of a twin's packet is an event of the twin's schema whose payload is th
 Nothing in it differs in length from packet to packet if the packets inside are equally long, so that many of them are
 a matrix of bytes here too: wrapping puts columns in front, unwrapping takes them off.
 
+Inside may be several packets, one behind the other, if all of them are of a cache's stream (`Mark.CACHED`): what goes
+to one recipient at one time shares the cost of a packet.
+
 A packet inside whose `flags` are not 0 is no event but a *marker* of a handover (`client.handover`): its publisher and
 sequence number name the way, its category and code the subspace, and its body says the rest.
 """
@@ -27,7 +30,7 @@ from sievenet.content.binary import varint
 from sievenet.content.codec import encode_event
 from sievenet.content.layout import Bytes
 from sievenet.control.directed import BITS, twin_schema
-from sievenet.dataplane.packet import Packet, encode_packet, packet_alone
+from sievenet.dataplane.packet import Packet, encode_packet, packet_alone, packets_within
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.duplicates import Source
 
@@ -41,6 +44,7 @@ __all__ = [
     "end",
     "frame",
     "marker_of",
+    "stream_of",
     "unwrapped",
     "unwrapped_many",
     "wrapped",
@@ -116,6 +120,17 @@ def unwrapped(body: bytes) -> Packet:
     found = packet_alone(body[at:], b"") if length == len(body) - at else None
     if found is None:
         raise CodecError("Expected a packet in the event of a twin", where="body")
+    return found
+
+
+def stream_of(body: bytes) -> list[Packet]:
+    """The packets of a cache's stream inside the body of a twin's packet; `CodecError` if they are something else."""
+    if not body.startswith(_OPENING):
+        raise CodecError("Expected an event of a twin", where="body")
+    length, at = _length(body)
+    found = packets_within(body, at) if length == len(body) - at else []
+    if not found or any(each.flags != Mark.CACHED or each.category != found[0].category for each in found):
+        raise CodecError("Expected packets of a cache's stream in the event of a twin", where="body")
     return found
 
 

@@ -24,6 +24,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sievenet.cache.messages import OnFull
@@ -271,7 +272,7 @@ class Node(Starting, ABC):
         own: bool = True,
         max_rate: float | Literal["measured"] | None = None,
         on_full: OnFull = "end",
-        since: float | Delivery | None = None,
+        since: float | datetime | Delivery | tuple[int, int, int] | None = None,
     ) -> Feed:
         """Subscribe; when this returns, delivery is guaranteed from then on.
 
@@ -287,7 +288,8 @@ class Node(Starting, ABC):
         With `max_rate` (events per second, or "measured" by how fast they are taken) a cache takes over while more
         comes: nothing is lost, and events come at most at that rate. If even the cache is full, `on_full` says what
         happens: the subscription ends with a reason, or its oldest or newest events are dropped. With `since` a cache
-        sends first what came in so many seconds before now, or behind a delivery of before.
+        sends first what came in so many seconds before now, since a time, or behind a delivery of before (or behind the
+        event with that publisher, incarnation and number).
         """
         asked = Asked.of(order, recover, rate_control, on_gap)
         cached = CacheOptions.of(max_rate, on_full, since, on_gap)

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from sievenet.client.delivery import Delivery
-from sievenet.client.directed import Begin, Cached, End, marker_of, unwrapped, unwrapped_many
+from sievenet.client.directed import Begin, Cached, End, marker_of, stream_of, unwrapped, unwrapped_many
 from sievenet.client.edge import Edge
 from sievenet.client.entitlement import Entitlements
 from sievenet.client.handover import Handovers
@@ -293,8 +293,7 @@ class Receiver:
             packet = unwrapped(outer.body)
             marker = marker_of(packet) if packet.flags else None
         except CodecError:
-            self.malformed += 1
-            return True
+            return self._deliver_stream(outer, now)
         if not self._belongs(packet.category, outer.category):
             self.strangers += 1
             return True
@@ -310,6 +309,21 @@ class Receiver:
             return True
         self._pass(packet, now, directed=True)
         return self._release(self.handovers.directed(outer.publisher, packet), now)
+
+    def _deliver_stream(self, outer: Arrival, now: int) -> bool:
+        """Several packets of a cache's stream that came as one."""
+        try:
+            packets = stream_of(outer.body)
+        except CodecError:
+            self.malformed += 1
+            return True
+        self.received += len(packets) - 1
+        if not self._belongs(packets[0].category, outer.category):
+            self.strangers += len(packets)
+            return True
+        for packet in packets:
+            self.cached(packet, now)
+        return True
 
     def _pass(self, packet: Arrival, now: int, directed: bool = False) -> bool:
         if not self._window.fresh(packet.publisher, packet.incarnation, packet.sequence):

@@ -19,6 +19,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from datetime import datetime
 from typing import Any, Literal, Self, TypeVar
 
 from sievenet.cache.messages import OnFull
@@ -241,7 +242,7 @@ class SyncNode(_Closing):
         own: bool = True,
         max_rate: float | Literal["measured"] | None = None,
         on_full: OnFull = "end",
-        since: float | Delivery | None = None,
+        since: float | datetime | Delivery | tuple[int, int, int] | None = None,
     ) -> SyncFeed:
         """Subscribe; when this returns, delivery is guaranteed from then on. Arguments as in `Node.subscribe`."""
         work = self._node.subscribe(

@@ -28,6 +28,9 @@ __all__ = [
     "CacheLost",
     "CacheSays",
     "FromSubscriber",
+    "Hold",
+    "PortDropped",
+    "PortOverran",
     "ServeCache",
     "ToCache",
     "ToSubscriber",
@@ -51,6 +54,8 @@ class Cache(Message, frozen=True):
     content: Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
     #: A cache that keeps the past is wanted, if there is one.
     past: bool = False
+    #: Events per second that are enough; 0 if that is not known.
+    limit: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
 
 
 class Uncache(Message, frozen=True):
@@ -124,6 +129,28 @@ class FromSubscriber(Message, frozen=True):
 
     number: Number
     word: bytes
+
+
+class Hold(Message, frozen=True):
+    """A subscriber cannot ask now: its cache keeps what came since some seconds ago, until a while from now."""
+
+    number: Number
+    back: float
+    seconds: float
+
+
+class PortDropped(Message, frozen=True):
+    """The switch dropped packets for a cache, some of them perhaps so many seconds ago."""
+
+    back: float
+
+
+class PortOverran(Message, frozen=True):
+    """More comes to a subscriber than it takes, by what its switch has counted; or packets for it were dropped."""
+
+    id: Number
+    #: Seconds ago that the first of them may have been dropped; 0 if none were.
+    back: float
 
 
 class CacheSays(Message, frozen=True):

@@ -315,6 +315,7 @@ CONTROL: Final = Protocol(
         *(Welcome, Done, CategoryReply, Failure, PlanChanged, CategoryRemoved, Revised, Alive, Goodbye),
         *(Directed, Retain, Serve, Await, Release, Finish),
         *(caching.Assign, caching.Unassign, caching.FromSubscriber, caching.CacheSays, caching.CacheLost),
+        *(caching.Hold, caching.PortDropped, caching.PortOverran),
     ),
     largest=dict.fromkeys(Role, MAX_REQUEST),
     max_given=MAX_REPLY,

@@ -37,6 +37,11 @@ _PATIENCE: Final = 10.0
 _OVERLAP: Final = 5.0
 #: Subscriptions of one client that a cache is responsible for, unless its quota says less.
 _MOST: Final = 4096
+#: Seconds without a word after which a subscriber does not report; before a look in which something may have been
+#: dropped; and for which a cache keeps what a silent subscriber will ask for.
+_SILENT: Final = 1.0
+_LOOKED: Final = 3.0
+_HELD: Final = 120.0
 
 
 @dataclass
@@ -47,6 +52,10 @@ class _Assignment:
     category: str
     content: bytes
     past: bool
+    #: Events per second; 0 if that is not known.
+    limit: float = 0.0
+    #: When the subscriber last said something to its cache.
+    heard: float = float("-inf")
     cache: str | None = None
     #: Keeps the same events, to take over.
     standby: str | None = None
@@ -74,7 +83,7 @@ class Caches:
     # -- subscribers ----------------------------------------------------------------------
 
     async def assign(
-        self, client: str, id: int, wanted: Subscription, content: bytes, past: bool, most: int = 0
+        self, client: str, id: int, wanted: Subscription, content: bytes, past: bool, most: int = 0, limit: float = 0.0
     ) -> dict[str, Any]:
         """Have a cache responsible for a subscription, given in bytes as well; `Unavailable` if there is none.
 
@@ -89,7 +98,7 @@ class Caches:
         if found is None or found.content != content:
             self.end(client, id)
             number = next(self._numbers)
-            found = self._assignments[number] = _Assignment(number, client, id, category, content, past)
+            found = self._assignments[number] = _Assignment(number, client, id, category, content, past, limit)
             self._of[client, id] = number
             self._held[client] += 1
         async with found.turn:
@@ -162,6 +171,8 @@ class Caches:
                 self.end(sender, id)
             case c.ToCache(id, word):
                 found = self._assignments.get(self._of.get((sender, id), 0))
+                if found is not None:
+                    found.heard = asyncio.get_running_loop().time()
                 if found is not None and found.cache is not None:
                     self._tell(found.cache, c.FromSubscriber(found.number, word))
                 elif found is not None:
@@ -182,6 +193,32 @@ class Caches:
                 self._loads[sender].active = frozenset(message.active) & self._loads[sender].needs.keys()
                 self._balance()
         return None
+
+    # -- what switches have counted -------------------------------------------------------
+
+    def watched(self) -> dict[str, float | None]:
+        """Whose ports are worth a look, and how many events per second each takes, if that is known."""
+        found: dict[str, float | None] = {}
+        for each in self._assignments.values():
+            before = found.get(each.client, 0.0)
+            found[each.client] = None if before is None or not each.limit else before + each.limit
+        return found | dict.fromkeys(self._loads)
+
+    def count(self, client: str) -> int:
+        """For how many subscriptions of a client caches are responsible."""
+        return self._held[client]
+
+    def overran(self, name: str, drops: int, now: float) -> None:
+        """A port gave more than its client takes, or dropped packets: who does not know that yet is told."""
+        if name in self._loads and drops:
+            log.warning("%d packets for the cache %s were dropped", drops, name)
+            self._tell(name, c.PortDropped(_LOOKED))
+        for found in self._assignments.values():
+            if found.client == name and (drops or now - found.heard > _SILENT):
+                self._tell(name, c.PortOverran(found.id, _LOOKED if drops else 0.0))
+                for cache in (found.cache, found.standby):
+                    if cache is not None:
+                        self._tell(cache, c.Hold(found.number, _LOOKED, _HELD))
 
     # -- caches ---------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.configurators import Configurators
 from sievenet.daemon.lobby import Lobby
 from sievenet.daemon.planes import AnyPlane, Planes
+from sievenet.daemon.portwatch import PortWatch
 from sievenet.daemon.rates import Rates
 from sievenet.daemon.reign import Reign
 from sievenet.daemon.reports import Reports
@@ -154,6 +155,8 @@ class Daemon(Starting):
             tuning = asyncio.create_task(self.tuner.run())
             stack.push_async_callback(ended, tuning)
         self._filter_exactly()
+        ports = asyncio.create_task(PortWatch(self.plane, self.control, self.service.caches).run())
+        stack.callback(ports.cancel)
         log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
 
     def _lost(self, reason: SievenetError) -> None:

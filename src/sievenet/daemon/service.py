@@ -279,11 +279,11 @@ class Service(RequestService[Peer]):
             case p.Unsubscribe(request, id):
                 await self.components.unsubscribed(client, id)
                 await control.unsubscribe(client, id)
-            case caching.Cache(request, id, number, content, past):
+            case caching.Cache(request, id, number, content, past, limit):
                 wanted = await self._decoded(number, content, identity)
                 content = self._clearance.decide(identity, client, id, "subscribe", wanted).content(content)
                 most = identity.quota.subscriptions
-                return p.Done(request, await self.caches.assign(client, id, wanted, content, past, most))
+                return p.Done(request, await self.caches.assign(client, id, wanted, content, past, most, limit))
             case _ if isinstance(message, Components.MESSAGES):
                 return await self.components.handle(client, message)
             case p.Renew(request, report):

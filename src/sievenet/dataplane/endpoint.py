@@ -114,7 +114,7 @@ class Endpoint:
         if self.inspected:
             self.unchecked.append(packet)
         else:
-            self.link.push(packet)
+            self.port.dropped += not self.link.push(packet)
         if not self.dirty:
             self.plane.serve(self)
 
@@ -127,7 +127,7 @@ class Endpoint:
             verdicts = judged(self.checks.receives, packets)
         for packet, good in zip(packets, verdicts, strict=True):
             if good:
-                self.link.push(packet)
+                self.port.dropped += not self.link.push(packet)
             else:
                 self.plane.withheld += 1
 

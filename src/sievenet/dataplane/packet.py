@@ -58,6 +58,7 @@ __all__ = [
     "encode_packet",
     "packet_alone",
     "packets_of",
+    "packets_within",
     "publisher_at",
     "publisher_of",
     "split",
@@ -275,6 +276,23 @@ def packets_of(data: bytes | memoryview, count: int) -> list[Packet]:
         _, _, flags, _, _, _, _, incarnation, number, departure = _PACKET.unpack_from(data, start)
         body = bytes(data[start + PACKET_HEADER : end])
         found.append(Packet(category, code, publisher, number, departure, flags, body, incarnation))
+    return found
+
+
+def packets_within(data: bytes, at: int) -> list[Packet]:
+    """The packets that some bytes are from a place on, or `CodecError`."""
+    found = []
+    last = len(data) - PACKET_HEADER
+    while at <= last:
+        length, category, flags, zero, hi, lo, publisher, incarnation, number, departure = _PACKET.unpack_from(data, at)
+        start = at + PACKET_HEADER
+        at = start + length
+        if zero or at > len(data) or (number | departure) > MAX_NUMBER:
+            raise CodecError("Expected a sound packet", where=f"byte {start - PACKET_HEADER}")
+        body = data[start:at]
+        found.append(Packet(category, hi << 64 | lo, publisher, number, departure, flags, body, incarnation))
+    if at != len(data):
+        raise CodecError(expected="a packet header", got=f"{len(data) - at} bytes", where=f"byte {at}")
     return found
 
 

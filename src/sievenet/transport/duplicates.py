@@ -83,6 +83,30 @@ class DuplicateWindow:
             self.late += 1
         return False
 
+    def unseen(self, source: Source, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of a range of numbers that were not seen, as far as is known; nothing is noted.
+
+        >>> window = DuplicateWindow()
+        >>> [window.fresh(1, 1, number) for number in (3, 4, 7)]
+        [True, True, True]
+        >>> window.unseen((1, 1), 2, 9)
+        [(2, 2), (5, 6), (8, 9)]
+        """
+        ring = self._rings.get(source)
+        if ring is None or last < first:
+            return [(first, last)] if first <= last else []
+        # What is too far back to know counts as unseen.
+        start = max(first, last - self._span + 1)
+        numbers = np.arange(start, last + 1, dtype=np.uint64)
+        seen = np.frombuffer(ring, np.uint64)[numbers % np.uint64(self._span)] == numbers + np.uint64(1)
+        ends = np.flatnonzero(np.diff(np.concatenate(([1], seen, [1]))))
+        found = [(start + begin, start + end - 1) for begin, end in zip(*[iter(ends.tolist())] * 2, strict=True)]
+        if first == start:
+            return found
+        if found and found[0][0] == start:
+            return [(first, found[0][1]), *found[1:]]
+        return [(first, start - 1), *found]
+
     def fresh_many(
         self,
         publishers: npt.NDArray[np.uint64],

@@ -15,14 +15,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import Unavailable
 
-__all__ = ["DataPort", "Deliver", "Departures", "enlarge"]
+__all__ = ["DataPort", "Deliver", "Departures", "dropped", "enlarge"]
+
+#: `SO_MEMINFO` of Linux: nine numbers, of which the last counts drops.
+_SO_MEMINFO: Final = 55
+_MEMORY: Final = struct.Struct("9I")
+_DROPS: Final = 8
 
 #: Takes packets that came, singly or as a matrix (which iterates as packets).
 Deliver = Callable[[list[Packet] | Arrivals], None]
@@ -112,6 +119,11 @@ class DataPort(ABC):
         """Packets given to `send` that wait here."""
         return self._departures.here
 
+    @property
+    def drops(self) -> int:
+        """Datagrams for this port that are known to be lost: the system had no room for them until they were read."""
+        return 0 if self._closed else dropped(self._socket)
+
     @abstractmethod
     def _readable(self) -> None:
         """There is something to read."""
@@ -139,6 +151,14 @@ class DataPort(ABC):
         if self._timer is not None:
             self._timer.cancel()
         self._departures.close()
+
+
+def dropped(sock: socket.socket) -> int:
+    """Datagrams that the system dropped because nobody read them in time; 0 where it does not tell."""
+    try:
+        return int(_MEMORY.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMORY.size))[_DROPS])
+    except (OSError, struct.error):
+        return 0
 
 
 def enlarge(sock: socket.socket, size: int) -> None:

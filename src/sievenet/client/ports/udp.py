@@ -93,6 +93,11 @@ class UdpPort(DataPort):
         except TimeoutError:
             raise Unavailable(f"The data plane did not answer within {timeout:g} s") from None
 
+    @property
+    def drops(self) -> int:
+        """Datagrams that are known to be lost, by the system or by their numbers."""
+        return super().drops + self._link.lost
+
     # -- sending --------------------------------------------------------------------------
 
     def send(self, packets: Iterable[Packet] | Burst) -> bool:

@@ -1,0 +1,137 @@
+"""What switches have counted tells who is overrun and does not say so: subscribers and caches that are stopped."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+import sievenet
+from sievenet.cachehost import CacheHost
+from tests.fabric.harness import eventually, fabric, publisher, run
+from tests.fabric.test_cache_processes import STOCK, has, volumes
+from tests.fabric.test_caches import Slow, flood
+from tests.transport.commands import Commands
+
+
+def room(daemon, client, packets):
+    """Let the queue of a client's port hold so many packets; its counter of drops."""
+    endpoint = daemon.plane._by_token[daemon.plane.clients()[client].token]
+    endpoint.link.max_packets = packets
+    return endpoint.port
+
+
+def test_a_subscriber_that_does_not_report_gets_a_cache_by_its_switchs_counters():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            slow = Slow(await sub.subscribe("reading", max_rate=200), 1e6)
+            [sink] = sub._subscribers._sinks.values()
+            sink.core._meter = None  # it does not count
+            await flood(pub, 300, 150)
+            assert slow.caches().activations == 0
+            await flood(pub, 2000, 1000, 300)
+            assert slow.caches().activations
+            await eventually(lambda: len(slow.got) == 2300, 20)
+            assert slow.got == list(range(2300))
+
+    run(main())
+
+
+def test_what_the_switch_dropped_for_a_subscriber_comes_from_its_cache():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            gaps = []
+            slow = Slow(await sub.subscribe("reading", max_rate=5000, on_gap=gaps.append), 1e6)
+            await flood(pub, 100, 500)
+            port = room(daemon, "sub", 10)
+            sub._session.port.pause()
+            await flood(pub, 1500, 1500, 100)
+            assert port.dropped
+            sub._session.port.resume()
+            await eventually(lambda: len(slow.got) == 1600, 20)
+            assert slow.got == list(range(1600))
+            assert not gaps
+
+    run(main())
+
+
+def test_what_the_switch_dropped_for_a_cache_is_told_to_whom_it_serves():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2") as cache,
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            gaps = []
+            slow = Slow(await sub.subscribe("reading", max_rate=1000, on_gap=gaps.append), 1e6)
+            await flood(pub, 1000, 3000)
+            assert slow.caches().state == "active"
+            port = room(daemon, "cache", 10)
+            cache._node.pause()
+            await flood(pub, 1000, 2000, 1000)
+            assert port.dropped > 500
+            cache._node.resume()
+            await flood(pub, 1000, 2000, 2000)
+
+            def told():
+                return [number for gap in gaps for number in range(gap.first, gap.last + 1)]
+
+            await eventually(lambda: len(slow.got) + len(told()) == 3000, 30)
+            assert slow.got[-1] == 2999
+            assert sorted([*slow.got, *told()]) == list(range(3000))
+            assert len(told()) == port.dropped
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_a_cache_process_that_is_stopped_until_its_port_overflows_loses_nothing_in_silence(tmp_path):
+    async def main():
+        async with (
+            fabric(control__lease=30) as daemon,
+            Commands.open(tmp_path) as commands,
+            sievenet.connect(daemon.url, name="pub") as pub,
+        ):
+            await pub.schema(STOCK)
+            await pub.advertise(STOCK)
+
+            async def publish(count, rate, start):
+                loop = asyncio.get_running_loop()
+                begin = loop.time()
+                for i in range(start, start + count):
+                    await pub.publish(STOCK.event(b"", symbol="IBM", price=100.0, volume=i))
+                    if (ahead := (i - start + 1) / rate - (loop.time() - begin)) > 0.002:
+                        await asyncio.sleep(ahead)
+
+            cache = await commands.start("cache", "--url", daemon.url, "--name", "c1")
+            await cache.says("serves at")
+            sub = await commands.start("sub", "stock", "--url", daemon.url, "--json", "--max-rate", "2000")
+            await sub.says("subscribed")
+            await publish(2000, 4000, 0)
+            await has(sub, 500)
+            port = room(daemon, "c1", 300)
+            os.kill(cache.pid, signal.SIGSTOP)
+            await publish(4000, 2500, 2000)
+            assert port.dropped
+            os.kill(cache.pid, signal.SIGCONT)
+            await publish(2000, 2000, 6000)
+
+            def told():
+                return {n for gap in sub.events("gap") for n in range(gap["from"], gap["to"] + 1)}
+
+            await eventually(lambda: len({*volumes(sub), *told()}) == 8000, 40)
+            assert volumes(sub) == sorted(set(volumes(sub)))
+            assert len(told()) == port.dropped
+
+    run(main(), 120)
