@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from sievenet.cache import messages
-from sievenet.cache.messages import OnFull, Position
+from sievenet.cache.messages import Position
 from sievenet.cache.overload import Pace
 from sievenet.cache.states import State
 from sievenet.cache.subscriber import Deliver, Instruction, Lost, Over, Pause, Resume, Say, Subscriber
+from sievenet.client.cacheoptions import CacheOptions
 from sievenet.client.delivery import Delivery
 from sievenet.client.directed import Mark
 from sievenet.client.transport.shim import MARK, unstamped
@@ -32,7 +31,7 @@ from sievenet.content.codec import decode_event
 from sievenet.content.layout import layout_of
 from sievenet.control import caching as c
 from sievenet.dataplane.packet import Packet
-from sievenet.errors import CodecError, InvalidInput, SievenetError, Unavailable
+from sievenet.errors import CodecError, SievenetError, Unavailable
 from sievenet.transport.actions import OPEN, Gap
 
 if TYPE_CHECKING:
@@ -50,55 +49,6 @@ log = logging.getLogger("sievenet.client")
 _TICK: Final = 0.1
 _AGAIN: Final = 1.0
 _LOW: Final = (1 << 64) - 1
-
-
-class CacheOptions(msgspec.Struct, frozen=True):
-    """What a subscriber wants of caches."""
-
-    #: Events per second; None if it is measured how fast the application takes them.
-    limit: float | None
-    on_full: OnFull = "end"
-    #: Seconds to begin before now, or the event to begin behind.
-    since: float | Position | None = None
-    on_gap: Callable[[Gap], None] | None = None
-
-    @staticmethod
-    def of(max_rate: Any, on_full: Any, since: Any, on_gap: Callable[[Gap], None] | None) -> CacheOptions | None:
-        """From the arguments of `subscribe`; None if no cache is wanted."""
-        if on_full not in messages.POLICIES:
-            raise InvalidInput(expected=f"one of {', '.join(messages.POLICIES)}", got=on_full, where="on_full")
-        if max_rate is None and since is None:
-            return None
-        limit = None if max_rate in (None, "measured") else max_rate
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= 1e9
-        ):
-            raise InvalidInput(expected='events per second, or "measured"', got=max_rate, where="max_rate")
-        return CacheOptions(None if limit is None else float(limit), on_full, _beginning(since), on_gap)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 64
-
-
-def _beginning(since: Any) -> float | Position | None:
-    """Seconds before now, or the event to begin behind."""
-    if since is None:
-        return None
-    if isinstance(since, Delivery):
-        since = (since.publisher, since.incarnation, since.sequence)
-    if isinstance(since, datetime):
-        if since.tzinfo is None:
-            raise InvalidInput(expected="a time with its time zone", got=str(since), where="since")
-        since = max(0.0, time.time() - since.timestamp())
-    if isinstance(since, tuple) and len(since) == 3 and all(map(_is_number, since)) and since[2] < 1 << 63:
-        return Position(*since)
-    if isinstance(since, bool) or not isinstance(since, int | float):
-        expected = "seconds, a time, or a delivery (or its publisher, incarnation and number) to begin behind"
-        raise InvalidInput(expected=expected, got=since, where="since")
-    if not 0 <= since < 1e9:
-        raise InvalidInput(expected="seconds before now, at least 0", got=since, where="since")
-    return float(since)
 
 
 class CacheStatistics(msgspec.Struct, frozen=True):

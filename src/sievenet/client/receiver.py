@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from sievenet.client.arrival import Arrival
 from sievenet.client.delivery import Delivery
 from sievenet.client.directed import Begin, Cached, End, marker_of, stream_of, unwrapped, unwrapped_many
 from sievenet.client.edge import Edge
@@ -45,38 +46,6 @@ __all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 _WIDE: Final = 1 << 17
 #: False positives that wait to be explained; of more, the oldest stay unexplained.
 PUZZLES: Final = 1 << 16
-
-
-class Arrival(Protocol):
-    """What the receiver needs of a packet."""
-
-    @property
-    def category(self) -> int:
-        """Number of the category."""
-
-    @property
-    def code(self) -> int:
-        """The event's code, left-aligned in 128 bits."""
-
-    @property
-    def publisher(self) -> int:
-        """Number of the publishing node."""
-
-    @property
-    def incarnation(self) -> int:
-        """Which life of that node it is."""
-
-    @property
-    def sequence(self) -> int:
-        """The publisher's count of its events in this life."""
-
-    @property
-    def departure(self) -> int:
-        """When it was published, in nanoseconds since the epoch."""
-
-    @property
-    def body(self) -> bytes:
-        """The event in the codec's bytes."""
 
 
 class Sink(Protocol):

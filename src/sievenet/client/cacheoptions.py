@@ -1,0 +1,67 @@
+"""What a subscriber wants of caches: the arguments of `subscribe`, checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sievenet.cache import messages
+from sievenet.cache.messages import OnFull, Position
+from sievenet.client.delivery import Delivery
+from sievenet.errors import InvalidInput
+from sievenet.transport.actions import Gap
+
+__all__ = ["CacheOptions"]
+
+
+class CacheOptions(msgspec.Struct, frozen=True):
+    """What a subscriber wants of caches."""
+
+    #: Events per second; None if it is measured how fast the application takes them.
+    limit: float | None
+    on_full: OnFull = "end"
+    #: Seconds to begin before now, or the event to begin behind.
+    since: float | Position | None = None
+    on_gap: Callable[[Gap], None] | None = None
+
+    @staticmethod
+    def of(max_rate: Any, on_full: Any, since: Any, on_gap: Callable[[Gap], None] | None) -> CacheOptions | None:
+        """From the arguments of `subscribe`; None if no cache is wanted."""
+        if on_full not in messages.POLICIES:
+            raise InvalidInput(expected=f"one of {', '.join(messages.POLICIES)}", got=on_full, where="on_full")
+        if max_rate is None and since is None:
+            return None
+        limit = None if max_rate in (None, "measured") else max_rate
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= 1e9
+        ):
+            raise InvalidInput(expected='events per second, or "measured"', got=max_rate, where="max_rate")
+        return CacheOptions(None if limit is None else float(limit), on_full, _beginning(since), on_gap)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _beginning(since: Any) -> float | Position | None:
+    """Seconds before now, or the event to begin behind."""
+    if since is None:
+        return None
+    if isinstance(since, Delivery):
+        since = (since.publisher, since.incarnation, since.sequence)
+    if isinstance(since, datetime):
+        if since.tzinfo is None:
+            raise InvalidInput(expected="a time with its time zone", got=str(since), where="since")
+        since = max(0.0, time.time() - since.timestamp())
+    if isinstance(since, tuple) and len(since) == 3 and all(map(_is_number, since)) and since[2] < 1 << 63:
+        return Position(*since)
+    if isinstance(since, bool) or not isinstance(since, int | float):
+        expected = "seconds, a time, or a delivery (or its publisher, incarnation and number) to begin behind"
+        raise InvalidInput(expected=expected, got=since, where="since")
+    if not 0 <= since < 1e9:
+        raise InvalidInput(expected="seconds before now, at least 0", got=since, where="since")
+    return float(since)
