@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks._before import off_over_before
+from benchmarks._bridges import bridged, why_not
 from benchmarks._slow_switches import course
+from benchmarks._takeover import take_over
 from benchmarks.control import Driver, Load, Switches, Wanted
 from benchmarks.harness import Bench, Report, most, quantiles
-from sievenet.content import Filter, Subscription, encode_subscription
+from sievenet.content import encode_subscription
 from sievenet.control import warmup
 from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
@@ -34,7 +35,9 @@ GOALS = {
     "throughput_over_one": ">= 1.7",
     "response_saved_slow": ">= 99 %",
     "response_lb_over_sna": "<= 0.5",
+    "off_over_before": ">= 0.97",
     "takeover_p99_s": "<= 2",
+    "takeover_lost": "<= 0",
     "move_p99_ms": "<= 100",
 }
 
@@ -62,9 +65,9 @@ class Watch:
     def __init__(self, plane: ControlPlane) -> None:
         self.loaded: dict[int, float] = {}
         self.moves: list[float] = []
-        self._say, self._heard = plane.consult, plane.configurator_heard
+        self._say, self._heard = plane.consult, plane.configurators_heard
         plane.consult = self.say
-        plane.configurator_heard = self.heard  # type: ignore[method-assign]
+        plane.configurators_heard = self.heard  # type: ignore[method-assign]
 
     def say(self, name: str, message: Message) -> None:
         """Something is said to a configurator."""
@@ -74,13 +77,13 @@ class Watch:
         assert self._say is not None
         self._say(name, message)
 
-    def heard(self, name: str, *messages: object) -> None:
-        """A configurator says something."""
-        for message in messages:
+    def heard(self, heard: Sequence[tuple[str, Sequence[object]]]) -> None:
+        """Configurators say something."""
+        for message in (message for _, messages in heard for message in messages):
             if isinstance(message, m.Answer) and self.loaded.get(message.partition):
                 self.moves.append(1e3 * (time.perf_counter() - self.loaded[message.partition]))
                 self.loaded[message.partition] = 0.0
-        self._heard(name, *messages)
+        self._heard(heard)
 
 
 class Clients(Driver):
@@ -142,26 +145,6 @@ async def busy(load: Load, config: ControlConfig, count: int, rate: float | None
         return Busy(per_s, sum(times) / len(times), quantiles(times, (0.99,))["p99"], moved, watch.moves)
 
 
-async def take_over(load: Load, config: ControlConfig, live: int, kills: int) -> list[float]:
-    """Seconds from the end of a configurator until a request for all partitions is answered."""
-    found = []
-    async with fabric(load, config) as (driver, _):
-        await driver.flood(live, 0)
-        for kill in range(kills):
-            while len(shown(driver.plane)["configurators"]) < config.staff:
-                await asyncio.sleep(0.02)
-            await driver.flood(64, 0)  # partitions are handed out again
-            victim = shown(driver.plane)["configurators"][kill % config.staff]["process"]
-            wide = Subscription([Filter(load.schema, {})])
-            os.kill(victim, signal.SIGKILL)
-            begin = time.perf_counter()
-            driver.next += 1
-            await driver.plane.subscribe(driver.clients[kill % 64], driver.next, wide)
-            found.append(time.perf_counter() - begin)
-            await driver.plane.unsubscribe(driver.clients[kill % 64], driver.next)
-    return found
-
-
 def run(bench: Bench) -> Report:
     report = Report(GOALS)
     schema = grid(10, hi=1024)
@@ -182,10 +165,13 @@ def run(bench: Bench) -> Report:
                 rate = rate or OVERLOAD * one.per_s
                 for figure, unit in (("per_s", "1/s"), ("mean_ms", "ms"), ("p99_ms", "ms")):
                     report.figure(f"{name}_{mode}_{staff}_{figure}", getattr(one, figure), unit)
-        with bench.step("configurators are killed"):
+        with bench.step("configurators on NATS are killed"):
             config = ControlConfig(mode="sna", configurators=2)
             live, kills = bench.size(20_000, quick=12), bench.size(50, quick=1)
-            ends = asyncio.run(take_over(loads["uniform"], config, live, kills))
+            ends, lost = asyncio.run(take_over(loads["uniform"], config, live, kills))
+        bridges(bench, report, loads["uniform"])
+    with bench.step("one controller, now and before there were configurators"):
+        before = off_over_before(*bench.size((3, 6_000), quick=(0, 0)))
     report.table(
         f"busy processor: {count:,} requests; response at {OVERLOAD} times what one controller sustains",
         ["load", "control", "configurators", "requests/s", "mean, ms", "p99, ms", "moved"],
@@ -198,7 +184,10 @@ def run(bench: Bench) -> Report:
     ]
     if pairs:
         report.goal("response_lb_over_sna", most(lb / sna for lb, sna in pairs))
+    if before is not None:
+        report.goal("off_over_before", before)
     report.goal("takeover_p99_s", quantiles(ends, (0.99,))["p99"])
+    report.goal("takeover_lost", lost)
     moves = [each for one in found.values() for each in one.moves]
     if moves:
         report.goal("move_p99_ms", quantiles(moves, (0.99,))["p99"])
@@ -210,9 +199,30 @@ def run(bench: Bench) -> Report:
         "Busy: clients and dispatcher share a process; switches count and acknowledge at once; journal on disk."
     )
     report.note(
-        "Take-over: from kill -9 until a request that concerns all partitions is answered, after its journal write."
+        "Take-over: journal and partitions in NATS; from kill -9 of a configurator until a request that concerns all "
+        "partitions is answered. A configurator is given up after a second without a sign of life."
     )
     return report
+
+
+def bridges(bench: Bench, report: Report, load: Load) -> None:
+    """One controller and three configurators on ten bridges of Open vSwitch."""
+    reason = bench.size(why_not(), quick="a quick run")
+    if reason:
+        report.note(f"Ten bridges of Open vSwitch: not measured, {reason}.")
+        return
+    found = {}
+    count, rate = 2_000, 400.0
+    for mode, staff in (("one", 1), ("sna", 3)):
+        config = ControlConfig(mode=mode, configurators=staff, bits=20, budget=4)  # type: ignore[arg-type]
+        with bench.step(f"Open vSwitch: {mode} {staff}"):
+            found[mode, staff] = each = asyncio.run(bridged(load, config, count, rate))
+        report.figure(f"bridges_{mode}_{staff}_per_s", each.per_s, "1/s")
+    report.table(
+        f"ten bridges of Open vSwitch: {count:,} subscriptions, then as many requests at {rate:g}/s",
+        ["control", "configurators", "requests/s", "mean, ms", "p99, ms", "flows"],
+        [[*key, *each] for key, each in found.items()],
+    )
 
 
 def slow(bench: Bench, report: Report, load: Load) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sievenet.control import signals
@@ -23,8 +23,18 @@ class Consultant(Diverter):
         self._handle(signals.ConfiguratorJoined(name, process))
 
     def configurator_heard(self, name: str, *messages: object) -> None:
-        """A configurator says something; what came together is told together, so that it goes to switches together."""
-        self._handle(signals.ConfiguratorHeard(name, messages))
+        """A configurator says something."""
+        self.configurators_heard([(name, messages)])
+
+    def configurators_heard(self, heard: Sequence[tuple[str, Sequence[object]]]) -> None:
+        """Several say something: what is told together goes to switches together."""
+        self._handle(signals.ConfiguratorHeard(heard))
+
+    @property
+    def awaited(self) -> int:
+        """Answers that configurators owe."""
+        desk = self._controller.fleet.desk
+        return 0 if desk is None else desk.awaited
 
     def configurator_gone(self, name: str) -> None:
         """A configurator is lost."""

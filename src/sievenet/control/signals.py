@@ -203,10 +203,9 @@ class ConfiguratorJoined(msgspec.Struct, frozen=True):
 
 
 class ConfiguratorHeard(msgspec.Struct, frozen=True):
-    """A configurator says something (`configurators.messages`); what came together is told together."""
+    """Configurators say something (`configurators.messages`): who, and what; what came together is told together."""
 
-    name: str
-    messages: Sequence[object]
+    heard: Sequence[tuple[str, Sequence[object]]]
 
 
 class ConfiguratorGone(msgspec.Struct, frozen=True):

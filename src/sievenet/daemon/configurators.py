@@ -16,6 +16,7 @@ from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.control.configurators import messages as m
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.crew import keep_running
+from sievenet.daemon.harvest import Harvest
 from sievenet.errors import Rejected
 from sievenet.session.connection import Connection
 from sievenet.session.limits import Limits
@@ -62,6 +63,7 @@ class Configurators(Service[_Peer]):
         self._secret = secrets.token_hex(32)
         self._peers: dict[str, _Peer] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._answers = Harvest(control)
         limits = Limits(connections=4 * count + 16, buffer=1 << 28)
         self._listener = Listener(
             m.CONFIGURATORS, self, limits, _Peer, host="127.0.0.1", port=0, gate=_Gate(self._secret)
@@ -76,6 +78,7 @@ class Configurators(Service[_Peer]):
     async def close(self) -> None:
         """End the processes."""
         self._control.consult = None
+        self._answers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -109,12 +112,13 @@ class Configurators(Service[_Peer]):
         log.info("%s is there (process %d)", connection.name, connection.process)
 
     def take(self, connection: _Peer, messages: list[tuple[Any, int]]) -> None:
-        """What a configurator says."""
+        """What a configurator says: passed on at once, or with what others say a little later, if more is to come."""
         if self._peers.get(connection.name) is connection:
-            self._control.configurator_heard(connection.name, *(message for message, _ in messages))
+            self._answers.take(connection.name, [message for message, _ in messages])
 
     async def lost(self, connection: _Peer) -> None:
         """A configurator is gone: others take over."""
         if self._peers.get(connection.name) is connection:
+            self._answers.flush()
             del self._peers[connection.name]
             self._control.configurator_gone(connection.name)

@@ -24,6 +24,7 @@ from sievenet.control.configurators import words
 from sievenet.control.plane import ControlPlane
 from sievenet.control.store.logs import Writer
 from sievenet.control.store.store import Store
+from sievenet.daemon.harvest import Harvest
 from sievenet.errors import Fenced, SievenetError
 from sievenet.session.lifetime import Tasks
 from sievenet.session.message import Message
@@ -79,7 +80,7 @@ class Distribution:
         self._lines: dict[int, _Line] = {}
         self._peers: dict[str, _Peer] = {}
         self._pieces = words.Pieces()
-        self._heard: dict[str, list[object]] = {}
+        self._answers = Harvest(control)
         self._tasks = Tasks()
         self._wiring = Writer(store, f"wiring.{term}")
         self._wired = b""
@@ -100,6 +101,7 @@ class Distribution:
     async def close(self) -> None:
         """Tell nobody anything any more."""
         self._closed = True
+        self._answers.close()
         self._control.consult = None
         await self._tasks.close()
 
@@ -219,16 +221,7 @@ class Distribution:
         line = self._lines.get(answer.partition)
         if line is not None and line.open == answer.serial and line.coming == answer.epoch:
             line.open = 0
-        if not self._heard:
-            # What comes together is told together, so that it goes to switches together.
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._heard.setdefault(reply.name, []).append(answer)
-
-    def _flush(self) -> None:
-        heard, self._heard = self._heard, {}
-        if not self._closed:
-            for name, answers in heard.items():
-                self._control.configurator_heard(name, *answers)
+        self._answers.take(reply.name, [answer])
 
     # -- time ------------------------------------------------------------------------------
 
@@ -250,5 +243,6 @@ class Distribution:
 
     def _gone(self, name: str, why: str) -> None:
         log.warning("configurator %s %s", name, why)
+        self._answers.flush()
         del self._peers[name]
         self._control.configurator_gone(name)

@@ -92,13 +92,14 @@ class Reign:
             self.control, self.store, self.leadership.term, silence=0.5, fenced=self.leadership.lose
         )
         await self.distribution.start()
-        heard = self.control.configurator_heard
+        heard = self.control.configurators_heard
 
-        def note(name, *messages):
-            world.note(self, name, messages)
-            heard(name, *messages)
+        def note(said):
+            for name, messages in said:
+                world.note(self, name, messages)
+            heard(said)
 
-        self.control.configurator_heard = note
+        self.control.configurators_heard = note
 
     def lost(self, reason) -> None:
         self.deposed = reason

@@ -133,7 +133,7 @@ class Copies:
     def _worked_out(self, copy: _Copy, order: m.Order) -> m.Answer:
         self._learn_all(order.facts, copy.ways)
         copy.tree.put_all(Puts.decode(order.puts))
-        return pack(order.partition, order.epoch, order.serial, self._wires, copy.tree.changed(0))
+        return pack(order.partition, order.epoch, order.serial, self._wires, copy.tree.walked())
 
     def _learn(self, fact: m.Fact) -> None:
         names = self._wires.names

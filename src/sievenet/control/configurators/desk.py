@@ -111,6 +111,8 @@ class Desk:
         self.epoch = 0
         #: Whether what owners are told is kept for the next ones.
         self._logged = False
+        #: Orders without an answer.
+        self.awaited = 0
         #: Partitions that moved from one owner to another that was well, and from one that was lost.
         self.moved = self.taken_over = 0
         #: Answers that came too late, of owners that were none any more; orders that puzzled their owner.
@@ -138,6 +140,7 @@ class Desk:
             self._posts[number] = _Post(number, lane, registrations)
         post = self._posts[number]
         post.open = _Open(self._board.serial(), puts, size, self._board.now, then)
+        self.awaited += 1
         self._ask(post)
 
     def reload(self, lane: Partition) -> None:
@@ -151,6 +154,7 @@ class Desk:
         number = self._numbers.pop(lane, None)
         if number is not None:
             post = self._posts.pop(number)
+            self.awaited -= post.open is not None
             if self._logged:
                 self._board.out.append(Consult(post.owner, m.Dismissed(number)))
             else:
@@ -183,6 +187,7 @@ class Desk:
         """Nobody else can: walk over the registrations in this process."""
         order, post.open = post.open, None
         assert order is not None
+        self.awaited -= 1
         post.loaded = False
         post.registrations.take_home(order.puts)
         order.then(post.registrations.changes())
@@ -209,7 +214,7 @@ class Desk:
         """What to do with which stimulus."""
         return {
             ConfiguratorJoined: lambda s: self.joined(s.name, s.process),
-            ConfiguratorHeard: lambda s: self.heard(s.name, s.messages),
+            ConfiguratorHeard: lambda s: self._all_heard(s.heard),
             ConfiguratorGone: lambda s: self.gone(s.name),
         }
 
@@ -227,6 +232,10 @@ class Desk:
         """A configurator is lost."""
         if self._owners.pop(name, None) is not None:
             self._take_over(name)
+
+    def _all_heard(self, heard: Iterable[tuple[str, Iterable[object]]]) -> None:
+        for name, messages in heard:
+            self.heard(name, messages)
 
     def heard(self, name: str, messages: Iterable[object]) -> None:
         """A configurator says something."""
@@ -262,6 +271,7 @@ class Desk:
             self._here(post)
             return
         post.open = None
+        self.awaited -= 1
         order.then(changes)
 
     def rewire(self) -> None:

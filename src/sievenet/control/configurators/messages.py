@@ -43,18 +43,19 @@ __all__ = [
     "Order",
     "Own",
     "Puzzled",
-    "Share",
+    "Rows",
     "Welcome",
     "Wiring",
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 #: Bytes of the largest frame either way: a partition with millions of registrations.
 _LARGEST: Final = 1 << 28
 
 _Serial = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Mask = Annotated[bytes, msgspec.Meta(max_length=1 << 16)]
+_Port = Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
 _Wire = Annotated[int, msgspec.Meta(ge=0, lt=1 << 18)]
 
 
@@ -69,12 +70,16 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     frm: _Mask = b""
 
 
-class Share(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What one switch is told: its number, how many changes, and the changes (`packed`)."""
+class Rows(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What switches are told, in columns of numbers (`packed`); those of one switch are beside each other."""
 
-    switch: Number
-    count: Number
-    changes: bytes
+    #: The switches, and where the rows of each end.
+    switches: bytes = b""
+    ends: bytes = b""
+    #: What to do, and the numbers of the dz and of the set of ports in the answer.
+    whats: bytes = b""
+    places: bytes = b""
+    sets: bytes = b""
 
 
 class Hello(message.Hello, frozen=True):
@@ -151,9 +156,12 @@ class Answer(Message, frozen=True):
     partition: _Serial
     epoch: _Serial
     serial: _Serial
-    first: tuple[Share, ...]
-    second: tuple[Share, ...]
-    between: tuple[Share, ...]
+    #: The keys of the dz in two columns, and the sets of ports.
+    places: bytes
+    sets: tuple[tuple[_Port, ...], ...]
+    first: Rows
+    second: Rows
+    between: Rows
     used: _Mask
 
 

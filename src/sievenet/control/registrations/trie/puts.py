@@ -12,7 +12,7 @@ from sievenet.control.registrations.trie.layout import COUNT, FRM, ITEMS, LENGTH
 from sievenet.errors import CodecError
 from sievenet.index.code import word_arrays
 
-__all__ = ["Puts", "listed"]
+__all__ = ["Puts", "keys_of", "listed"]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -85,10 +85,10 @@ def listed(a: Arrays) -> Puts:
     sides = np.concatenate([np.full(len(each[0]), each[2], np.uint8) for each in found])
     counts = items[item, COUNT]
     where, wires, sides = (np.repeat(each, counts) for each in (where, items[item, WIRE], sides))
-    return Puts((2 * sides + 1).astype(np.uint8), wires, *_keys(a.keys[where], nodes[where, LENGTH]))
+    return Puts((2 * sides + 1).astype(np.uint8), wires, *keys_of(a.keys[where], nodes[where, LENGTH]))
 
 
-def _keys(aligned: _Words, lengths: _Longs) -> tuple[_Words, _Words]:
+def keys_of(aligned: _Words, lengths: _Longs) -> tuple[_Words, _Words]:
     """Left-aligned bits as keys: behind a leading one, at the right."""
     high, low, length = aligned[:, 0], aligned[:, 1], lengths.astype(np.uint64)
     # Shifting by 64 or more is not defined: both ways are worked out with what fits, and the proper one is taken.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
-from sievenet.control.registrations.trie.puts import Puts, listed
+from sievenet.control.registrations.trie.puts import Puts, keys_of, listed
 from sievenet.control.routes import Ways, Wires
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined, word_arrays
@@ -40,6 +40,16 @@ class Lookup(NamedTuple):
     masks: bytes
     size: int
     #: Every wire in use at those dz.
+    used: int
+
+
+class Walked(NamedTuple):
+    """What a walk found, in columns: the keys of the dz, changes as in `Lookup`, and their masks side by side."""
+
+    highs: _Array
+    lows: _Array
+    rows: _Array
+    masks: _Array
     used: int
 
 
@@ -124,6 +134,18 @@ class Trie:
         a = self._arrays = a._replace(was=_roomy(a.was, len(a.nodes)))
         remember_all(a)
         sum_up_all(self._with_ways(a))
+
+    def walked(self) -> Walked | None:
+        """The same as `changed`, with no dead wires, in arrays; None if nothing was ever registered."""
+        a = self._carry_out()
+        if a is None:
+            return None
+        from sievenet.control.registrations.walk import walk
+
+        wires = self._wires
+        told = walk(a, wires.owners, wires.outs, wires.words(-1))
+        highs, lows = keys_of(told.places[:, :2], told.places[:, 2].astype(np.int64))
+        return Walked(highs, lows, told.rows, told.masks, _number(told.used))
 
     def changed(self, dead: int) -> Lookup:
         """What the switches must be told since the last time; `dead` wires are not used even in between."""
