@@ -51,8 +51,8 @@ class _Line:
         self.coming = 0
         #: As the store has it.
         self.owner, self.epoch, self.answered = "", 0, 0
-        #: The order without an answer, and when it was asked for last.
-        self.open = 0
+        #: The last order, the one without an answer, and when it was asked for last.
+        self.last = self.open = 0
         self.asked = 0.0
 
 
@@ -150,11 +150,13 @@ class Distribution:
                 owner = words.Owner(name, epoch)
                 line.revision = await self._store.put(line.cell, words.encode(owner), line.revision)
                 line.owner, line.epoch, line.answered = name, epoch, answered
+                # An answer that came meanwhile, of the owner before, does not count.
+                line.open = line.last if line.last > answered else 0
             case m.Load():
                 await line.writer.write(words.encode(message), anew=True)
             case m.Order(_, _, serial):
                 await line.writer.write(words.encode(message))
-                line.open = serial
+                line.open = line.last = serial
             case m.Dismissed(partition):
                 del self._lines[partition]
                 await self._store.discard(line.writer.log)
