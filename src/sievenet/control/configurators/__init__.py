@@ -29,10 +29,12 @@ Modes: `one` hands nothing out.  `sea` (shared everything) overlaps the waiting 
 partitions at a time have their turn (`turns`).  `sna` (shared nothing) hands partitions out to processes, evenly;
 `sna-lb` moves them from one that has too much to do to one that has little (`monitor`).
 
+    `post`      a partition that is handed out
     `desk`      whose is what, and what is asked of whom; pure
     `monitor`   which partition should move; pure
     `turns`     who may begin; pure
     `copies`    the other side: partitions and orders of one configurator; pure
+    `words`     what is said and written across machines
     `packed`    changes as bytes that nobody looks at until they are needed
     `messages`  what the two say to each other
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sized
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
 from sievenet.control.configurators.monitor import Monitor
 from sievenet.control.configurators.packed import unpack
+from sievenet.control.configurators.post import Open, Partition, Post
 from sievenet.control.registrations import Changes, Puts, Registrations
 from sievenet.control.routes import Wires
 from sievenet.control.signals import ConfiguratorGone, ConfiguratorHeard, ConfiguratorJoined, Consult
@@ -43,48 +44,6 @@ logger = logging.getLogger(__name__)
 
 #: Orders after which a partition's log begins anew: whoever takes over reads all of it.
 _ENTRIES: Final = 64
-
-
-class Partition(Protocol):
-    """What can be handed out: a lane."""
-
-    prefix: int
-
-    @property
-    def queue(self) -> Sized:
-        """What waits to be begun."""
-
-
-class _Open(NamedTuple):
-    """An order that is not answered yet."""
-
-    serial: int
-    puts: Puts
-    #: Requests in it.
-    size: int
-    since: float
-    then: Callable[[Changes], None]
-
-
-class _Post:
-    """A partition that was handed out at least once."""
-
-    def __init__(self, number: int, lane: Partition, registrations: Registrations) -> None:
-        self.number, self.lane, self.registrations = number, lane, registrations
-        #: "" for nobody.
-        self.owner = ""
-        self.epoch = 0
-        #: Whether the owner has a copy, and the wires that it was told of, with their lives.
-        self.loaded = False
-        self.told: dict[int, int] = {}
-        self.open: _Open | None = None
-        #: The last order, and how many are in the log since it began anew.
-        self.last = self.entries = 0
-
-    @property
-    def load(self) -> int:
-        """Requests that wait for it."""
-        return len(self.lane.queue) + (0 if self.open is None else self.open.size)
 
 
 class _Owner:
@@ -104,7 +63,7 @@ class Desk:
         self._board, self._wires, self._config = board, wires, config
         self._monitor = Monitor(config.overload) if config.mode == "sna-lb" else None
         self._owners: dict[str, _Owner] = {}
-        self._posts: dict[int, _Post] = {}
+        self._posts: dict[int, Post] = {}
         self._numbers: dict[Partition, int] = {}
         self._looking = False
         #: Never given before: one more than the last.
@@ -137,9 +96,9 @@ class Desk:
         number = self._numbers.get(lane)
         if number is None:
             number = self._numbers[lane] = self._board.serial()
-            self._posts[number] = _Post(number, lane, registrations)
+            self._posts[number] = Post(number, lane, registrations)
         post = self._posts[number]
-        post.open = _Open(self._board.serial(), puts, size, self._board.now, then)
+        post.open = Open(self._board.serial(), puts, size, self._board.now, then)
         self.awaited += 1
         self._ask(post)
 
@@ -160,7 +119,7 @@ class Desk:
             else:
                 self._say(post.owner, m.Drop(number))
 
-    def _ask(self, post: _Post, again: bool = False) -> None:
+    def _ask(self, post: Post, again: bool = False) -> None:
         order = post.open
         assert order is not None
         if not post.owner:
@@ -183,7 +142,7 @@ class Desk:
         facts = self._facts(post, [order.puts])
         self._say(post.owner, m.Order(post.number, post.epoch, order.serial, order.puts.encode(), facts))
 
-    def _here(self, post: _Post) -> None:
+    def _here(self, post: Post) -> None:
         """Nobody else can: walk over the registrations in this process."""
         order, post.open = post.open, None
         assert order is not None
@@ -192,7 +151,7 @@ class Desk:
         post.registrations.take_home(order.puts)
         order.then(post.registrations.changes())
 
-    def _facts(self, post: _Post, puts: Iterable[Puts]) -> tuple[m.Fact, ...]:
+    def _facts(self, post: Post, puts: Iterable[Puts]) -> tuple[m.Fact, ...]:
         """The wires that the owner does not know, or knows as another's."""
         wires, routes = self._wires, post.registrations.routes
         found = []
@@ -296,7 +255,7 @@ class Desk:
         counts.update(post.owner for post in self._posts.values() if post.owner in counts)
         return counts
 
-    def _give(self, post: _Post, to: str | None = None) -> None:
+    def _give(self, post: Post, to: str | None = None) -> None:
         """A partition gets an owner: the one with the fewest, unless told; nobody if there is none."""
         if to is None:
             counts = self._counts()
@@ -309,7 +268,7 @@ class Desk:
         if post.open is not None and post.open.since < self._board.now:
             post.open = post.open._replace(since=self._board.now)
 
-    def _move(self, post: _Post, to: str) -> None:
+    def _move(self, post: Post, to: str) -> None:
         self._give(post, to)
         self.moved += 1
         if post.open is not None:
@@ -365,7 +324,7 @@ class Desk:
 
     def shown(self) -> dict[str, Any]:
         """As `status` shows it."""
-        posts: dict[str, list[_Post]] = {name: [] for name in self._owners}
+        posts: dict[str, list[Post]] = {name: [] for name in self._owners}
         for post in self._posts.values():
             posts.setdefault(post.owner, []).append(post)
         return {
