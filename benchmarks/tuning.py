@@ -213,13 +213,13 @@ def run(bench: Bench) -> Report:
     """Each workload with `off`, briefly, and with `auto`."""
     report = Report(GOALS)
     names = bench.size(("sample market", "stock data", "trips", "sensors"), ("sample market",))
-    seconds = bench.size(100.0, 1.1)
+    seconds = bench.size(90.0, 1.1)
     reached, lost, shares, rows, series = [], 0, [], [], {}
     for name in names:
         with bench.step(name):
             schema, phases = _phases(bench, report, name, bench.size(6000, 400))
             goals = [_pipeline(schema, phase, bench.size(15.0, 0.2)) for phase in phases]
-            off = asyncio.run(_carried(schema, phases, "off", bench.size(8.0, 0.7), bench.quick))
+            off = asyncio.run(_carried(schema, phases, "off", bench.size(5.0, 0.7), bench.quick))
             auto = asyncio.run(_carried(schema, phases, "auto", seconds, bench.quick))
         times = [_reached(auto, i, goal) for i, goal in enumerate(goals)]
         reached += times

@@ -237,14 +237,14 @@ class TuningConfig(_Settings, frozen=True):
     margin: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05
     #: Events of a sample below which nothing is concluded.
     least: Positive = 400
-    #: Seconds that events are watched before the first search.
-    watch: Annotated[float, msgspec.Meta(ge=0)] = 8.0
+    #: Seconds that events are watched before the first search, and after what is published or wanted has changed.
+    watch: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     #: Seconds between two changes of a category's plan.
-    pause: Seconds = 30.0
+    pause: Seconds = 20.0
     #: Part of one processor that searches may take on average.
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.09
     #: Seconds of processor of one search, and seconds after which one that does not end is given up.
-    seconds: Seconds = 8.0
+    seconds: Seconds = 4.0
     patience: Seconds = 180.0
     #: Seconds between looks at what was measured.
     every: Seconds = 1.0

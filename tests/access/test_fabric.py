@@ -229,6 +229,30 @@ def test_whoever_is_shut_out_is_told_at_once(tmp_path, caplog):
     run(main())
 
 
+def test_whoever_asks_is_told_what_was_taken(tmp_path):
+    """By `confirmed`, at once and exactly, however the events and the question overtake each other."""
+
+    async def test():
+        rules = "[members.small]\nrole = 'client'\nrules = ['publish *: any']\nquota = {events = 50}\n"
+        access = folder(tmp_path, rules)
+        async with guarded(access) as daemon, join(daemon, access, "small") as node:
+            await node.advertise(SCHEMA)
+            await node.confirmed()
+            dropped = 0
+            for size in (10, 300, 2, 2000):
+                await node.publish_many([reading(x=x % 1000) for x in range(size)])
+                try:
+                    await node.confirmed()
+                except Dropped as error:
+                    dropped += error.count
+                # Nothing of it is under way any more.
+                assert dropped == daemon.plane.statistics().over_quota
+            assert dropped > 1500
+            await node.confirmed()
+
+    run(test())
+
+
 def test_whoever_goes_is_told_what_was_dropped(tmp_path):
     """All is published at once and the node closes: no next `publish` is there to tell it."""
 

@@ -184,6 +184,10 @@ def test_whoever_leaves_a_router_is_told_what_was_dropped(tmp_path):
             await small.advertise(SCHEMA)
             await small.publish_many([reading(x=1)] * 3000)
             with pytest.raises(Dropped, match="more than the quota of events"):
+                await small.confirmed()
+            await small.confirmed()
+            await small.publish_many([reading(x=1)] * 3000)
+            with pytest.raises(Dropped, match="more than the quota of events"):
                 await small.close()
 
     run(main())

@@ -295,7 +295,7 @@ def test_messages_wait_for_a_network_that_is_away(tmp_path):
             bridge._node.publish = flaky
             await asyncio.to_thread(broker.publish, "in/a", lines([7]))
             assert (await asyncio.wait_for(anext(feed), 20))["n"] == 7
-            assert (bridge.published, bridge.bad) == (1, 0)
+            await eventually(lambda: (bridge.published, bridge.bad) == (1, 0))
 
     run(main())
 
@@ -314,8 +314,37 @@ def test_events_before_were_dropped_and_this_one_is_not(tmp_path):
             bridge._node._allowance.told({"over_quota": 5})
             await asyncio.to_thread(broker.publish, "in/a", lines([7]))
             assert (await asyncio.wait_for(anext(feed), 20))["n"] == 7
+            # Nobody knows that it was not among them: it may come twice.
+            await eventually(lambda: bridge.published == 1)
             found = bridge.statistics()
-            assert (found["published"], found["bad"], found["refused"]) == (1, 0, 5)
+            assert (found["bad"], found["refused"]) == (0, 5)
+
+    run(main())
+
+
+def test_messages_of_qos_1_over_a_quota_come_later_and_all(tmp_path):
+    """None is acknowledged before the network has its event; some may come twice, none is lost."""
+
+    async def main():
+        rules = "role = 'client'\nrules = ['publish *: any', 'subscribe *: any']\nquota = { events = 60 }\n"
+        access = folder(tmp_path, f"{RULES}[members.dan]\n{rules}")
+        async with (
+            brokered(tmp_path) as broker,
+            guarded(access) as daemon,
+            join(daemon, access, "olga") as node,
+        ):
+            await node.schema(SCHEMA)
+            feed = await node.subscribe("sensor")
+            async with bridged(daemon, broker, client_id="dan.bridge", login=access.login("dan")) as bridge:
+                await asyncio.to_thread(broker.publish, "in/a", lines(range(150)))
+                seen = []
+                while len(set(seen)) < 150:
+                    seen.append((await asyncio.wait_for(anext(feed), 20))["n"])
+                assert bridge.refused > 0, "otherwise this shows nothing"
+                assert bridge.bad == 0
+                # What comes twice was in a batch of which something was dropped.
+                assert len(seen) < 300
+                assert bridge.published >= 150
 
     run(main())
 

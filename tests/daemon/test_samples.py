@@ -11,9 +11,17 @@ def test_only_the_latest_is_kept():
     assert samples.events(1, now=9.0) == 12
     assert samples.events(1, now=11.0) == 7
     assert [piece.events for piece in samples.pieces(1)] == [b"y"]
-    samples.forget(1)
-    assert samples.events(1, now=11.0) == 0
     assert samples.pieces(3) == []
+
+
+def test_what_came_before_a_time_can_be_left_out():
+    samples = Samples()
+    for now in (1.0, 2.0, 3.0):
+        samples.add(1, "a", 100, int(now), b"%d" % now, now)
+    assert samples.events(1, 3.0, since=0.5) == 6
+    assert samples.events(1, 3.0, since=2.0) == 5
+    assert samples.events(1, 3.0, since=4.0) == 0
+    assert [piece.events for piece in samples.pieces(1, since=2.0)] == [b"2", b"3"]
 
 
 def test_a_flood_stays_within_bounds():

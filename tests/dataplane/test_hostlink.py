@@ -108,6 +108,25 @@ def test_a_probe_finds_out_that_the_last_datagrams_were_lost():
     assert pair.got[-1] == 999
 
 
+def test_a_probe_tells_that_what_went_before_has_been_read():
+    pair = Pair()
+    assert pair.a.arrived(0)
+    for i in range(5):
+        pair.a.push(packet(i))
+    [data] = pair.a.datagrams(0.0)
+    number, probe = pair.a.probe(0.0)
+    assert not pair.a.arrived(number)
+    for each in (data, probe):
+        found = decode(each)
+        pair.b.heard(found.sequence, found.acknowledged, found.window, 0.0, len(each))
+    [answer] = pair.b.datagrams(0.0)  # at once
+    pair.a.push(packet(5))
+    [later] = pair.a.datagrams(0.0)
+    pair.a.heard(0, decode(answer).acknowledged, 64, 0.0, len(answer))
+    assert pair.a.arrived(number)
+    assert not pair.a.arrived(decode(later).sequence), "this one has not"
+
+
 def test_an_end_that_does_not_read_loses_nothing():
     pair = Pair(room=WINDOW + 66_000)
     unread = []

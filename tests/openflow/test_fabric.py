@@ -23,6 +23,7 @@ from sievenet.dataplane import namespaces
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.dataplane.openflow.ovs import OvsNetwork
 from sievenet.network import parse_topology
+from sievenet.workload import Ticks
 from tests.openflow.harness import unique_name
 
 pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs")]
@@ -162,6 +163,46 @@ def test_everybody_gets_exactly_what_they_want(folder, plane):
             assert (await daemon.answers.check())["ok"]
             for node in nodes:
                 assert node.statistics().received.duplicates == 0
+                await node.close()
+
+    asyncio.run(main())
+
+
+@every_plane
+@pytest.mark.slow
+def test_a_network_that_tunes_itself_loses_nothing(folder, plane):
+    """The plan changes by itself under traffic, the switches' tables with it; brute force says what must arrive."""
+    ticks = Ticks(seed=11)
+    quick = {f"tuning__{k}": v for k, v in {"mode": "auto", "least": 200, "watch": 0.5, "seconds": 0.5}.items()}
+
+    async def main():
+        async with fabric(folder, dataplane=plane, **quick, listen__heartbeat=0.1, tuning__every=0.1) as daemon:
+            nodes = [await sievenet.connect(daemon.url, name=f"n{i}", host=f"h{2 + i}") for i in range(3)]
+            market = await sievenet.connect(daemon.url, name="market", host="h1")
+            await market.advertise(ticks.schema)
+            got = []
+            for i, wanted in enumerate(ticks.subscriptions(12).filters()):
+                got.append((wanted, []))
+                await nodes[i % 3].subscribe(wanted, got[-1][1].append, queue=100_000)
+            published, more = [], 500
+            async with asyncio.timeout(100):
+                while more > 0:
+                    event = ticks.events(1, start=len(published))[0]
+                    await market.publish(event)
+                    published.append(event)
+                    await asyncio.sleep(0.002)
+                    more -= any(change.state == "applied" for change in daemon.tuner.changes)
+            change = daemon.tuner.changes[0]
+            assert change.after < change.before
+            assert daemon.control.category("stock").epoch > 1
+            for wanted, seen in got:
+                expected = [event for event in published if wanted.matches(event)]
+                async with asyncio.timeout(20):
+                    while len(seen) < len(expected):
+                        await asyncio.sleep(0.02)
+                assert seen == expected
+            assert (await daemon.answers.check())["ok"]
+            for node in (*nodes, market):
                 await node.close()
 
     asyncio.run(main())

@@ -11,7 +11,9 @@ from sievenet.index import Plan
 from sievenet.network import parse_topology, spanning_trees
 from sievenet.network.files import dump_topology
 from sievenet.tuning import worker
-from sievenet.tuning.task import Outcome, Piece, Task, Tree, drawn, solve
+from sievenet.tuning.cost import Cost
+from sievenet.tuning.search import Found, Tried
+from sievenet.tuning.task import Outcome, Piece, Task, Tree, drawn, kindest, solve
 from sievenet.workload import Ticks
 
 TICKS = Ticks(seed=7)
@@ -57,6 +59,24 @@ def test_a_better_plan_is_found_and_judged_on_other_events(outcome):
 def test_the_best_plan_is_not_bettered_by_much(outcome):
     again = solve(task(plan=outcome.plan))
     assert again.after >= 0.95 * again.before
+
+
+def tried(name, transmissions, received):
+    return Tried(name, Cost(1, 1, transmissions, received), float(transmissions), (), 1, None, 0.0)
+
+
+def test_of_plans_that_carry_about_as_little_hosts_have_the_say():
+    def chosen(present, *others):
+        every = [tried("present", *present), *(tried(f"p{i}", *each) for i, each in enumerate(others))]
+        return kindest(Found(min(every, key=lambda t: t.score), tuple(every), "", 0.0, True), 0.05).name
+
+    # All are far better than the plan in use: within 5 % of the best one, the kindest.
+    assert chosen((2000, 900), (1000, 500), (1040, 300), (1060, 100)) == "p1"
+    # One that saves 5 % is not given up for one that does not.
+    assert chosen((1060, 900), (1000, 500), (1020, 300)) == "p0"
+    # Where none saves as much: none that carries more than the plan in use, which may stay.
+    assert chosen((1020, 400), (1000, 500), (1010, 300), (1030, 100)) == "p1"
+    assert chosen((1020, 200), (1000, 500), (1010, 300)) == "present"
 
 
 def test_pieces_that_cannot_be_read_are_left_out():

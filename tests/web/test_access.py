@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import aiohttp
+import msgspec
 import pytest
 
 from sievenet.access.login import load_login
@@ -104,6 +105,46 @@ def test_quotas_are_those_of_the_person(tmp_path):
                     assert response.status == 429
                 async with events(http, "reading", headers=olga):
                     pass
+
+    run(test())
+
+
+def test_an_answer_about_publishing_is_true_over_a_quota(tmp_path):
+    """What is said to be published arrives, the rest does not: bodies whole or not at all, lines from the first on."""
+
+    async def test():
+        quotas = "[members.fast]\nrole = 'client'\nrules = ['publish *: any']\nquota = {events = 50}\n"
+        quotas += "[members.wide]\nrole = 'client'\nrules = ['publish *: any']\nquota = {bytes = 1000}\n"
+        access = folder(tmp_path, RULES + quotas)
+        async with (
+            guarded(access, tmp_path) as (daemon, _, http),
+            events(http, "reading", headers=bearer(access, "olga")) as got,
+        ):
+            fast, wide = bearer(access, "fast"), bearer(access, "wide")
+            status, answer = await publish(http, [reading(1)] * 300, headers=fast)
+            assert status == 429
+            assert "none was published" in answer["error"]["message"]
+            assert (await publish(http, [reading(i) for i in range(45)], headers=fast)) == (200, {"published": 45})
+            lines = b"".join(msgspec.json.encode(reading(100 + i)) + b"\n" for i in range(200))
+            kind = {"Content-Type": "application/x-ndjson"}
+            async with http.post("/publish/reading", data=lines, headers=fast | kind) as response:
+                assert response.status == 429
+                assert int(response.headers["Retry-After"]) >= 1
+                said = await response.json()
+            assert 5 <= said["published"] < 200
+            expected = [*range(45), *range(100, 100 + said["published"])]
+            assert await got.values(len(expected)) == expected
+            # By a WebSocket the same.
+            async with http.ws_connect("/subscribe", headers=fast) as socket:
+                await socket.send_json({"publish": "reading", "events": [reading(1)] * 300, "ref": 1})
+                assert (await socket.receive_json())["type"] == "error"
+            # By bytes: as many as fit.
+            async with http.post("/publish/reading", data=lines, headers=wide | kind) as response:
+                assert response.status == 429
+                some = (await response.json())["published"]
+            assert 5 <= some < 100
+            assert await got.values(some) == list(range(100, 100 + some))
+            assert daemon.plane.statistics().over_quota == 0
 
     run(test())
 

@@ -88,11 +88,14 @@ class Doorkeeper:
         return identity
 
     def login_for(self, identity: Identity) -> Pass | None:
-        """A login for a node of this process that is somebody whom it has admitted; None where nobody is known."""
+        """A login for a node of this process that is somebody whom it has admitted; None where nobody is known.
+
+        Whoever sends by that node counts events against the quotas first (`counted`): nobody else does.
+        """
         if self._login is None:
             return None
-        authority = load_login(self._login).authority
-        return Pass.of(identity.name or "", authority, lambda: self._vouchers.issue(identity, self._clock()))
+        authority, whose = load_login(self._login).authority, replace(identity, counted=True)
+        return Pass.of(identity.name or "", authority, lambda: self._vouchers.issue(whose, self._clock()))
 
     def own_login(self, name: str) -> tuple[str, Pass | None]:
         """The name and the login of a component that runs in this process: it belongs to the member that this part is.

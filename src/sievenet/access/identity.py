@@ -99,6 +99,8 @@ class Identity:
     proof: Proof | None = None
     #: Whether nobody has to be known, and it is on this machine: it may do everything here.
     local: bool = False
+    #: Whether its events were counted against the quota before they were sent: a node of this process (`voucher`).
+    counted: bool = False
 
 
 class Gate(Protocol):

@@ -7,6 +7,7 @@ an argument. 0 stands for no bound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -196,6 +197,25 @@ class Usage:
     def publishing(self, events: int, size: int, now: float) -> float:
         """Seconds until so many events, of so many bytes together, may pass."""
         return max(self.events.wait(events, now), self.bytes.wait(size, now))
+
+    def room(self, sizes: Sequence[int], now: float) -> int:
+        """How many events of these sizes, from the first on, may pass now."""
+        found = len(sizes)
+        if self.events.rate:
+            found = min(found, int(self.events.left(now)))
+        if self.bytes.rate:
+            left = self.bytes.left(now)
+            for number, size in enumerate(sizes[:found]):
+                # As in a bucket: one that is larger than it may ever hold passes when it is full.
+                if left < min(size, self.bytes.burst):
+                    return number
+                left -= size
+        return found
+
+    def charge(self, sizes: Sequence[int], now: float) -> None:
+        """These events pass."""
+        self.events.charge(len(sizes), now)
+        self.bytes.charge(sum(sizes), now)
 
     def _check(self, what: str, number: int) -> None:
         limit = getattr(self.quota, what)

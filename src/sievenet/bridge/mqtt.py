@@ -3,10 +3,11 @@
     broker ──▶ message ──mapping──▶ event ──▶ publish ──▶ acknowledge (QoS 1)
     broker ◀── message ◀─mapping── event ◀── subscribe
 
-What QoS means across the bridge: a message of QoS 1 is acknowledged when the network has taken its event, so a bridge
-that is killed finds it again at the broker; it may then come twice. From there on the network's own guarantees count
-(at most once, or recovered with a transport). An event that matches is kept in a bounded queue until the broker has it;
-when the queue is full the oldest are dropped and counted. A message that is no event is counted and done with.
+What QoS means across the bridge: a message of QoS 1 is acknowledged when the network has said that it took its event,
+so a bridge that is killed finds it again at the broker, and what was dropped over a quota is published again; it may
+then come twice. From there on the network's own guarantees count (at most once, or recovered with a transport). An
+event that matches is kept in a bounded queue until the broker has it; when the queue is full the oldest are dropped and
+counted. A message that is no event is counted and done with.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ log = logging.getLogger("sievenet.bridge")
 _QUEUE: Final = 10_000
 #: Seconds before a network that is away is tried again.
 _AGAIN: Final = 0.5
+#: Messages at most after which the network is asked what it took.
+_BATCH: Final = 32
 #: Of messages that are no events, so many are told in full.
 _TOLD: Final = 20
 
@@ -53,6 +56,8 @@ class Bridge(Starting):
         self.received = self.published = self.bad = self.sent = 0
         #: Events that the network dropped: over a quota, or against the rules.
         self.refused = 0
+        #: How often it was over a quota.
+        self._over = 0
 
     async def start(self, timeout: float = 10.0, load: Callable[[str], Schema] | None = None) -> Self:
         """Check the mapping against the network's schemas, connect, and begin; ``load`` reads files with schemas."""
@@ -116,14 +121,47 @@ class Bridge(Starting):
         self._messages.put_nowait(message)
 
     async def _take_in(self) -> None:
+        most = 1
         while True:
-            message = await self._messages.get()
-            self.received += 1
-            for event in self._events(message):
-                await self._publish(event)
-            self.broker.done(message)
+            batch = [await self._messages.get()]
+            while len(batch) < most and not self._messages.empty():
+                batch.append(self._messages.get_nowait())
+            self.received += len(batch)
+            taken = await self._given([event for message in batch for event in self._events(message)])
+            # Which of them were dropped nobody knows: one by one, none comes twice but these.
+            for message in batch if not taken else ():
+                while message.qos and not await self._given(self._events(message, again=True)):
+                    await asyncio.sleep(_AGAIN)
+            most = min(2 * most, _BATCH) if taken else 1
+            for message in batch:
+                self.broker.done(message)
 
-    def _events(self, message: Message) -> list[Event]:
+    async def _given(self, events: list[Event]) -> bool:
+        """Publish events; whether the network has them, but for those that it never takes."""
+        over, refused, given = self._over, self.refused, 0
+        for event in events:
+            given += await self._publish(event)
+        while events:
+            try:
+                await self._node.confirmed()
+            except Dropped as error:
+                self._dropped(error)
+            except Unavailable as error:
+                log.info("the network is away, and may not have taken what it was given last: %s", error)
+                return False
+            except Rejected as error:
+                log.info("the network does not say what it took, asking again: %s", error)
+                await asyncio.sleep(_AGAIN)
+                continue
+            break
+        self.published += max(0, given - (self.refused - refused))
+        return self._over == over
+
+    def _dropped(self, error: Dropped) -> None:
+        self.refused += max(1, error.count)
+        self._over += error.quota
+
+    def _events(self, message: Message, *, again: bool = False) -> list[Event]:
         found = []
         for each, template, schema in self._inbound:
             if template.values(message.topic) is None:
@@ -131,10 +169,12 @@ class Bridge(Starting):
             try:
                 found.append(each.event(schema, template, message.topic, message.body))
             except SievenetError as error:
-                self._told(f"a message of {message.topic} is no event of {schema.name}: {error}")
+                if not again:
+                    self._told(f"a message of {message.topic} is no event of {schema.name}: {error}")
         return found
 
-    async def _publish(self, event: Event) -> None:
+    async def _publish(self, event: Event) -> bool:
+        """Give an event to the network; whether that was possible at all."""
         while True:
             try:
                 await self._node.publish(event)
@@ -143,7 +183,7 @@ class Bridge(Starting):
                 await asyncio.sleep(_AGAIN)
             except Dropped as error:
                 # Of others, before: this one was not sent, and is not to blame. A quota has room again soon.
-                self.refused += max(1, error.count)
+                self._dropped(error)
                 await asyncio.sleep(_AGAIN)
             except (InvalidInput, Rejected) as error:
                 if isinstance(error, Rejected) and not self._node.connected:
@@ -152,10 +192,9 @@ class Bridge(Starting):
                     await asyncio.sleep(_AGAIN)
                     continue
                 self._told(f"an event of {event.schema.name} was refused: {error}")
-                return
+                return False
             else:
-                self.published += 1
-                return
+                return True
 
     def _told(self, text: str) -> None:
         self.bad += 1

@@ -274,6 +274,11 @@ class FabricNode(Node):
             await asyncio.sleep(0)
         return len(rows)
 
+    async def confirmed(self) -> None:
+        """Wait until the network has taken what was published so far; `Dropped` if it took less."""
+        await self._session.confirm()
+        self._allowance.check()
+
     async def relay(self, events: EventBatch) -> int:
         """Publish events for another: their payloads, with the headers of its transport, stay as they are."""
         for start in range(0, len(events), _CHUNK):

@@ -11,8 +11,9 @@ this node up and take its paths away.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -160,6 +161,21 @@ class Membership(Dialler):
             # It has died before it could give this node up.
             self._sendable.set()
             log.warning("%s: no daemon at %s; events go on by the paths that exist", self.name, self.url)
+
+    async def confirm(self) -> None:
+        """Wait until the network has what was sent so far, and hear what it dropped of that."""
+        if self.port is not None:
+            async with self._timely():
+                await self.port.arrived()
+        self._hooks.told(await self.call(p.Renew))
+
+    @contextlib.asynccontextmanager
+    async def _timely(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self.timeout):
+                yield
+        except TimeoutError:
+            raise Unavailable(f"The data plane took nothing for {self.timeout:g} s") from None
 
     async def _leave(self, link: Link) -> None:
         """Take everything back; a daemon that does not answer is left to its lease."""

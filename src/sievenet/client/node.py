@@ -348,6 +348,10 @@ class Node(Starting, ABC):
         self.room()
 
     @abstractmethod
+    async def confirmed(self) -> None:
+        """Wait until the network has taken what was published so far; `Dropped` if it took less."""
+
+    @abstractmethod
     def explain(self) -> None:
         """Settle whose false positives they were, before somebody reads the counts."""
 

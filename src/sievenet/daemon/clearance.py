@@ -143,6 +143,8 @@ class Clearance(clearance.Clearance):
         self._inspections: dict[str, Inspection] = {}
         #: The rules and the quota that each client is held to.
         self._held_to: dict[str, tuple[Permissions, Quota]] = {}
+        #: Clients whose events are counted before they are sent.
+        self._counted: set[str] = set()
 
     # -- clients --------------------------------------------------------------------------
 
@@ -155,6 +157,10 @@ class Clearance(clearance.Clearance):
             self._held_to[client] = (identity.permissions, identity.quota)
         if not isinstance(self._plane, EmbeddedDataPlane):
             return b""
+        if identity.counted:
+            self._counted.add(client)
+        else:
+            self._counted.discard(client)
         self._inspect(client, permitted(identity), self.keeper.usage(identity))
         key = new_key()
         self._plane.secure(client, key)
@@ -165,6 +171,7 @@ class Clearance(clearance.Clearance):
         self._clients.get(member_of(client), set()).discard(client)
         self._inspections.pop(client, None)
         self._held_to.pop(client, None)
+        self._counted.discard(client)
 
     def surplus(self, identity: Identity, connected: Container[str], since: Callable[[str], float]) -> list[str]:
         """Clients of a member to be ended before one more enters.
@@ -180,7 +187,8 @@ class Clearance(clearance.Clearance):
 
     def _inspect(self, client: str, permissions: Permissions, usage: Usage) -> None:
         if isinstance(self._plane, EmbeddedDataPlane) and client in self._plane.clients():
-            checks = Inspection(permissions, (usage, self.keeper.total), self._schema)
+            usages = () if client in self._counted else (usage, self.keeper.total)
+            checks = Inspection(permissions, usages, self._schema)
             self._inspections[client] = checks
             self._plane.check(client, checks, usage.quota.queue)
 

@@ -6,6 +6,7 @@ the traffic is now.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -71,20 +72,17 @@ class Samples:
             self._trim(each, now)
         self._windows = {number: each for number, each in self._windows.items() if each.pieces}
 
-    def events(self, category: int, now: float) -> int:
-        """How many events the sample of a category has."""
+    def events(self, category: int, now: float, since: float = -math.inf) -> int:
+        """How many events the sample of a category has, of those that came since some time."""
         window = self._windows.get(category)
         if window is None:
             return 0
         self._trim(window, now)
-        return window.events
+        if not window.pieces or window.pieces[0][0] >= since:
+            return window.events
+        return sum(count for at, count, _ in window.pieces if at >= since)
 
-    def pieces(self, category: int) -> list[Piece]:
-        """The sample of a category."""
+    def pieces(self, category: int, since: float = -math.inf) -> list[Piece]:
+        """The sample of a category, as far as it came since some time."""
         window = self._windows.get(category)
-        return [] if window is None else [piece for _, _, piece in window.pieces]
-
-    def forget(self, category: int) -> None:
-        """Of the past, as after a change of what is published."""
-        window = self._windows.pop(category, None)
-        self._bytes -= 0 if window is None else window.bytes
+        return [] if window is None else [piece for at, _, piece in window.pieces if at >= since]

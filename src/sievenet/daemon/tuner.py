@@ -139,8 +139,10 @@ class Tuner:
             if self._epochs.setdefault(number, category.epoch) != category.epoch:
                 self._epochs[number] = category.epoch
                 self.governor.changed(number, now)
-            wanted = self._control.status().answered
-            if self.governor.due(number, self.samples.events(number, now), rate, wanted, now):
+            status = self._control.status()
+            wanted = status.answered
+            events = self.samples.events(number, now, self.governor.since(number))
+            if self.governor.due(number, events, rate, wanted, now, status.subscriptions):
                 assert rate is not None
                 self.governor.began(number, rate, wanted, now)
                 await self._tune(category, self._rate)
@@ -194,7 +196,7 @@ class Tuner:
         drawn = [(client, content) for client, content in drawn if client in hosts]
         return Task(
             category.schema,
-            self.samples.pieces(category.number),
+            self.samples.pieces(category.number, self.governor.since(category.number)),
             [content for _, content in drawn],
             [client for client, _ in drawn],
             hosts,
@@ -204,6 +206,7 @@ class Tuner:
             max(category.plan.bits, self._control.config.bits),
             category.budget,
             self._config.seconds,
+            self._config.margin,
         )
 
     async def _searched(self, task: Task) -> Outcome:
@@ -230,7 +233,7 @@ class Tuner:
         return msgspec.msgpack.decode(out, type=Outcome)
 
     async def _judged(self, category: Category, outcome: Outcome, rate: float | None) -> None:
-        verdict = self.governor.judged(outcome.before, outcome.after)
+        verdict = self.governor.judged(outcome.before, outcome.after, outcome.rate_before, outcome.rate_after)
         if verdict == "keep":
             return
         now = self._loop.time()

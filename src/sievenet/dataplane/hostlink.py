@@ -164,6 +164,17 @@ class HostLink:
             self.acknowledge_at, self._owed = None, 0
         return out
 
+    def probe(self, now: float) -> tuple[int, bytes]:
+        """An empty datagram, which the other end acknowledges at once, and its number (see `arrived`)."""
+        if not self._under_way:
+            self._wait(now, STALL)
+        number = self._number()
+        return number, self._seal([], number)
+
+    def arrived(self, number: int) -> bool:
+        """Whether everything up to a datagram has been acknowledged: it has arrived, or is gone."""
+        return not self._under_way or 0 < (self._under_way[0][0] - number) % _WRAP < _WRAP // 2
+
     def hello(self) -> bytes:
         """The greeting that makes an end's address known."""
         hello = encode_datagram(self.token, (), kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)

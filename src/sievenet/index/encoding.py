@@ -11,7 +11,8 @@ that encodes now and then starts quickly; both use the same arithmetic and agree
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -57,11 +58,16 @@ class RegionEncoder:
         self.positions: list[list[int]] = [[] for _ in region.axes]
         for offset, i in enumerate(region.order):
             self.positions[i].append(len(region.prefix) + offset)
-        self.tables = [_tables(p, plan.gray) for p in self.positions]
+        self._gray = plan.gray
         #: (column, lo, hi) of every bound.
         self.bounds = [(schema.positions[b.attribute], b.lo, b.hi) for b in region.bounds]
         self._words: list[npt.NDArray[np.uint64] | None] = [None] * len(region.axes)
         self._values: list[npt.NDArray[np.uint64] | None] = [None] * len(region.axes)
+
+    @cached_property
+    def tables(self) -> list[list[list[int]]]:
+        """Per axis the places of its coordinates: for each eight bits of them, the code bits of each byte."""
+        return [_tables(p, self._gray) for p in self.positions]
 
     def holds(self, event: Event) -> bool:
         """Whether an event lies within the bounds."""
@@ -87,8 +93,7 @@ class RegionEncoder:
         """The grid coordinates of a column on an axis."""
         scale = self.scales[axis]
         if isinstance(column, StringColumn):
-            table = np.array([scale.coordinate(p) for p in _places(scale, column.categories)], np.uint64)
-            return table[column.codes]
+            return _places_grid(scale, _places(scale, column.categories))[column.codes]
         grid = np.empty(len(column), np.uint64)
         _grid(scale, column, grid)
         return grid
@@ -131,8 +136,11 @@ class RegionEncoder:
         """(chunk, byte, word): the places of an axis' coordinates as arrays."""
         found = self._words[axis]
         if found is None:
-            pairs = [[_split(word) for word in table] for table in self.tables[axis]]
-            found = self._words[axis] = np.array(pairs, np.uint64).reshape(len(pairs), 256, 2)
+            single = np.array(list(map(_split, _places_of_bits(self.positions[axis], self._gray))), np.uint64)
+            found = self._words[axis] = np.zeros((-(-len(single) // _CHUNK), 256, 2), np.uint64)
+            for bit, word in enumerate(single):
+                table, at = found[bit // _CHUNK], 1 << bit % _CHUNK
+                table[at : 2 * at] = table[:at] ^ word
         return found
 
     def _category_words(self, axis: int, column: Any) -> npt.NDArray[np.uint64] | None:
@@ -151,16 +159,13 @@ class RegionEncoder:
             return None
         return self._place_words(axis, places)
 
-    def _place_words(self, axis: int, places: Iterable[Any]) -> npt.NDArray[np.uint64]:
-        scale = self.scales[axis]
-        found = []
-        for place in places:
-            word, coordinate = 0, scale.coordinate(place)
-            for table in self.tables[axis]:
-                word ^= table[coordinate & 255]
-                coordinate >>= _CHUNK
-            found.append(_split(word))
-        return np.array(found, np.uint64).reshape(len(found), 2)
+    def _place_words(self, axis: int, places: Sequence[Any]) -> npt.NDArray[np.uint64]:
+        coordinates = _places_grid(self.scales[axis], places)
+        found = np.zeros((len(coordinates), 2), np.uint64)
+        for table in self._word_tables(axis):
+            found ^= table[coordinates & np.uint64(255)]
+            coordinates = coordinates >> np.uint64(_CHUNK)
+        return found
 
 
 class Encoder:
@@ -300,26 +305,40 @@ def _grid(scale: Scale, column: Any, out: npt.NDArray[np.uint64]) -> None:
         kernels.grid_ints(np.asarray(column, np.int64), starts, high, low, scale.rest, out)
 
 
-def _places(scale: Scale, categories: tuple[Any, ...]) -> list[Any]:
+def _places(scale: Scale, categories: tuple[Any, ...]) -> Sequence[Any]:
     """Where categories lie; those outside of the scale's range, which cannot occur, moved to its end."""
     if scale.kind == "hash":
         return [hashed(c) for c in categories]
-    return [min(max(i, scale.lo), scale.hi) for i in range(len(categories))]
+    return np.clip(np.arange(len(categories)), int(scale.lo), int(scale.hi))  # type: ignore[return-value]
+
+
+def _places_grid(scale: Scale, places: Sequence[Any]) -> npt.NDArray[np.uint64]:
+    """The grid coordinates of places."""
+    if scale.kind == "hash":
+        return np.array([scale.coordinate(p) for p in places], np.uint64)
+    grid = np.empty(len(places), np.uint64)
+    _grid(scale, np.asarray(places, np.int64), grid)
+    return grid
 
 
 def _split(word: int) -> tuple[int, int]:
     return split(word)
 
 
-def _tables(positions: list[int], gray: bool) -> list[list[int]]:
-    """For each eight bits of a coordinate, from the lowest, the code bits of each byte."""
-    single: list[int] = []  # the code bits of each coordinate bit, lowest first
+def _places_of_bits(positions: list[int], gray: bool) -> list[int]:
+    """The code bits of each bit of a coordinate, lowest first."""
+    single: list[int] = []
     for i in range(len(positions)):
         place = 1 << (CODE_BITS - 1 - positions[len(positions) - 1 - i])
         # Gray: bit i of c ^ (c >> 1) holds c's bits i and i + 1, so c's bit i goes to i and i - 1.
         below = 1 << (CODE_BITS - 1 - positions[len(positions) - i]) if gray and i else 0
         single.append(place | below)
-    tables = []
+    return single
+
+
+def _tables(positions: list[int], gray: bool) -> list[list[int]]:
+    """For each eight bits of a coordinate, from the lowest, the code bits of each byte."""
+    single, tables = _places_of_bits(positions, gray), []
     for at in range(0, len(single), _CHUNK):
         table = [0] * 256
         for bit, word in enumerate(single[at : at + _CHUNK]):

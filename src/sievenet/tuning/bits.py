@@ -44,7 +44,7 @@ _Bools = npt.NDArray[np.bool_]
 _AHEAD: Final = 3
 #: Pairs looked at per region at most.
 _PAIRS: Final = 100_000
-#: Pairs drawn from all, for what the bits of before keep away easily.
+#: Pairs drawn from all (or all, if they are fewer), for what the bits of before keep away easily.
 _EASY: Final = 20_000
 #: Pairs of events and filters gone through per region.
 _LOOKED_AT: Final = 10_000_000
@@ -165,13 +165,16 @@ def _false_pairs(
     weight = np.full(kept, hard / max(kept, 1))
     total = grids.shape[1] * len(first)
     if total:
-        some, other = rng.integers(grids.shape[1], size=_EASY), rng.integers(len(first), size=_EASY)
+        if total <= _EASY:
+            other, some = np.divmod(np.arange(total), grids.shape[1])
+        else:
+            some, other = rng.integers(grids.shape[1], size=_EASY), rng.integers(len(first), size=_EASY)
         far = ((grids[:, some].T >> coarse) < (first[other] >> coarse)) | (
             (grids[:, some].T >> coarse) > (last[other] >> coarse)
         )
         easy = far.any(axis=1)
         event, box = np.concatenate([event, some[easy]]), np.concatenate([box, other[easy]])
-        weight = np.concatenate([weight, np.full(int(easy.sum()), total / _EASY)])
+        weight = np.concatenate([weight, np.full(int(easy.sum()), max(1.0, total / _EASY))])
     axes = range(len(finest))
     return _Pairs(
         [grids[d][event] for d in axes], [first[box, d] for d in axes], [last[box, d] for d in axes], weight, finest

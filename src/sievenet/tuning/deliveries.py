@@ -12,7 +12,7 @@ necessary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from sievenet.content import EventBatch, Schema
 from sievenet.index import Plan
+from sievenet.index.codes import Codes
 from sievenet.matcher import Matcher
 from sievenet.tuning.boxes import Asked, Groups, places_of
 from sievenet.tuning.covers import Covers, Interest
@@ -107,6 +108,9 @@ class Deliveries:
         self._spans = [Spans.of(*_sides(covers, number, len(r.axes))) for number, r in enumerate(plan.regions)]
         #: Made when first needed.
         self._groups: list[Groups] | None = None
+        #: The batch asked about last, and its events by region: whoever asks one thing asks the next.
+        self._divided: tuple[EventBatch, list[tuple[int, _Part]]] | None = None
+        self._coded: tuple[EventBatch, Codes] | None = None
 
     def total(self, batch: EventBatch) -> tuple[int, int]:
         """Packets of a batch, and (packet, subscription) pairs that are delivered."""
@@ -142,7 +146,7 @@ class Deliveries:
             events.append(part.rows)
         bitmaps = np.concatenate(every)
         if len(self._rows):
-            codes = self.plan.encode_batch(batch)
+            codes = self._codes(batch)
             mark_masked(codes.hi, codes.lo, self._rows, self._row_owner, place, bitmaps)
         return np.concatenate(events), bitmaps
 
@@ -150,19 +154,25 @@ class Deliveries:
         """The tree of each packet, in the order of `reached`."""
         if network.groups == 1:
             return np.zeros(packets, np.int64)
-        return network.group_of(self.plan.encode_batch(batch).hi)
+        return network.group_of(self._codes(batch).hi)
 
     def _masked(self, batch: EventBatch, found: _I64) -> None:
         if len(self._rows):
             from sievenet.tuning.kernels import tally_masked
 
-            codes = self.plan.encode_batch(batch)
+            codes = self._codes(batch)
             tally_masked(codes.hi, codes.lo, self._rows, self._row_owner, found)
 
-    def _parts(self, batch: EventBatch) -> Iterator[tuple[int, _Part]]:
-        encoder = self.plan.encoder
-        for region, rows in encoder.members(batch):
-            yield encoder.regions.index(region), _Part(region, batch, rows)
+    def _codes(self, batch: EventBatch) -> Codes:
+        if self._coded is None or self._coded[0] is not batch:
+            self._coded = batch, self.plan.encode_batch(batch)
+        return self._coded[1]
+
+    def _parts(self, batch: EventBatch) -> list[tuple[int, _Part]]:
+        if self._divided is None or self._divided[0] is not batch:
+            members = self.plan.encoder.members(batch)
+            self._divided = batch, [(i, _Part(region, batch, rows)) for i, (region, rows) in enumerate(members)]
+        return self._divided[1]
 
 
 class _Part:

@@ -49,6 +49,12 @@ RECIPES: Final = (
 )
 #: Numbers of rectangles that are tried, the most promising first.
 RECTANGLES: Final = (16, 8, 32, 4, 64, 2)
+#: The same for clusters by all attributes, and how many of the best of them get split axes too.
+CLUSTERS: Final = (16, 64, 8, 32, 12, 24, 20, 28)
+_SPLIT: Final = 3
+#: Numbers of clusters after which a kind of rectangles that is so much worse is left alone.
+_BOTH: Final = 2
+_WORSE: Final = 1.25
 #: Levels of subspaces that are tried.
 LEVELS: Final = (4, 6, 2, 8)
 #: Subsets of more dimensions than this are not all tried.
@@ -58,6 +64,8 @@ _ALL: Final = 16
 _FINE: Final = 3
 
 Clock = Callable[[], float]
+#: A plan, under a name, and the number of its rectangles.
+_Base = tuple[str, Plan, int]
 Say = Callable[[str], None]
 
 
@@ -121,6 +129,8 @@ class Search:
     rest: bool = True
     seconds: float = 60.0
     methods: Sequence[str] = METHODS
+    #: Whether only what was the best most often is tried.
+    brief: bool = False
     #: Of `RECIPES`: try these and nothing else, and take the best of them, whatever it carries.
     recipes: Sequence[str] = ()
     version: int = 1
@@ -165,8 +175,8 @@ class Search:
     def _stages(self) -> tuple[Callable[[], Iterator[None]], ...]:
         if self.recipes:
             return (self._regular, *(partial(self._recipe, recipe) for recipe in self.recipes))
-        early = (self._regular, self._ranked, self._greedy, self._promising)
-        return (*early, self._indexed, self._greedy_bits, self._every_subset)
+        early = (self._regular, self._ranked, self._greedy, self._promising, self._tiles)
+        return early if self.brief else (*early, self._indexed, self._greedy_bits, self._every_subset)
 
     # -- stages: each yields after a round of judging, so that time can end between rounds --------
 
@@ -228,8 +238,11 @@ class Search:
         """One way to choose dimensions and one way to index them, as asked for."""
         selection, _, index = recipe.partition("+")
         if selection == "GB":
-            self._judged([self._based(index)])
-            yield from self._given_bits(self.tried[-1])
+            base = self._based(index)
+            self._judged([base])
+            for split in (False, True):
+                self._given_bits(base, split=split)
+                yield
             return
         stages = {"GS": self._greedy, "BRS": self._every_subset, "RI": self._regular}
         self.methods = (selection,)
@@ -248,7 +261,7 @@ class Search:
             self.methods = (index,)
             yield from self._adaptive([(selection, dims)])
 
-    def _based(self, index: str) -> tuple[str, Plan, int]:
+    def _based(self, index: str) -> _Base:
         """What greedy bits begin with."""
         names = self._make.names
         if index == "ASI":
@@ -266,17 +279,51 @@ class Search:
                 self._judged([(name, plan, len(plan.regions)) for name, plan in plans])
                 yield
 
-    def _selective(self, name: str, dims: Sequence[str], count: int, kind: str) -> tuple[str, Plan, int]:
+    def _selective(self, name: str, dims: Sequence[str], count: int, kind: str) -> _Base:
         plan, rectangles = self._make.selective(dims, count, once=kind == "SI1")
         return f"{name}+{kind}", plan, rectangles
 
     def _promising(self) -> Iterator[None]:
-        """What was the best most often: clusters by all attributes, each rectangle with dimensions of its own."""
+        """What was the best most often: clusters by all attributes, each rectangle with dimensions of its own.
+
+        How many clusters are best is known afterwards only, and they cost little; split axes are tried on the best.
+        """
         if "GB" not in self.methods:
             return
-        rounds = [self._based(index) for index in ("SI1", "SI", "ASI") if index in self.methods]
-        for base in self._judged(rounds) if rounds else self.tried[:1]:
-            yield from self._given_bits(base)
+        names, bases = self._make.names, set()
+        given: list[tuple[_Base, Tried]] = []
+        kinds = [kind for kind in ("SI1", "SI") if kind in self.methods]
+        for number, count in enumerate(c for c in CLUSTERS if c.bit_length() - 1 < self.bits):
+            if number == _BOTH:
+                best = {kind: min(t.score for (n, _, _), t in given if n.endswith(f"+{kind}")) for kind in kinds}
+                kinds = [kind for kind in kinds if best[kind] <= _WORSE * min(best.values())]
+            for kind in kinds:
+                base = self._selective("RI", names, count, kind)
+                if base[1].regions not in bases:  # fewer filters than clusters, say
+                    bases.add(base[1].regions)
+                    given.append((base, self._given_bits(base)))
+                    yield
+        if not given:
+            given.append((self._based("RI"), self._given_bits(self._based("RI"))))
+        for base, _ in sorted(given, key=lambda pair: pair[1].score)[:_SPLIT]:
+            self._given_bits(base, split=True)
+            yield
+
+    def _tiles(self) -> Iterator[None]:
+        """Subspaces of all dimensions and of the best set, with bits of their own."""
+        if not {"GB", "ASI"} <= set(self.methods):
+            return
+        bases = [self._based("ASI")]
+        sets = self._best_sets(1)[:1]
+        for levels in LEVELS[:2]:
+            if levels < self.bits:
+                bases += [(f"{n}+ASI", p := self._make.subspaces(d, levels), len(p.regions)) for n, d in sets]
+        given = []
+        for base in bases:
+            given.append((base, self._given_bits(base)))
+            yield
+        self._given_bits(min(given, key=lambda pair: pair[1].score)[0], split=True)
+        yield
 
     def _greedy_bits(self) -> Iterator[None]:
         if "GB" not in self.methods:
@@ -286,17 +333,20 @@ class Search:
             if not each.name.startswith(("GB", "present")):
                 different.setdefault((each.rectangles, each.plan.once), each)
         for each in list(different.values())[:2]:
-            yield from self._given_bits(each)
+            for split in (False, True):
+                self._given_bits((each.name, each.plan, each.rectangles), split=split)
+                yield
 
-    def _given_bits(self, base: Tried) -> Iterator[None]:
-        """Bits given anew, on even axes and on split ones."""
-        judge, kind = self.judge, base.name.split("+", 1)[-1] if base.rectangles > 1 else "RI"
-        self._judged([(f"GB+{kind}", greedy_bits(base.plan, judge.batch, judge.interests), base.rectangles)])
-        yield
-        splits = self._make.splits([{b.attribute: (b.lo, b.hi) for b in r.bounds} for r in base.plan.regions])
-        plan = greedy_bits(base.plan, judge.batch, judge.interests, splits)
-        self._judged([(f"GB+{kind}+QI", plan, base.rectangles)])
-        yield
+    def _given_bits(self, base: _Base, *, split: bool = False) -> Tried:
+        """Bits given anew, on even axes or on split ones."""
+        name, plan, rectangles = base
+        splits = None
+        if split:
+            splits = self._make.splits([{b.attribute: (b.lo, b.hi) for b in r.bounds} for r in plan.regions])
+        kind = name.split("+", 1)[-1] if rectangles > 1 else "RI"
+        made = greedy_bits(plan, self.judge.batch, self.judge.interests, splits)
+        [found] = self._judged([(f"GB+{kind}{'+QI' if split else ''}", made, rectangles)])
+        return found
 
     def _best_sets(self, count: int) -> list[tuple[str, tuple[str, ...]]]:
         """The best sets of dimensions so far, and the best of each way to choose them."""
@@ -312,7 +362,7 @@ class Search:
             found.setdefault(each.dimensions, each.name)
         return [(name, dims) for dims, name in found.items()]
 
-    def _judged(self, candidates: Sequence[tuple[str, Plan, int]]) -> list[Tried]:
+    def _judged(self, candidates: Sequence[_Base]) -> list[Tried]:
         costs = self.judge.costs([plan for _, plan, _ in candidates])
         now = self.clock() - self._start if self.tried else 0.0
         found = [

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import Rejected, SievenetError
-from sievenet.web.errors import TooLarge, Unknown, facts, status_of
+from sievenet.web.errors import TooLarge, Unknown, facts, headers_of, status_of
 from sievenet.web.origin import check_host, check_origin
 from sievenet.web.routes import ROUTES, Route
 from sievenet.web.signin import SignIn, SignIns, Visits
@@ -130,8 +130,7 @@ class Desk:
 
     def _refusal(self, error: SievenetError) -> web.Response:
         status = status_of(error)
-        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 429 else None
-        response = answer(facts(error), status, headers)
+        response = answer(facts(error), status, headers_of(error))
         if isinstance(error, TooLarge):
             response.force_close()
         return response

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sievenet.errors import Dropped, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable, shortened
 
-__all__ = ["TooLarge", "Unknown", "facts", "status_of"]
+__all__ = ["OverQuota", "TooLarge", "Unknown", "facts", "headers_of", "status_of"]
 
 
 class Unknown(Rejected):
     """Who is asking has to be known, and is not."""
+
+
+class OverQuota(Rejected):
+    """More was to be published than a quota has room for; so many seconds later there is."""
+
+    def __init__(self, message: str, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
 
 
 class TooLarge(SievenetError):
@@ -43,9 +52,19 @@ def status_of(error: SievenetError) -> int:
     return 500
 
 
+def headers_of(error: SievenetError) -> dict[str, str] | None:
+    """What the head of such an answer says."""
+    match status_of(error):
+        case 401:
+            return {"WWW-Authenticate": "Bearer"}
+        case 429:
+            return {"Retry-After": str(math.ceil(error.wait) if isinstance(error, OverQuota) else 1)}
+    return None
+
+
 def facts(error: SievenetError) -> dict[str, Any]:
     """What an answer says about an error."""
-    kind = "Rejected" if isinstance(error, Unknown | Dropped) else type(error).__name__
+    kind = "Rejected" if isinstance(error, Unknown | Dropped | OverQuota) else type(error).__name__
     found: dict[str, Any] = {"kind": kind, "message": str(error)}
     if isinstance(error, InvalidInput):
         for name in ("expected", "where"):

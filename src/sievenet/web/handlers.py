@@ -18,7 +18,7 @@ from sievenet.daemon.daemon import Daemon
 from sievenet.errors import InvalidInput, SchemaError, SievenetError
 from sievenet.index.plan import Plan
 from sievenet.web.desk import Desk, answer, visitor_of
-from sievenet.web.errors import TooLarge, facts, status_of
+from sievenet.web.errors import TooLarge, facts, headers_of, status_of
 from sievenet.web.metrics import CONTENT_TYPE
 from sievenet.web.publication import CHUNK, events_of, lines_of
 from sievenet.web.resident import Resident, Residents
@@ -225,21 +225,27 @@ class Handlers:
         published = 0
         try:
             async for events in lines_of(schema, _pieces(request), self._config.max_line):
-                published += await self.send(resident, events)
+                published += (some := await self.send(resident, events, whole=False))
+                if some < len(events):
+                    raise resident.over(events[some:])
         except SievenetError as error:
-            response = answer({"published": published, **facts(error)}, status_of(error))
+            response = answer({"published": published, **facts(error)}, status_of(error), headers_of(error))
             response.force_close()  # the rest of the body is not read
             return response
         return answer({"published": published})
 
     @staticmethod
-    async def send(resident: Resident, events: list[Event]) -> int:
-        """Publish events of one schema by a person's node; waits while the network takes no more."""
+    async def send(resident: Resident, events: list[Event], *, whole: bool = True) -> int:
+        """Publish events of one schema by a person's node; waits while the network takes no more.
+
+        All of them, or else as many, from the first on, as the person's quota has room for; how many.
+        """
         resident.check(events)
         node = await resident.node()
-        for start in range(0, len(events), CHUNK):
-            await node.publish_many(events[start : start + CHUNK])
-        return len(events)
+        count = resident.room(events, whole=whole)
+        for start in range(0, count, CHUNK):
+            await node.publish_many(events[start : min(start + CHUNK, count)])
+        return count
 
     @staticmethod
     async def _body(request: web.Request, most: int) -> bytes:

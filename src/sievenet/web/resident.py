@@ -25,12 +25,13 @@ from sievenet.client import Advertisement, Node
 from sievenet.client.fabric_node import FabricNode
 from sievenet.client.interest import understood
 from sievenet.config import WebConfig
-from sievenet.content import Event, Schema, Subscription, encode_subscription
+from sievenet.content import Event, Schema, Subscription, encode_event, encode_subscription
 from sievenet.content.filter import Filter
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.lifetime import Tasks
 from sievenet.web.channel import Channel
+from sievenet.web.errors import OverQuota
 
 __all__ = ["Resident", "Residents"]
 
@@ -129,6 +130,36 @@ class Resident:
             for event in events:
                 if not within.matches(event):
                     raise Rejected(f"No rule lets {self.visitor.name} publish `{event}`")
+
+    def room(self, events: Sequence[Event], *, whole: bool) -> int:
+        """How many of these events, from the first on, the quotas have room for; they count as published.
+
+        With ``whole``, `OverQuota` unless they have room for all.
+        """
+        now, sizes = asyncio.get_running_loop().time(), [0] * len(events)
+        usages = (self._keeper.usage(self.visitor.identity), self._keeper.total)
+        if any(usage.bytes.rate for usage in usages):
+            sizes = [len(encode_event(event)) for event in events]
+        found = min(usage.room(sizes, now) for usage in usages)
+        if whole and found < len(events):
+            raise self.over(events, whole=True)
+        for usage in usages:
+            usage.charge(sizes[:found], now)
+        return found
+
+    def over(self, events: Sequence[Event], *, whole: bool = False) -> OverQuota:
+        """What is said of events that a quota has no room for."""
+        now = asyncio.get_running_loop().time()
+        usages = (self._keeper.usage(self.visitor.identity), self._keeper.total)
+        sizes = [len(encode_event(event)) for event in events]
+        first = sizes if whole else sizes[:1]
+        wait = max(usage.publishing(len(first), sum(first), now) for usage in usages)
+        quota = next(usage.quota for usage in usages if usage.quota.events or usage.quota.bytes)
+        bounds = " and ".join(f"{value:g} {what}" for what in ("events", "bytes") if (value := getattr(quota, what)))
+        text = f"Expected at most {bounds} per second (quota), got more"
+        if whole:
+            text = f"{text} at once ({len(events)} events), so none was published: fewer at once, or JSON lines"
+        return OverQuota(f"{text}; wait {wait:.1g} s", wait)
 
     def _allowed(self, schema: Schema) -> Subscription:
         within = self._within(schema)

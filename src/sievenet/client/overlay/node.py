@@ -258,6 +258,14 @@ class OverlayNode(Node):
         await self._loopback.published(said, said.schema.name if isinstance(said, EventBatch) else "")
         return len(rows)
 
+    async def confirmed(self) -> None:
+        """Wait until the router has taken what was published so far; `Dropped` if it took less."""
+        name = next((name for name in self._categories if name), "")
+        # Whatever it answers: it has read everything before.
+        with suppress(SchemaError):
+            await self._link.call(lambda number: p.LookUp(number, name))
+        self._allowance.check()
+
     def _matching(self, event: Event | Record) -> Iterable[Feed]:
         category = self._categories[event.schema.name if isinstance(event, Event) else ""]
         found = self._landing.match(category, event)

@@ -110,6 +110,10 @@ class DataPort(ABC):
     def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets. False: many wait already, `flushed` before sending more."""
 
+    async def arrived(self) -> None:
+        """Wait until the other end has what was given to `send` so far, as far as that can be known here."""
+        await self.flushed(0)
+
     @abstractmethod
     async def flushed(self, ahead: int = 0) -> None:
         """Wait until no more than ``ahead`` of the packets given to `send` so far wait here."""

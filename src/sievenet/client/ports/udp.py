@@ -48,6 +48,8 @@ class UdpPort(DataPort):
         super().__init__(sock, deliver)
         self._link = HostLink(token, channel=Channel(key, down=False) if key else None)
         self._greeted: asyncio.Future[None] = self._loop.create_future()
+        #: Done when something has come.
+        self._news: asyncio.Future[None] = self._loop.create_future()
         #: Datagrams that the socket could not take at once.
         self._unsent: deque[bytes] = deque()
 
@@ -119,6 +121,18 @@ class UdpPort(DataPort):
         if self._link.queued > ahead or self._unsent:
             await self._departures.wait(ahead)
 
+    async def arrived(self) -> None:
+        """Wait until the data plane has read what was given to `send` so far: a probe behind it is acknowledged."""
+        await self.flushed(0)
+        number, probe = self._link.probe(self._loop.time())
+        while not self._closed and not self._link.arrived(number):
+            with contextlib.suppress(OSError):
+                self._socket.send(probe)
+            if self._news.done():
+                self._news = self._loop.create_future()
+            await asyncio.wait((self._news,), timeout=_GREET_EVERY)
+            _, probe = self._link.probe(self._loop.time())
+
     def _flush(self) -> None:
         self._unsent.extend(self._link.datagrams(self._loop.time()))
         while self._unsent:
@@ -177,6 +191,8 @@ class UdpPort(DataPort):
             for kind, group in groupby(found, _width):
                 some = list(group)
                 self._deliver(_joined(some) if kind else some)  # type: ignore[arg-type]
+        if not self._news.done():
+            self._news.set_result(None)
         if not self._closed:
             self._flush()
 
