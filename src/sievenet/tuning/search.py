@@ -11,8 +11,9 @@
 
 (`candidate` says what each is.)  Every candidate is judged by its true cost on a sample (`judge`), by default by the
 packets that the network carries: see `cost`.  Choosing dimensions is cheap and comes first, then what was the best most
-often (greedy bits in rectangles around clusters by all attributes), so that little time is enough for a good plan; then
-stages run from cheap to dear, each from the best of those before.  When time is up the best so far is the answer.  The
+often (greedy bits in rectangles around clusters by all attributes, in several numbers, and in subspaces), so that
+little time is enough for a good plan; with `brief` that is all.  Then stages run from cheap to dear, each from the best
+of those before.  When time is up the best so far is the answer.  The
 plan in use is a candidate too: what carries more is never the best.  Nothing is random but the sample and the seeds of
 the clusters.
 """
