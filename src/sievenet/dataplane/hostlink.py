@@ -169,7 +169,7 @@ class HostLink:
         if not self._under_way:
             self._wait(now, STALL)
         number = self._number()
-        return number, self._seal([], number)
+        return number, self._seal([], 0, number)
 
     def arrived(self, number: int) -> bool:
         """Whether everything up to a datagram has been acknowledged: it has arrived, or is gone."""
