@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -152,11 +153,8 @@ class FabricNode(Node):
         await self._session.call(lambda number: p.RemoveSchema(number, name, version, force))
 
     async def _described(self, wanted: str | Schema) -> Category:
-        if isinstance(wanted, Schema):
-            reply = await self._session.call(lambda number: p.Register(number, wanted))
-        else:
-            reply = await self._session.call(lambda number: p.LookUp(number, wanted))
-        return self._catalog.update(reply.category)
+        new = partial(p.Register, schema=wanted) if isinstance(wanted, Schema) else partial(p.LookUp, name=wanted)
+        return self._catalog.update((await self._session.call(new)).category)
 
     async def _say(self, entry: Registration) -> None:
         await self._register(entry)
@@ -260,10 +258,8 @@ class FabricNode(Node):
         for start in range(0, len(rows), _CHUNK):
             self._allowance.check()
             await self._session.sendable()
-            if isinstance(rows, EventBatch):
-                chunk: EventBatch | Sequence[Event] = rows.take(slice(start, start + _CHUNK))
-            else:
-                chunk = rows[start : start + _CHUNK]
+            some = slice(start, start + _CHUNK)
+            chunk: EventBatch | Sequence[Event] = rows.take(some) if isinstance(rows, EventBatch) else rows[some]
             source = self._transport.source_of(chunk[0]) if self._transport is not None else None
             if source is not None:
                 self._outbox.check(chunk)
@@ -294,8 +290,7 @@ class FabricNode(Node):
             await self._publisher.room(port, packets)
 
     def _port(self) -> DataPort:
-        port = self._session.port
-        if port is None:
+        if (port := self._session.port) is None:
             raise Unavailable("This node has no data port: it only observes")
         return port
 

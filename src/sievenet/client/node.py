@@ -200,8 +200,7 @@ class Node(Starting, ABC):
 
     def _revised(self, told: Revised) -> None:
         """The rules have changed: a registration is less than it was, or has ended."""
-        entry = self._ledger.get(told.kind, told.id)
-        if entry is None:
+        if (entry := self._ledger.get(told.kind, told.id)) is None:
             return
         if not told.reason:
             self._answered(entry, {"narrowed": told.narrowed})
@@ -321,19 +320,17 @@ class Node(Starting, ABC):
             self._drop(feed)
             feed.end(error if isinstance(error, SievenetError) else None)
             raise
-        if transport is not None:
-            transport.stands()
-        if cache is not None:
-            cache.stands()
+        for each in (transport, cache):
+            if each is not None:
+                each.stands()
         return feed
 
     async def unsubscribe(self, feed: Feed) -> None:
         """Take a subscription back; its feed ends at once."""
-        entry = feed.registration
         self._drop(feed)
         feed.end()
-        if self._ledger.remove(entry):
-            await self._withdraw(entry)
+        if self._ledger.remove(feed.registration):
+            await self._withdraw(feed.registration)
         await feed.drained()
 
     def _drop(self, feed: Feed) -> None:
