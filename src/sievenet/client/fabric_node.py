@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Self
 
 from sievenet.access.identity import Role
