@@ -62,7 +62,10 @@ def test_columns_that_do_not_fit_are_refused():
     for broken in (
         change(answer, places=answer.places[:-1]),
         change(answer, places=answer.places[:16]),
-        change(answer, sets=answer.sets[:1]),
+        change(answer, sets=answer.sets[:4]),
+        change(answer, sets=answer.sets[:-1]),
+        change(answer, ports=answer.ports[:-4]),
+        change(answer, ports=bytes(4) + answer.ports[4:]),
         change(answer, first=change(first, places=first.places[:-4])),
         change(answer, first=change(first, whats=b"\x07" + first.whats[1:])),
         change(answer, first=change(first, ends=first.ends[:-4])),

@@ -55,7 +55,6 @@ _LARGEST: Final = 1 << 28
 
 _Serial = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Mask = Annotated[bytes, msgspec.Meta(max_length=1 << 16)]
-_Port = Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
 _Wire = Annotated[int, msgspec.Meta(ge=0, lt=1 << 18)]
 
 
@@ -156,9 +155,10 @@ class Answer(Message, frozen=True):
     partition: _Serial
     epoch: _Serial
     serial: _Serial
-    #: The keys of the dz in two columns, and the sets of ports.
+    #: The keys of the dz in two columns; the ports of all sets of ports, and where each set ends.
     places: bytes
-    sets: tuple[tuple[_Port, ...], ...]
+    ports: bytes
+    sets: bytes
     first: Rows
     second: Rows
     between: Rows

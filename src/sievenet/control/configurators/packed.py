@@ -1,6 +1,6 @@
 """Changes in columns of numbers: packed where they are worked out, unpacked only where a switch wants to know.
 
-    answer   places   keys of the dz                  sets     the sets of ports, each once
+    answer   places   keys of the dz                  ports, sets    the sets of ports, each once, and their ends
     rows     switches 3, 7, …     ends 2, 5, …        whats    what to do
                                                       places   numbers of dz      sets   numbers of sets
 
@@ -51,11 +51,11 @@ def pack(partition: int, epoch: int, serial: int, wires: Wires, found: Walked | 
     """What a walk found, in the order that `changes_of` explains."""
     if found is None or not len(found.rows):
         used = b"" if found is None else _signless(found.used)
-        return Answer(partition, epoch, serial, b"", (), Rows(), Rows(), Rows(), used)
+        return Answer(partition, epoch, serial, b"", b"", b"", Rows(), Rows(), Rows(), used)
     rows = found.rows.astype(np.int64)
     place, switch, now, then = rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3]
     size = found.masks.shape[1] // 2
-    numbers, sets = _sets(wires, found.masks.reshape(-1, size))
+    numbers, ports, bounds = _sets(wires, found.masks.reshape(-1, size))
     here, after = numbers[0::2], numbers[1::2]
     begins = np.flatnonzero(now != NOTHING)
     begins = begins[np.argsort(4 * switch[begins] + _RANK[now[begins]], kind="stable")]
@@ -68,7 +68,8 @@ def pack(partition: int, epoch: int, serial: int, wires: Wires, found: Walked | 
         epoch,
         serial,
         found.highs.tobytes() + found.lows.tobytes(),
-        sets,
+        ports,
+        bounds,
         _rows(switch[begins], _FIRST[now[begins]], place[begins], here[begins]),
         _rows(switch[ends], whats, place[ends], np.where(lessened, after[ends], here[ends])),
         _rows(switch[ends], np.zeros(len(ends), np.uint8), place[ends], here[ends]),
@@ -80,15 +81,19 @@ def _signless(mask: int) -> bytes:
     return mask.to_bytes(mask.bit_length() // 8 + 1, "little")
 
 
-def _sets(wires: Wires, masks: _Array) -> tuple[_Array, tuple[tuple[int, ...], ...]]:
-    """The number of each mask among the different ones, and their ports."""
+def _sets(wires: Wires, masks: _Array) -> tuple[_Array, bytes, bytes]:
+    """The number of each mask among the different ones, their ports in a row, and where those of each end."""
     # The upper half is folded into the lower one: what is multiplied at the top overflows and tells little.
     hashes = ((masks ^ (masks >> np.uint64(32))) * _ODD[: masks.shape[1]]).sum(1, np.uint64)
     _, first, numbers = np.unique(hashes, return_index=True, return_inverse=True)
     if not np.array_equal(masks[first[numbers]], masks):  # two masks with one hash
         _, first, numbers = np.unique(masks, axis=0, return_index=True, return_inverse=True)
         numbers = numbers.reshape(-1)
-    return numbers, tuple(tuple(wires.ports(mask.tobytes())) for mask in masks[first])
+    width = 64 * masks.shape[1]
+    bits = np.flatnonzero(np.unpackbits(masks[first].view(np.uint8).reshape(-1), bitorder="little").view(np.bool_))
+    ports = np.array(wires.port, np.uint32)[bits % width]
+    ends = np.searchsorted(bits, width * np.arange(1, len(first) + 1))
+    return numbers, ports.tobytes(), ends.astype(np.uint32).tobytes()
 
 
 def _rows(switches: _Array, whats: _Array, places: _Array, sets: _Array) -> Rows:
@@ -120,7 +125,8 @@ class _Tables:
     @cached_property
     def sets(self) -> list[frozenset[int]]:
         """The sets of ports."""
-        return [frozenset(each) for each in self._answer.sets]
+        ports, ends = (np.frombuffer(each, np.uint32).tolist() for each in (self._answer.ports, self._answer.sets))
+        return [frozenset(ports[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class Packed(Sequence[T], Generic[T]):
@@ -173,13 +179,13 @@ def _flow(what: int, flow: Flow) -> Flow:
 
 def unpack(category: int, names: Sequence[str], answer: Answer) -> Changes:
     """What the switches must be told; `CodecError` if it contradicts itself, or names a switch that nobody knows."""
-    if len(answer.places) % 16:
-        raise CodecError(expected="a multiple of 16 bytes", got=len(answer.places), where="configurator")
+    if len(answer.places) % 16 or len(answer.sets) % 4 or not _bounds(answer.sets, answer.ports):
+        raise CodecError(expected="dz and sets of ports", got="something else", where="configurator")
     tables = _Tables(category, answer)
 
     def found(rows: Rows, of: Callable[[int, Flow], T]) -> dict[str, Sequence[T]]:
         count = len(rows.whats)
-        _check(rows, count, len(answer.places) // 16, len(answer.sets))
+        _check(rows, count, len(answer.places) // 16, len(answer.sets) // 4)
         switches, ends = (np.frombuffer(each, np.uint32).tolist() for each in (rows.switches, rows.ends))
         shares: dict[str, Sequence[T]] = {}
         start = 0
@@ -192,6 +198,13 @@ def unpack(category: int, names: Sequence[str], answer: Answer) -> Changes:
 
     used = int.from_bytes(answer.used, "little")
     return Changes(found(answer.first, _change), found(answer.second, _change), found(answer.between, _flow), used)
+
+
+def _bounds(sets: bytes, ports: bytes) -> bool:
+    """Whether the ends of sets ascend to the end of the ports, and no port is 0."""
+    ends, some = np.frombuffer(sets, np.uint32), np.frombuffer(ports, np.uint32, len(ports) // 4)
+    whole = not len(ports) % 4 and int(ends[-1] if len(ends) else 0) == len(some)
+    return whole and bool((ends[1:] >= ends[:-1]).all()) and bool(some.all())
 
 
 def _check(rows: Rows, count: int, places: int, sets: int) -> None:
