@@ -142,6 +142,10 @@ class Plain:
         self._runner.run(self._fill(entries))
 
     async def _fill(self, entries: int) -> None:
+        if not isinstance(self._network, KernelNetwork):
+            # Nobody answered Open vSwitch while packets were measured: it may have hung up, and calls again.
+            await asyncio.sleep(0.5)
+            await self._plane.connected()
         length = (entries - 1).bit_length()
         dzs = [Dz(i, length) for i in range(1 << length)]
         for number in range(1, 6):
