@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -57,12 +58,21 @@ HALVES = (
     tuple(f"{action} point: x {half}" for action in ("publish", "subscribe") for half in ("< 8000", ">= 8000")),
 )
 RATE = 1_000
+#: Calm and attacked phases of each attack.
+ROUNDS = {APART: 5, SHARED: 2}
 
 
 class Attack(Worker):
     """The tenth client."""
 
     module = "benchmarks._security_worker"
+
+    def rest(self) -> None:
+        """Do nothing at all."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
 
 class Fabric:
@@ -91,6 +101,10 @@ class Fabric:
             yield
         finally:
             os.environ.pop("SIEVENET_LOGIN", None)
+
+    def place(self, mode: str) -> None:
+        """On cores of their own, or anywhere."""
+        place(mode, daemon=self.daemon.pid, clients=[self.publisher.pid, self.subscriber.pid])
 
     def requests(self, number: int) -> float:
         """Subscriptions per second."""
@@ -131,7 +145,7 @@ def run(bench: Bench) -> Report:
         access = members(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "access")
         with bench.step("a fabric for members"):
             known = Fabric(stack, access, HOSTS * 2)
-        measure_attacks(bench, report, known)
+        measure_attacks(bench, report, known, stack)
         with bench.step("a fabric for anybody on the machine"):
             anybody = Fabric(stack, None, HOSTS * 2)
         measure_cost(bench, report, anybody, known)
@@ -149,6 +163,10 @@ def run(bench: Bench) -> Report:
 
 def measure_cost(bench: Bench, report: Report, anybody: Fabric, known: Fabric) -> None:
     requests, events = bench.size(2_000, quick=40), bench.size(50_000, quick=1_000)
+    for fabric in (anybody, known):
+        fabric.place(APART)
+        fabric.requests(8)
+        fabric.events(events)
     found: dict[str, list[tuple[float, float]]] = {"requests": [], "events": []}
     for _ in bench.track(range(bench.size(7, quick=1)), "requests and events, both in turn"):
         found["requests"].append((anybody.requests(requests), known.requests(requests)))
@@ -170,6 +188,7 @@ def measure_checks(bench: Bench, report: Report, known: Fabric, ruled: Fabric) -
     """What it costs to hold each event to rules, at its publisher and at its receiver."""
     number, pairs = bench.size(50_000, quick=1_000), []
     for fabric in (known, ruled):
+        fabric.place(APART)
         fabric.requests(8)
     for _ in bench.track(range(bench.size(5, quick=1)), "events of members with rules that are filters, or not"):
         spent = []
@@ -184,16 +203,20 @@ def measure_checks(bench: Bench, report: Report, known: Fabric, ruled: Fabric) -
     report.table("checks", ["rules", "daemon us per event"], [["any", f"{without:.1f}"], ["filters", f"{checked:.1f}"]])
 
 
-def measure_attacks(bench: Bench, report: Report, fabric: Fabric) -> None:
+def measure_attacks(bench: Bench, report: Report, fabric: Fabric, stack: ExitStack) -> None:
     fabric.requests(8)
     fabric.steady(bench.size(2_000, quick=30))
-    rounds = {APART: bench.size(5, quick=1), SHARED: bench.size(2, quick=1)}
+    rounds = {mode: bench.size(repeats, quick=1) for mode, repeats in ROUNDS.items()}
     rows = []
+    harmless = Attack(stack, fabric.url, "nothing")
+    harmless.ready()
+    harmless.rest()
     for name in bench.track(bench.size(list(ATTACKS), quick=["filters", "flood"]), "attacks in turn"):
         lost, row = 0, [name]
         for mode, repeats in rounds.items():
-            place(mode, daemon=fabric.daemon.pid, clients=[fabric.publisher.pid, fabric.subscriber.pid])
-            found = [measure_pair(fabric, name, mode, bench.size(2_000, quick=30), i) for i in range(repeats)]
+            fabric.place(mode)
+            number = bench.size(2_000, quick=30)
+            found = [measure_pair(fabric, harmless, name, mode, number, i) for i in range(repeats)]
             calm, attacked = ([pair[i] for pair in found] for i in (0, 1))
             lost += sum(each.lost for pair in found for each in pair)
             pairs = [after.p99 / before.p99 for before, after in found]
@@ -217,7 +240,7 @@ def measure_attacks(bench: Bench, report: Report, fabric: Fabric) -> None:
             ]
         report.goal(f"lost_under_{name}", lost)
         rows.append([*row, f"{lost}"])
-    place(SHARED, daemon=fabric.daemon.pid, clients=[fabric.publisher.pid, fabric.subscriber.pid])
+    fabric.place(SHARED)
     heads = ["p99 ms", "growth", "daemon", "attacker"]
     report.table("attacks", ["attack", *heads, *(f"{head}, shared" for head in heads), "lost"], rows)
 
@@ -232,19 +255,35 @@ class Phase(NamedTuple):
     attacker: float
 
 
-def measure_pair(fabric: Fabric, name: str, mode: str, number: int, turn: int) -> tuple[Phase, Phase]:
+def measure_pair(fabric: Fabric, harmless: Attack, name: str, mode: str, number: int, turn: int) -> tuple[Phase, Phase]:
     """A calm phase and an attacked one, in turns which of them is first."""
-    found = {}
-    for attack in ("nothing", name) if turn % 2 else (name, "nothing"):
+
+    def calm() -> Phase:
+        place_attacker(mode, harmless.pid)
+        harmless.go_on()
+        try:
+            return measure_phase(fabric, harmless, number)
+        finally:
+            harmless.rest()
+
+    def attacked() -> Phase:
         with ExitStack() as stack, fabric.login("mallory"):
-            attacker = Attack(stack, fabric.url, attack)
+            attacker = Attack(stack, fabric.url, name)
             attacker.ready()
             place_attacker(mode, attacker.pid)
-            time.sleep(0.2)
-            begin, workers = time.monotonic(), (fabric.daemon.pid, attacker.pid)
-            before = [worked_by(each) for each in workers]
-            missing, latencies = fabric.steady(number)
-            took = time.monotonic() - begin
-            daemon, tenth = ((worked_by(each) - was) / took for each, was in zip(workers, before, strict=True))
-        found[attack] = Phase(missing, quantiles(latencies, (0.99,))["p99"], daemon, tenth)
-    return found["nothing"], found[name]
+            return measure_phase(fabric, attacker, number)
+
+    if turn % 2:
+        return calm(), attacked()
+    after = attacked()
+    return calm(), after
+
+
+def measure_phase(fabric: Fabric, attacker: Attack, number: int) -> Phase:
+    time.sleep(0.2)
+    begin, workers = time.monotonic(), (fabric.daemon.pid, attacker.pid)
+    before = [worked_by(each) for each in workers]
+    missing, latencies = fabric.steady(number)
+    took = time.monotonic() - begin
+    daemon, tenth = ((worked_by(each) - was) / took for each, was in zip(workers, before, strict=True))
+    return Phase(missing, quantiles(latencies, (0.99,))["p99"], daemon, tenth)

@@ -350,7 +350,7 @@ class Listener(Generic[C]):
         await self._turns.begin(party)
         try:
             if step is None:
-                step = self._decode(connection, turn.allowed)
+                step = self._decode(connection, turn.size)
             return self._taken(connection, step)
         finally:
             self._turns.end(party, turn)

@@ -27,10 +27,6 @@ log = logging.getLogger("sievenet.session")
 _BACKLOG: Final = 4096
 
 
-#: Requests that are refused for one pause of a quota.
-_REFUSED: Final = 16
-
-
 class RequestService(Service[C]):
     """A service that answers each request with a message, in its own time.
 
@@ -61,11 +57,12 @@ class RequestService(Service[C]):
             except SievenetError as error:
                 connection.send(failure(getattr(message, "request", 0), error))
                 if isinstance(error, TooFast):
-                    wait += error.pause / _REFUSED
+                    wait = error.pause
                 continue
             desk.add(message, size, self.urgent(message))
             if desk.full:
                 return self._go_on(connection, desk, messages[at:], wait)
+        connection.turn.refused = wait > 0
         return asyncio.sleep(wait) if wait else None
 
     def check(self, connection: C, message: Any, size: int) -> None:
