@@ -49,7 +49,13 @@ async def logs_keep_their_order_and_compare(one: Store, other: Store) -> None:
         found.append(entry.data)
         at = entry.number
     assert (found, at) == ([b"1", b"2", b""], third)
-    assert await other.last("a.b") == third
+    assert await other.scan("a.b") == [(b"1", first), (b"2", second), (b"", third)]
+    assert await other.scan("a.nothing") == []
+    for i in range(300):
+        third = await one.append("a.b", b"%d" % i, third)
+    scanned = await other.scan("a.b")
+    assert [entry.data for entry in scanned] == [b"1", b"2", b"", *(b"%d" % i for i in range(300))]
+    assert await other.last("a.b") == third == scanned[-1].number
 
 
 async def a_log_begins_anew_in_one_step(one: Store, other: Store) -> None:

@@ -71,8 +71,7 @@ class StoreJournal:
             except Fenced:
                 continue  # the leader of before has made a snapshot just now
         while True:
-            _, last = await read_all(store, place.log)
-            writer = Writer(store, place.log, last)
+            writer = Writer(store, place.log, await store.last(place.log))
             try:
                 await writer.write(msgspec.msgpack.encode(_Entry(term, [])))
                 break

@@ -53,25 +53,30 @@ class Reader:
     async def next(self) -> Entry | None:
         """The next entry that is there; None if there is none yet."""
         while (piece := await self._store.read(self._log, self.at)) is not None:
-            self.at = piece.number
-            mark = piece.data[0] if piece.data else 4
-            if mark > _BEGINS | _ENDS:
-                raise CodecError(expected="a piece of an entry", got=mark, where=f"log {self._log}")
-            if mark & _BEGINS:
-                self._parts = []
-            if self._parts is None:
-                continue  # the log begins in the middle of an entry: what came before was replaced
-            self._parts.append(piece.data[1:])
-            if mark & _ENDS:
-                parts, self._parts = self._parts, None
-                return Entry(b"".join(parts), piece.number)
+            whole = self.take(piece)
+            if whole is not None:
+                return whole
         return None
+
+    def take(self, piece: Entry) -> Entry | None:
+        """The entry that ends with a piece, if one does."""
+        self.at = piece.number
+        mark = piece.data[0] if piece.data else 4
+        if mark > _BEGINS | _ENDS:
+            raise CodecError(expected="a piece of an entry", got=mark, where=f"log {self._log}")
+        if mark & _BEGINS:
+            self._parts = []
+        if self._parts is None:
+            return None  # the log begins in the middle of an entry: what came before was replaced
+        self._parts.append(piece.data[1:])
+        if not mark & _ENDS:
+            return None
+        parts, self._parts = self._parts, None
+        return Entry(b"".join(parts), piece.number)
 
 
 async def read_all(store: Store, log: str) -> tuple[list[bytes], int]:
     """All entries of a log, and the number to write behind."""
     reader = Reader(store, log)
-    found = []
-    while (entry := await reader.next()) is not None:
-        found.append(entry.data)
+    found = [whole.data for piece in await store.scan(log) if (whole := reader.take(piece)) is not None]
     return found, reader.at

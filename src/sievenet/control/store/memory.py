@@ -111,6 +111,11 @@ class MemoryStore:
         await self._pass()
         return next((entry for entry in self.shelf.logs.get(log, ()) if entry.number > after), None)
 
+    async def scan(self, log: str) -> list[Entry]:
+        """All entries."""
+        await self._pass()
+        return list(self.shelf.logs.get(log, ()))
+
     async def last(self, log: str) -> int:
         """The last entry's number."""
         await self._pass()

@@ -27,7 +27,7 @@ import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
-from nats.js.api import KeyValueConfig, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, StreamConfig
 
 from sievenet.control.store.store import Entry
 from sievenet.errors import Fenced, InvalidInput, Rejected, Unavailable
@@ -44,6 +44,8 @@ _WRONG: Final = 10071
 _TRY, _PAUSE = 1.0, 0.1
 #: Bytes of an entry that are left for its headers.
 _HEADERS: Final = 1024
+#: Entries that are read at a time.
+_BATCH: Final = 256
 #: What only says that there was no answer.
 _UNKNOWN: Final = (
     nats.errors.TimeoutError,
@@ -192,6 +194,36 @@ class NatsStore:
         """The next entry."""
         found = await self._message(self._stream, self._logs + log, after)
         return None if found is None else Entry(found.data or b"", found.seq)
+
+    async def scan(self, log: str) -> list[Entry]:
+        """All entries, by a consumer that lives as long as it takes."""
+        found: list[Entry] = []
+        while (found[-1].number if found else 0) < await self.last(log):
+            try:
+                await self._consume(log, found)
+            except _UNKNOWN:
+                await asyncio.sleep(_PAUSE)  # it may have been removed meanwhile, or the server is away: look again
+            except nats.js.errors.APIError as error:
+                raise Unavailable(f"NATS does not say what it holds: {error.description}") from None
+        return found
+
+    async def _consume(self, log: str, found: list[Entry]) -> None:
+        """Add entries behind those that were found, until there are no more."""
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=found[-1].number + 1 if found else 1,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=10.0,
+        )
+        reading = await self._js.pull_subscribe(self._logs + log, stream=self._stream, config=config)
+        try:
+            while True:
+                some = await reading.fetch(_BATCH, timeout=_TRY)
+                found += [Entry(each.data, each.metadata.sequence.stream) for each in some]
+                if some[-1].metadata.num_pending == 0:
+                    return
+        finally:
+            await reading.unsubscribe()
 
     async def last(self, log: str) -> int:
         """The last entry's number."""

@@ -39,6 +39,10 @@ class Store(Protocol):
         """The first entry behind this number; None if there is none."""
         ...
 
+    async def scan(self, log: str) -> list[Entry]:
+        """All entries, which is quicker than one by one."""
+        ...
+
     async def last(self, log: str) -> int:
         """The number of the last entry; 0 if there is none."""
         ...
