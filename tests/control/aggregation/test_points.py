@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sievenet.control.aggregation import Sample, Source, Tables, aggregate
 from sievenet.control.aggregation.aggregation import _points
 from sievenet.control.aggregation.arrivals import Even, Recorded
-from sievenet.control.aggregation.points import choose, costs, locate
+from sievenet.control.aggregation.carving import carve
+from sievenet.control.aggregation.points import choose, costs, locate, needs, take
 from sievenet.control.deployment.definition import merged, ports_at
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.keys import common, covers, place
@@ -51,17 +52,16 @@ def test_a_point_costs_what_a_merge_there_sends_too_far(table, packets):
     points = _points(table, ROWS)
     codes = np.array([code << (64 - DEPTH) for code, _ in packets], np.uint64)
     came = np.array([ROWS[port] for _, port in packets], np.int64)
-    weights = np.array([1.0, 2.0, 5.0, 0.5])
     where = locate(points.code, points.length, codes)
-    found = costs(points, where, came, np.ones(len(packets)), weights)
+    found = costs(points, needs(points, where, came, np.ones(len(packets))))
     for at in range(len(points)):
         after = merged(table, [key_of(points, at)], 1)
         cost = 0.0
         for code, port in packets:
             leaf = 1 << DEPTH | code
             before, now = (t.get(leaf) or ports_at(t, leaf, 1) for t in (table, after))
-            cost += sum(weights[ROWS[p]] for p in now - before - {port})
-        tiny = 1e-6 * (1 + len(packets)) * 8.5
+            cost += len(now - before - {port})
+        tiny = 1e-6 * (1 + len(packets)) * 4
         assert cost - 1e-9 <= found[at] <= cost + tiny + 1e-9
 
 
@@ -85,7 +85,7 @@ def test_a_point_costs_what_is_sent_further_on_as_well(table, packets):
             for port in (after.get(leaf) or ports_at(after, leaf, 1)) - before:
                 cost[at] += 1 + (again[port][i] if port in again else 0)
     came = np.full(len(packets), -1)
-    found = costs(points, where, came, np.ones(len(packets)), np.ones(4), beyond)
+    found = costs(points, needs(points, where, came, np.ones(len(packets)), beyond))
     assert np.all(found >= cost - 1e-6)
     assert np.all(found <= cost + 1e-6 * (1 + len(packets)) * 4 + 1e-6)
 
@@ -94,7 +94,7 @@ def test_a_point_costs_what_is_sent_further_on_as_well(table, packets):
 def test_merges_chosen_make_a_table_fit(table, limit):
     points = _points(table, ROWS)
     cost = np.arange(len(points), dtype=float)[::-1].copy()
-    flags = choose(points, cost, limit)
+    flags = choose(points.parent, points.size, points.entries, cost, limit)
     chosen = [key_of(points, at) for at in np.flatnonzero(flags)]
     assert not any(a != b and covers(a, b) for a in chosen for b in chosen)
     assert len(merged(table, chosen, 1)) <= max(limit, 1)
@@ -142,13 +142,51 @@ def test_traffic_decides_where_to_merge():
 def test_what_is_sent_too_far_is_followed_through_other_merges():
     """Merging at 4 is cheap for s0 itself, but s1, which has to merge there too, would send it on to two clients."""
     tables = {
-        "s0": {16: frozenset({10}), 17: frozenset({2}), 19: frozenset({2}), 28: frozenset({10}), 31: frozenset({11})},
+        "s0": {17: frozenset({2}), 19: frozenset({2}), 28: frozenset({10}), 31: frozenset({11})},
         "s1": {17: frozenset({12}), 19: frozenset({13})},
     }
-    codes = np.array([0b0000 << 60] * 2 + [0b1100 << 60] * 2, np.uint64)
+    codes = np.array([0b0010 << 60] * 2 + [0b1101 << 60] * 2, np.uint64)
     lane = Tables(tables, line(2), [Source("s0", 9, (1,))], Sample(codes, np.zeros(4, np.int64)))
-    assert aggregate([lane], {"s0": 4}) == [{"s0": {4}}]
-    assert aggregate([lane], {"s0": 4, "s1": 1}) == [{"s0": {7}, "s1": {4}}]
+    assert aggregate([lane], {"s0": 3}) == [{"s0": {4}}]
+    assert aggregate([lane], {"s0": 3, "s1": 1}) == [{"s0": {7}, "s1": {4}}]
+
+
+def test_what_is_published_is_carved_out_of_a_merge():
+    """Three entries for different clients, and events for the one in the middle alone: the merge goes around it."""
+    table = {16: frozenset({10}), 17: frozenset({11}), 19: frozenset({12}), 28: frozenset({10})}
+    codes = np.array([0b0001 << 60] * 5 + [0b1100 << 60] * 5, np.uint64)
+    lane = Tables({"s0": table}, line(1), [Source("s0", 9, (1,))], Sample(codes, np.zeros(10, np.int64)))
+    (found,) = aggregate([lane], {"s0": 3})
+    deployment = Deployment(1, table)
+    deployment.remerge(found["s0"])
+    assert deployment.table == {4: frozenset({10, 12}), 17: frozenset({11}), 28: frozenset({10})}
+
+
+@given(TABLES, st.lists(st.tuples(st.integers(0, (1 << DEPTH) - 1), st.integers(1, 4)), max_size=20), st.integers(1, 8))
+def test_carving_fits_and_costs_no_more_than_merges_side_by_side(table, packets, limit):
+    packets.sort()
+    points = _points(table, ROWS)
+    codes = np.array([code << (64 - DEPTH) for code, _ in packets], np.uint64)
+    came = np.array([ROWS[port] for _, port in packets], np.int64)
+    need = needs(points, locate(points.code, points.length, codes), came, np.ones(len(packets)))
+    (flags,) = carve([(points, need)], limit)
+    after = merged(table, [key_of(points, at) for at in np.flatnonzero(flags)], 1)
+    assert len(after) <= max(limit, 1)
+    beside = choose(points.parent, points.size, points.entries, costs(points, need), len(after))
+
+    def cost(chosen):
+        decides, rows = take(points, chosen)
+        decided = [(at, int(decides[at])) for at in range(len(points)) if decides[at] >= 0]
+        return sum(need[at][rows[by]].sum() for at, by in decided)
+
+    deployed = merged(table, [key_of(points, at) for at in np.flatnonzero(flags)], 1)
+    decides, rows = take(points, flags)
+    for at in range(len(points)):
+        key = key_of(points, at)
+        ports = {port for port, row in ROWS.items() if decides[at] >= 0 and rows[decides[at], row]}
+        assert ports == set(deployed.get(key) or ports_at(deployed, key, 1))
+    # Not a bit more, but for the price, of which the last few entries are paid in two kinds.
+    assert cost(flags) <= cost(beside) * 1.01 + 0.01 * len(packets) + 1e-3
 
 
 def test_lanes_share_a_switch():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sievenet.control.deployment.definition import deployed, merged, ports_at, reduced
 from sievenet.control.deployment.deployment import Deployment
-from sievenet.control.deployment.keys import above, common, covers, place
+from sievenet.control.deployment.keys import common, covers, place
 from sievenet.control.deployment.passage import UMBRELLA, passage, peak
 from sievenet.index import Dz
 from sievenet.network import Flow, FlowTable
@@ -29,10 +29,6 @@ def encloses(one, other):
     return all(leaf_ports(one, leaf) >= leaf_ports(other, leaf) for leaf in LEAVES)
 
 
-def antichain(keys):
-    return {k for k in keys if not any(a in keys for a in above(k, 1))}
-
-
 @given(KEYS, KEYS)
 def test_keys_lie_as_dz_do(a, b):
     one, two = Dz.of_key(a), Dz.of_key(b)
@@ -43,7 +39,7 @@ def test_keys_lie_as_dz_do(a, b):
 
 @given(TABLES, st.sets(KEYS, max_size=3))
 def test_merging_encloses_and_reducing_changes_nothing(table, merges):
-    once = merged(table, antichain(merges), 1)
+    once = merged(table, merges, 1)
     assert encloses(once, table)
     assert len(once) <= max(len(table), 1)
     less = reduced(once, 1)
@@ -61,6 +57,7 @@ CHANGES = st.lists(
         st.tuples(st.just("split"), st.integers(0, 20), st.none()),
         st.tuples(st.just("fit"), st.integers(0, 6), st.booleans()),
         st.tuples(st.just("relax"), st.integers(1, 12), st.none()),
+        st.tuples(st.just("remerge"), st.sets(KEYS, max_size=6), st.none()),
     ),
     max_size=40,
 )
@@ -78,6 +75,9 @@ def test_a_deployment_follows_its_definition(table, changes):
                 ideal[key] = value
         elif what == "merge":
             deployment.merge(key)
+        elif what == "remerge":
+            deployment.remerge(key)
+            assert deployment.merges <= key
         elif what == "split" and deployment.merges:
             deployment.split(sorted(deployment.merges)[key % len(deployment.merges)])
         elif what == "fit":
@@ -98,6 +98,20 @@ def test_a_deployment_follows_its_definition(table, changes):
         if now is not None:
             seen[key] = now
     assert seen == deployment.table
+
+
+@given(TABLES, st.sets(KEYS, max_size=8), st.integers(1, 14))
+def test_undoing_merges_never_sends_further(table, merges, limit):
+    # As tables of registrations are: what lies in another entry has its ports too.
+    table = {key: frozenset().union(*(p for k, p in table.items() if covers(k, key))) for key in table}
+    deployment = Deployment(1, table)
+    deployment.remerge(merges)
+    before = dict(deployment.table)
+    deployment.relax(limit)
+    assert encloses(before, deployment.table)
+    assert encloses(deployment.table, table)
+    if limit > len(table):
+        assert deployment.table == reduced(table, 1)
 
 
 @given(TABLES, CHANGES)

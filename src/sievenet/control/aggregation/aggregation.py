@@ -6,7 +6,8 @@ Switches are gone through from publishers to subscribers.  At each one
    as they will be, with merges; from those that come later the worst is assumed, that they let everything through;
 2. every merge point of its tables gets its cost (`points`): what arrives and would be sent too far, counted per port;
 3. merges are chosen by cost per benefit until the tables fit.  After each choice, points below it are done with, and
-   those around it cost and save less by what it costs and saves.
+   those around it cost and save less by what it costs and saves.  With a sample, merges may be chosen inside merges
+   (`carving`), so that a table stays exact where most packets are.
 
 With a sample, all of it is done a few times (`LOOKS`): then nothing has to be assumed of those that come later, and
 what a merge sends too far is followed through the merges of other switches, which would send it further.
@@ -35,7 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.control.aggregation.arrivals import Arrivals, Even, Recorded, Sample, Source
-from sievenet.control.aggregation.points import Points, choose, costs, locate, points_of, take
+from sievenet.control.aggregation.carving import carve
+from sievenet.control.aggregation.points import Points, choose, costs, locate, needs, points_of, take
 
 __all__ = ["Sample", "Source", "Table", "Tables", "aggregate"]
 
@@ -80,13 +82,14 @@ def aggregate(lanes: Sequence[Tables], limits: Mapping[str, int]) -> list[dict[s
 def _look(works: Sequence[_Lane], order: Sequence[str], limits: Mapping[str, int]) -> list[dict[str, set[int]]]:
     """Choose at one switch after the other."""
     found: list[dict[str, set[int]]] = [{} for _ in works]
+    sampled = any(work.lane.sample is not None for work in works)
     for switch in order:
         here = [work.arrive(switch) for work in works]
         total = sum(int(points.own.sum()) for points, _ in here)
         chosen = [np.zeros(len(points), np.bool_) for points, _ in here]
         limit = limits.get(switch)
         if limit is not None and total > limit:
-            chosen = _choose(here, limit)
+            chosen = (carve if sampled else _choose)(here, limit)
         for number, (work, (points, _), flags) in enumerate(zip(works, here, chosen, strict=True)):
             work.decide(switch, flags)
             if flags.any():
@@ -98,7 +101,7 @@ def _look(works: Sequence[_Lane], order: Sequence[str], limits: Mapping[str, int
 
 
 def _choose(here: Sequence[tuple[Points, npt.NDArray[np.float64]]], limit: int) -> list[_Flags]:
-    """Merges in several trees that share the room of one switch."""
+    """Merges side by side, in several trees that share the room of one switch."""
     at = np.cumsum([0, *(len(points) for points, _ in here)])
     parent = np.concatenate(
         [
@@ -106,20 +109,9 @@ def _choose(here: Sequence[tuple[Points, npt.NDArray[np.float64]]], limit: int) 
             for (points, _), first in zip(here, at[:-1], strict=True)
         ]
     )
-    empty = np.zeros((0, 0), np.bool_)
-    both = Points(
-        np.zeros(0, np.uint64),
-        parent,
-        parent,
-        np.concatenate([points.size for points, _ in here]),
-        parent,
-        np.concatenate([points.entries for points, _ in here]),
-        parent,
-        empty,
-        empty,
-    )
-    flags = choose(both, np.concatenate([cost for _, cost in here]), limit)
-    return np.split(flags, at[1:-1])
+    size, entries = (np.concatenate(each) for each in ([p.size for p, _ in here], [p.entries for p, _ in here]))
+    cost = np.concatenate([costs(points, need) for points, need in here])
+    return np.split(choose(parent, size, entries, cost, limit), at[1:-1])
 
 
 class _Decisions(NamedTuple):
@@ -166,7 +158,7 @@ class _Lane:
         self._published: dict[frozenset[int], Any] = {}
 
     def arrive(self, switch: str) -> tuple[Points, npt.NDArray[np.float64]]:
-        """The merge points of a switch and their costs."""
+        """The merge points of a switch, and what it costs to send there what should not go (`points.needs`)."""
         lane = self.lane
         links = lane.links.get(switch, {})
         table = lane.tables.get(switch, {})
@@ -187,7 +179,6 @@ class _Lane:
             came[at] = self.arrivals.published(numbers)
         points = _points(table, row)
         where, by, weight = self.arrivals.at(came, points)
-        one = np.ones(len(ports))  # what is sent too far is counted at each switch that does so
         self._here = points, came, row
         codes = self.arrivals.codes(came)
         beyond = None
@@ -198,7 +189,7 @@ class _Lane:
                 sent = (where < 0) | (by == row[port]) | (points.ports[decider, row[port]] & (decider >= 0))
                 unsent = np.flatnonzero(~sent)
                 beyond[unsent, row[port]] = self._followed(switch, peer, codes[unsent])
-        return points, costs(points, where, by, weight, one, beyond)
+        return points, needs(points, where, by, weight, beyond)
 
     def _followed(self, came: str, switch: str, codes: _Words) -> npt.NDArray[np.float32]:
         """How often packets that come to a switch from another one are sent, there and further on."""

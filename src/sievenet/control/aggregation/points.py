@@ -13,8 +13,8 @@ the ports that a packet e goes to by the table as it is, and w the weight of por
 
     cost(m) = Σ w(U) - w(W(e)) - w(the port that e came in by, if the merge alone would send it there)
 
-Each sum is one number per point, added up from the leaves.  So the costs of all points take one pass over what arrives,
-and one over the tree.
+The sums are numbers per point and port (`needs`), added up from the leaves.  So the costs of all points take one pass
+over what arrives, and one over the tree.
 
 Positions are the first 64 bits of codes.  Entries that are longer stand for their first 64 bits together; which only
 blurs costs, for whatever points are chosen, the deployed table follows its own definition.
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from sievenet.jit import compiled
 
-__all__ = ["Points", "choose", "costs", "locate", "points_of", "take"]
+__all__ = ["Points", "choose", "costs", "locate", "needs", "points_of", "take"]
 
 _Words = npt.NDArray[np.uint64]
 _Ints = npt.NDArray[np.int64]
@@ -190,48 +190,23 @@ def locate(code: Any, length: Any, what: Any) -> Any:
     return found
 
 
-def costs(
-    points: Points,
-    where: _Ints,
-    came: _Ints,
-    weight: _Floats,
-    ports: _Floats,
-    beyond: npt.NDArray[np.float32] | None = None,
+def needs(
+    points: Points, where: _Ints, came: _Ints, weight: _Floats, beyond: npt.NDArray[np.float32] | None = None
 ) -> _Floats:
-    """What a merge at each point costs: by where packets arrive, the port each came in by, and the weights of ports.
+    """What it costs to send what lies at each point, and below no other, to each port that it should not go to.
 
-    `beyond` is how often each packet is sent by those behind each port, if a merge sends it there.
+    By where packets arrive and the port each came in by, where it costs nothing.  `beyond` is how often each packet is
+    sent by those behind each port, if a merge sends it there.
     """
     further = np.zeros((0, 0), np.float32) if beyond is None else beyond
-    found: _Floats = _costs(
-        points.parent, points.decider, points.ports, points.union, where, came, weight, ports, points.length, further
-    )
+    found: _Floats = _needs(points.parent, points.decider, points.ports, where, came, weight, points.length, further)
     return found
 
 
 @compiled
-def _costs(
-    parent: Any,
-    decider: Any,
-    rows: Any,
-    union: Any,
-    where: Any,
-    came: Any,
-    weight: Any,
-    ports: Any,
-    length: Any,
-    further: Any,
-) -> Any:
-    count, width = union.shape
-    amount, spent = np.zeros(count), np.zeros(count)
-    # By port, what is not to be paid for (what came in there), less what is paid for further on.
-    back = np.zeros((count, width))
-    sent = np.zeros(count)
-    for i in range(count):
-        if decider[i] >= 0:
-            for p in range(width):
-                if rows[decider[i], p]:
-                    sent[i] += ports[p]
+def _needs(parent: Any, decider: Any, rows: Any, where: Any, came: Any, weight: Any, length: Any, further: Any) -> Any:
+    count, width = rows.shape
+    amount, need, space = np.zeros(count), np.zeros((count, width)), np.zeros(count)
     total = 0.0
     for i in range(where.size):
         total += weight[i]
@@ -239,36 +214,48 @@ def _costs(
         if at < 0:
             continue
         amount[at] += weight[i]
-        spent[at] += weight[i] * sent[at]
-        p = came[i]
-        if p >= 0 and (decider[at] < 0 or not rows[decider[at], p]):
-            back[at, p] += weight[i] * ports[p]
+        if came[i] >= 0:
+            need[at, came[i]] -= weight[i]
         if further.size:
             for p in range(width):
-                back[at, p] -= weight[i] * further[i, p]
-    for i in range(count - 1, -1, -1):
-        up = parent[i]
-        if up >= 0:
-            amount[up] += amount[i]
-            spent[up] += spent[i]
-            for p in range(width):
-                back[up, p] += back[i, p]
-    cost = np.zeros(count)
+                need[at, p] += weight[i] * further[i, p]
     for i in range(count):
-        wide = 0.0
+        space[i] += 2.0 ** -length[i]
+        if parent[i] >= 0:
+            space[parent[i]] -= 2.0 ** -length[i]
+    for i in range(count):
+        # Where nothing arrives, the smaller the better.
+        amount[i] += 1e-6 * (1.0 + total) * max(0.0, space[i])
+        for p in range(width):
+            if decider[i] >= 0 and rows[decider[i], p]:
+                need[i, p] = 0.0
+            else:
+                need[i, p] = max(0.0, need[i, p] + amount[i])
+    return need
+
+
+def costs(points: Points, need: _Floats) -> _Floats:
+    """What a merge at each point costs, with nothing carved out of it."""
+    found: _Floats = _costs(points.parent, points.union, need)
+    return found
+
+
+@compiled
+def _costs(parent: Any, union: Any, need: Any) -> Any:
+    count, width = union.shape
+    sums, cost = need.copy(), np.zeros(count)
+    for i in range(count - 1, -1, -1):
         for p in range(width):
             if union[i, p]:
-                wide += ports[p]
-                cost[i] -= back[i, p]
-        cost[i] += amount[i] * wide - spent[i]
-        # Where nothing arrives, the smaller the better.
-        cost[i] = max(cost[i], 0.0) + 1e-6 * (1.0 + total) * wide * 2.0 ** -length[i]
+                cost[i] += sums[i, p]
+            if parent[i] >= 0:
+                sums[parent[i], p] += sums[i, p]
     return cost
 
 
-def choose(points: Points, cost: _Floats, limit: int) -> _Flags:
+def choose(parent: _Ints, size: _Ints, entries: _Ints, cost: _Floats, limit: int) -> _Flags:
     """The points to merge at, by cost per benefit, until so many entries are left."""
-    chosen: _Flags = _choose(points.parent, points.size, points.entries, cost.copy(), limit)
+    chosen: _Flags = _choose(parent, size, entries, cost.copy(), limit)
     return chosen
 
 
@@ -310,17 +297,21 @@ def _choose(parent: Any, size: Any, entries: Any, cost: Any, limit: int) -> Any:
 
 
 def take(points: Points, chosen: _Flags) -> tuple[_Ints, _Flags]:
-    """What then decides at each point: the point of the merge or entry, or -1; and the ports of each."""
-    decides = _decides(points.parent, points.decider, chosen)
-    rows = np.where(chosen[:, None], points.union, points.ports)
+    """What decides at each point with these merges: the point of a merge or entry, or -1; and the ports of each."""
+    decides, rows = _taken(points.parent, points.decider, points.own, points.ports, chosen)
     return decides, rows
 
 
 @compiled
-def _decides(parent: Any, decider: Any, chosen: Any) -> Any:
-    merged, found = np.full(parent.size, -1, np.int64), np.empty(parent.size, np.int64)
+def _taken(parent: Any, decider: Any, own: Any, ports: Any, chosen: Any) -> Any:
+    decides, rows = np.empty(parent.size, np.int64), ports.copy()
+    merge = np.full(parent.size, -1, np.int64)
     for i in range(parent.size):
         up = parent[i]
-        merged[i] = merged[up] if up >= 0 and merged[up] >= 0 else (i if chosen[i] else -1)
-        found[i] = merged[i] if merged[i] >= 0 else decider[i]
-    return found
+        merge[i] = i if chosen[i] else (merge[up] if up >= 0 else -1)
+        decides[i] = merge[i] if merge[i] >= 0 else decider[i]
+        if chosen[i] and up >= 0 and decider[up] >= 0:
+            rows[i] |= ports[decider[up]]
+        if own[i] and merge[i] >= 0:
+            rows[merge[i]] |= ports[i]
+    return decides, rows

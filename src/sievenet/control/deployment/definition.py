@@ -8,11 +8,15 @@ The ideal table follows from registrations alone.  The *deployed* one is a funct
 - **Transforms** come first: anything that replaces a table by one that serves as well.  They are a list of functions
   (`keys.Transform`); who adds one answers for it that nobody gets less.  (Diversions to matchers are not of them: they
   are entries above the table, see `diversions`.)
-- **Merges** are dz.  Below a merge all entries become one, whose ports are those of all of them, and of the entry
-  around it:
+- **Merges** are dz.  Each entry belongs to the smallest merge around it, if there is any.  All that belong to one
+  become one entry, whose ports are those of all of them, and of the entry around it:
 
-      10 → a        merge at 1        1 → a, b
-      111 → b      ───────────▶
+      10 → a        merge at 1        1 → a, b, c      merges at 1 and 10       1 → b, c
+      110 → b      ───────────▶                       ───────────────────▶     10 → a
+      111 → c
+
+  A merge inside another is *carved out* of it: where most packets are, a table may stay as exact as it was, and what
+  is there need not widen the merge around it.
 
 - **Reduced** is a table from which all entries are gone that change nothing: two halves with equal ports become
   one, and an entry whose halves both have entries of their own has no packet left to decide.
@@ -25,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sievenet.control.deployment.keys import Ports, Table, Transform, above, covers
+from sievenet.control.deployment.keys import Ports, Table, Transform, above
 
 __all__ = ["NOBODY", "deployed", "merged", "ports_at", "reduced"]
 
@@ -34,21 +38,22 @@ NOBODY: Ports = frozenset()
 
 def ports_at(table: Table, key: int, root: int) -> Ports:
     """The ports of the smallest entry around a dz, or none."""
-    for each in above(key, root):
-        if each in table:
-            return table[each]
+    while key > root:
+        key >>= 1
+        if key in table:
+            return table[key]
     return NOBODY
 
 
 def merged(table: Table, merges: Iterable[int], root: int) -> dict[int, Ports]:
-    """The table with all entries below each merge made one."""
-    found = dict(table)
-    for merge in merges:
-        below = [key for key in table if covers(merge, key)]
-        if below:
-            for key in below:
-                found.pop(key, None)
-            found[merge] = ports_at(table, merge, root).union(*(table[key] for key in below))
+    """The table in which all entries that belong to a merge are one."""
+    known, found = set(merges), dict[int, Ports]()
+    for key, ports in table.items():
+        at = next((each for each in (key, *above(key, root)) if each in known), None)
+        if at is None:
+            found[key] = ports
+        else:
+            found[at] = found.get(at, ports_at(table, at, root)) | ports
     return found
 
 

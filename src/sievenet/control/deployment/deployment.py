@@ -10,8 +10,9 @@ is in `table` iff it is whole and not made one with its other half.  A change of
 something is different: few steps, whatever the size of the table.
 
 Which merges there are is chosen elsewhere: at once when an entry does not fit (`fit`, by `Neighbours`), or for the
-whole network (`aggregation`).  `merge` and `split` are inverse steps; a split gives back one or two entries' worth of
-precision, so that merges are undone little by little as room returns.
+whole network (`aggregation`).  Merges may lie in each other; an entry belongs to the smallest around it.  `merge` and
+`split` are inverse steps; a split gives back one or two entries' worth of precision, so that merges are undone little
+by little as room returns.
 
 `taken` hands out what changed in `table` since the last time, which `passage` turns into changes in a safe order.
 
@@ -21,53 +22,19 @@ merge that loses an entry is united again, in the number of its entries.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from sievenet.control.deployment.definition import NOBODY, ports_at, reduced
-from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space, stretch
+from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space
 from sievenet.control.deployment.neighbours import Neighbours
+from sievenet.control.deployment.places import Places
 
 __all__ = ["Deployment"]
 
 #: Merges that are tried in vain before the rest is left alone.
 _TRIES: Final = 4
-
-
-class Places:
-    """Dz in their order."""
-
-    __slots__ = ("_order",)
-
-    def __init__(self) -> None:
-        self._order: list[tuple[int, int]] = []
-
-    def add(self, key: int) -> None:
-        insort(self._order, (place(key), key))
-
-    def remove(self, key: int) -> None:
-        at = bisect_left(self._order, (place(key), key))
-        del self._order[at]
-
-    def below(self, key: int) -> list[int]:
-        """A dz and those that it covers, as far as they are here."""
-        first, last = stretch(key)
-        order = self._order
-        return [each for _, each in order[bisect_left(order, (first, 0)) : bisect_left(order, (last, 0))]]
-
-    def any_below(self, key: int) -> bool:
-        """Whether there are any."""
-        first, last = stretch(key)
-        at = bisect_left(self._order, (first, 0))
-        return at < len(self._order) and self._order[at][0] < last
-
-    def around(self, key: int) -> int | None:
-        """The dz that covers one, if none here covers another."""
-        at = bisect_left(self._order, (place(key), key + 1))
-        if at and covers(self._order[at - 1][1], key):
-            return self._order[at - 1][1]
-        return None
 
 
 class Deployment:
@@ -84,6 +51,9 @@ class Deployment:
         self._wanted_order = Places()
         self._merge_order = Places()
         self._merged: dict[int, Ports] = {}
+        #: The ports of those that belong to each merge, and whether a merge may lie in another.
+        self._inner: dict[int, Ports] = {}
+        self._nested = False
         self._whole: dict[int, Ports | None] = {}
         self._neighbours: Neighbours | None = None
         #: What changed in `table`, with what was there before.
@@ -141,44 +111,38 @@ class Deployment:
 
     def merge(self, key: int) -> None:
         """Make all below a dz one entry."""
-        if self.merges and self._merge_order.around(key) is not None:
-            return
-        for each in self._merge_order.below(key):
-            self._drop(each)
-        below = self._wanted_order.below(key)
-        if not below:
-            return
-        for each in below:
-            if each in self._merged:
-                self._put(each, None)
-        self.merges.add(key)
-        self._merge_order.add(key)
-        self._put(key, self._union(key, below))
+        if self._wanted_order.any_below(key):
+            self._arrange(key, [key])
 
     def split(self, key: int) -> None:
         """Undo a merge by one step: each half of the dz becomes an entry, and the dz itself if it had one."""
-        self._drop(key)
-        below = self._wanted_order.below(key)
-        for half in (2 * key, 2 * key + 1):
-            inside = [each for each in below if covers(half, each)]
-            if len(inside) > 1:
-                self.merge(common(inside[0], inside[-1]))
-            else:
-                for each in inside:
-                    self._put(each, self._wanted[each])
-        if key in self._wanted:
-            self._put(key, self._wanted[key])
+        mine, inside = self._belonging(key), self._merge_order.below(key)[1:]
+        parts = [[each for each in mine if covers(half, each)] for half in (2 * key, 2 * key + 1)]
+        parts.append([key] if key in self._wanted else [])
+        alone = self._around(key >> 1) is None
+        merges = [common(part[0], part[-1]) for part in parts if len(part) > 1 or (part and not alone)]
+        around = 0
+        for each in inside:
+            if (around and covers(around, each)) or any(covers(merge, each) for merge in merges):
+                merges.append(each)
+            elif not alone or self._belonging(each) != [each]:
+                around = each
+                merges.append(each)
+            # Else it was carved out of this one alone, and is a single entry like any other now.
+        self._arrange(key, sorted(merges, key=place))
 
     def remerge(self, merges: Iterable[int]) -> None:
         """Have these merges and no others."""
-        wanted = {key for key in merges if self._wanted_order.any_below(key)}
-        for key in self.merges - wanted:
-            self._drop(key)
-            for each in self._wanted_order.below(key):
-                self._put(each, self._wanted[each])
-        for key in sorted(wanted - self.merges, key=place):
-            if self._merge_order.around(key) is None:
-                self.merge(key)
+        wanted = {key for key in merges if covers(self.root, key)}
+        before = self.merges.copy()
+        top = 0
+        for key in sorted(wanted | before, key=place):
+            if top and covers(top, key):
+                continue
+            top = key
+            now = sorted((each for each in wanted if covers(top, each)), key=place)
+            if now != self._merge_order.below(top):
+                self._arrange(top, now)
 
     def fit(self, limit: int, *, least: bool = True, near: Iterable[int] = ()) -> None:
         """Merge until so many entries are left: where that adds least (LA-C), or beside these dz (LA-B)."""
@@ -195,13 +159,14 @@ class Deployment:
             self.merge(self._neighbours.cheapest() if least else self._neighbours.nearest(beside))
 
     def relax(self, limit: int) -> None:
-        """Undo merges as far as there is room, the largest first."""
+        """Undo merges as far as there is room, the largest first; of those in others only when these are gone."""
         tried: set[int] = set()
-        while len(self.table) < limit and len(tried) < _TRIES and (left := self.merges - tried):
+        while len(self.table) < limit and len(tried) < _TRIES and (left := self._outer() - tried):
             key = max(left, key=lambda k: (space(k) * len(self._merged[k]), k))
+            before = self._merge_order.below(key)
             self.split(key)
             if len(self.table) > limit:
-                self.merge(key)
+                self._arrange(key, before)
                 tried.add(key)
 
     @property
@@ -213,8 +178,9 @@ class Deployment:
         """Entries with merges in them: how many each stands for, the share of what it sends too far, if all is even."""
         found: dict[int, tuple[int, float]] = {}
         for key in self.merges:
-            below, ports = self._wanted_order.below(key), self._merged[key]
-            added = _added(self._wanted, key, below, ports, ports_at(self._wanted, key, self.root))
+            below, ports = self._belonging(key), self._merged[key]
+            holes = self._merge_order.below(key)[1:] if self._nested else []
+            added = _added(self._wanted, key, below, holes, ports, ports_at(self._wanted, key, self.root))
             at = key
             while at not in self.table and at > self.root:
                 at >>= 1  # made one with its other half
@@ -225,6 +191,92 @@ class Deployment:
             yield at, found[at][0], min(1.0, found[at][1] / (space(at) * max(1, len(ports))))
 
     # -- one step after the other ------------------------------------------------------------
+
+    def _around(self, key: int) -> int | None:
+        """The smallest merge around a dz."""
+        merges = self.merges
+        if not merges:
+            return None
+        if not self._nested:
+            return self._merge_order.before(key)
+        while key >= self.root:
+            if key in merges:
+                return key
+            key >>= 1
+        return None
+
+    def _outer(self) -> set[int]:
+        """The merges that lie in no other."""
+        return {each for each in self.merges if self._around(each >> 1) is None} if self._nested else self.merges
+
+    def _belonging(self, merge: int) -> list[int]:
+        """The entries that belong to a merge, in order."""
+        below = self._wanted_order.below(merge)
+        if not self._nested:
+            return below
+        inside = iter([*self._merge_order.below(merge)[1:], 0])
+        found, hole, next_ = [], 0, next(inside)
+        for key in below:
+            while next_ and place(next_) <= place(key):
+                if not (hole and covers(hole, next_)):
+                    hole = next_
+                next_ = next(inside)
+            if not (hole and covers(hole, key)):
+                found.append(key)
+        return found
+
+    def _arrange(self, key: int, merges: Sequence[int]) -> None:
+        """Have these merges, in order, at a dz and below it, and no others there."""
+        old, below = self._merge_order.below(key), self._wanted_order.below(key)
+        for each in old:
+            self.merges.discard(each)
+            self._merge_order.remove(each)
+            del self._inner[each]
+        outer = self._around(key)
+        inner = _inner(self._wanted, below, merges)
+        for each in inner:
+            self.merges.add(each)
+            self._merge_order.add(each)
+        self._nested = self._nested or bool(inner and outer) or _any_nested(merges)
+        self._inner |= inner
+        if outer is None:  # entries that belong to none are as they were
+            single = [each for each in below if self._around(each) is None] if inner else below
+        else:
+            single = []
+        for each in {*old, *below} - inner.keys() - set(single):
+            self._put(each, None)
+        for each in single:
+            self._put(each, self._wanted[each])
+        for each, ports in inner.items():
+            self._put(each, ports | ports_at(self._wanted, each, self.root))
+        if outer is not None:
+            self._gather(outer)
+
+    def _gather(self, merge: int) -> None:
+        """What belongs to a merge has changed: its ports are others, or it is smaller, or there is none.
+
+        One that is carved out of another stays as large as it is: what it gave up would go to the ports of the other.
+        """
+        mine = self._belonging(merge)
+        tight = common(mine[0], mine[-1]) if mine else 0
+        if tight == merge or (mine and self._nested and self._around(merge >> 1) is not None):
+            self._inner[merge] = frozenset[int]().union(*(self._wanted[each] for each in mine))
+            self._refresh(merge)
+            return
+        self.merges.discard(merge)
+        self._merge_order.remove(merge)
+        del self._inner[merge]
+        self._put(merge, None)
+        if len(mine) > 1 or (mine and self._around(tight) is not None):
+            self.merges.add(tight)
+            self._merge_order.add(tight)
+            self._inner[tight] = frozenset[int]().union(*(self._wanted[each] for each in mine))
+            self._refresh(tight)
+        elif mine:
+            self._put(tight, self._wanted[tight])
+
+    def _refresh(self, merge: int) -> None:
+        self._put(merge, self._inner[merge] | ports_at(self._wanted, merge, self.root))
 
     def _want(self, key: int, ports: Ports | None) -> None:
         old = self._wanted.get(key)
@@ -237,41 +289,22 @@ class Deployment:
             self._wanted[key] = ports
             if old is None:
                 self._wanted_order.add(key)
-        merge = self._merge_order.around(key) if self.merges else None
+        if not self.merges:
+            self._put(key, ports)
+            return
+        merge = self._around(key)
         if merge is None:
             self._put(key, ports)
-            if self.merges:
-                less = old if old is not None else ports_at(self._wanted, key, self.root)
-                more = ports is not None and less <= ports
-                for each in self._merge_order.below(key):
-                    if more and ports is not None:
-                        self._put(each, self._merged[each] | ports)
-                    else:
-                        self._put(each, self._union(each, self._wanted_order.below(each)))
-        elif not self._wanted_order.any_below(merge):
-            self._drop(merge)
         elif ports is not None and (old is None or old <= ports):
-            if not ports <= self._merged[merge]:
-                self._put(merge, self._merged[merge] | ports)
+            if not ports <= self._inner[merge]:
+                self._inner[merge] |= ports
+                self._refresh(merge)
         else:
-            below = self._wanted_order.below(merge)
-            tight = common(below[0], below[-1])
-            if ports is not None or tight == merge:
-                self._put(merge, self._union(merge, below))
-            else:  # a smaller merge does, or none
-                self._drop(merge)
-                if len(below) > 1:
-                    self.merge(tight)
-                else:
-                    self._put(tight, self._wanted[tight])
-
-    def _union(self, key: int, below: Iterable[int]) -> Ports:
-        return ports_at(self._wanted, key, self.root).union(*(self._wanted[each] for each in below))
-
-    def _drop(self, merge: int) -> None:
-        self.merges.discard(merge)
-        self._merge_order.remove(merge)
-        self._put(merge, None)
+            self._gather(merge)
+        if merge is None or self._nested:  # entries around merges count for them
+            for each in self._merge_order.below(key):
+                if each != key:
+                    self._refresh(each)
 
     def _put(self, key: int, ports: Ports | None) -> None:
         """An entry of the merged table changes: climb as long as something is different."""
@@ -321,14 +354,42 @@ def _set(table: dict[int, Ports], key: int, ports: Ports | None) -> None:
         table[key] = ports
 
 
-def _added(table: Table, merge: int, below: Sequence[int], ports: Ports, outside: Ports) -> float:
-    """The space that a merge sends too much, summed over its ports."""
-    added = len(ports - outside) * space(merge)
-    open_: list[tuple[int, Ports]] = []  # entries around, with their ports
+def _any_nested(merges: Sequence[int]) -> bool:
+    return any(covers(a, b) for a, b in pairwise(merges))
+
+
+def _inner(table: Table, below: Sequence[int], merges: Sequence[int]) -> dict[int, Ports]:
+    """The ports of those that belong to each of some merges; those to which none does are left out."""
+    found: dict[int, set[int]] = {}
+    open_: list[int] = []  # merges around
+    at = 0
     for key in below:
+        while at < len(merges) and place(merges[at]) <= place(key):
+            while open_ and not covers(open_[-1], merges[at]):
+                open_.pop()
+            open_.append(merges[at])
+            at += 1
+        while open_ and not covers(open_[-1], key):
+            open_.pop()
+        if open_:
+            found.setdefault(open_[-1], set()).update(table[key])
+    return {merge: frozenset(ports) for merge, ports in found.items()}
+
+
+def _added(table: Table, merge: int, below: Sequence[int], holes: Sequence[int], ports: Ports, outside: Ports) -> float:
+    """The space that a merge sends too much, summed over its ports; what is carved out of it does not count."""
+    added = len(ports - outside) * space(merge)
+    open_: list[tuple[int, Ports | None]] = []  # entries around, with their ports; None for a hole
+    for key in sorted((*below, *holes), key=place) if holes else below:
         while open_ and not covers(open_[-1][0], key):
             open_.pop()
         around = open_[-1][1] if open_ else outside
+        if around is None:
+            continue
+        if holes and key in holes:
+            added -= space(key) * len(ports - around)
+            open_.append((key, None))
+            continue
         added -= space(key) * len(table[key] - around)
         added += space(key) * len(around - table[key])
         open_.append((key, table[key]))

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from sievenet.index import CODE_BITS
 
-__all__ = ["Ports", "Table", "Transform", "above", "common", "covers", "place", "space", "stretch"]
+__all__ = ["Ports", "Table", "Transform", "above", "common", "covers", "key_at", "place", "space", "stretch"]
 
 Ports: TypeAlias = frozenset[int]
 Table: TypeAlias = Mapping[int, Ports]
@@ -19,6 +19,7 @@ Table: TypeAlias = Mapping[int, Ports]
 Transform: TypeAlias = Callable[[Table], dict[int, Ports]]
 
 _BEHIND: Final = 8
+_LENGTH: Final = (1 << _BEHIND) - 1
 
 
 def covers(a: int, b: int) -> bool:
@@ -41,6 +42,11 @@ def place(key: int) -> int:
     """Where a dz stands in the order in which each comes before all that it covers, and those before all others."""
     length = key.bit_length() - 1
     return key << (CODE_BITS - length + _BEHIND) | length
+
+
+def key_at(place_: int) -> int:
+    """The dz that stands at a place."""
+    return place_ >> (CODE_BITS - (place_ & _LENGTH) + _BEHIND)
 
 
 def stretch(key: int) -> tuple[int, int]:
