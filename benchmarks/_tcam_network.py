@@ -197,8 +197,6 @@ class Locally:
         self.limit = limit
         self.least = least
         self.deployments = {switch: Deployment(1) for switch in network.topology.switches}
-        #: Of requests that triggered merges: seconds without, and seconds of merging.
-        self.spent: list[tuple[float, float]] = []
         network.fresh()
 
     def add(self, wanted: Sequence[tuple[int, list[int]]], batch: int) -> None:
@@ -208,12 +206,9 @@ class Locally:
 
     def _add(self, some: Sequence[tuple[int, list[int]]]) -> None:
         registrations, limit = self.network.registrations, self.limit
-        begin = time.perf_counter()
         for wire, keys in some:
             registrations.want(wire, keys)
         changes = registrations.changes()
-        base = time.perf_counter() - begin
-        begin, triggered = time.perf_counter(), False
         for step in (changes.first, changes.second):
             for switch, told in step.items():
                 deployment, near = self.deployments[switch], []
@@ -223,11 +218,8 @@ class Locally:
                     near.append(dz.key)
                     deployment.put(dz.key, None if isinstance(change, Delete) else change.flow.ports)
                 if len(deployment) > limit:
-                    triggered = True
                     deployment.fit(limit, least=self.least, near=near)
                 deployment.taken()
-        if triggered:
-            self.spent.append((base, time.perf_counter() - begin))
 
     def refit(self, sample: Sample) -> None:
         """Choose merges for the whole network (FA-PB)."""

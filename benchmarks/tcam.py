@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from benchmarks._market import market
 from benchmarks._tcam_network import Locally, Network
+from benchmarks._tcam_requests import Requests
 from benchmarks.harness import Bench, Report
+from sievenet.control.config import ControlConfig
 from sievenet.network import Random, Topology, Tree
 from sievenet.workload import Hotspots, Quotes, Uniform, grid
 from sievenet.workload.drift import Drift
@@ -41,7 +44,7 @@ def loads(seed: int = 1) -> dict[str, Uniform | Hotspots]:
     }
 
 
-def half(tables: dict[str, dict[int, frozenset[int]]], share: float = 0.5) -> int:
+def half(tables: Mapping[str, Sized], share: float = 0.5) -> int:
     """The capacity at which so much of all entries has to go."""
     sizes = np.array([len(table) for table in tables.values()])
     low, high = 1, int(sizes.max())
@@ -74,6 +77,7 @@ def run(bench: Bench) -> Report:
     with bench.step("time and growth"):
         _times(report, bench)
     report.note("removes: of the transmissions that LA-B adds, with half of the flows merged (figure: with a quarter)")
+    report.note("share of request: what merging at once adds to a whole request, from its bytes to those of the answer")
     report.note("added: transmissions that tables without limits would not make, of all, counted per link")
     report.note(f"{BITS} bits, {BUDGET} dz per subscription, {PUBLISHERS} publishers of everything, one tree")
     return report
@@ -119,17 +123,20 @@ def _compare(
 
 
 def _requests(report: Report, topology: Topology, subs: int, count: int) -> None:
-    network = _network(topology)
-    wanted = network.keys_of(loads()["zipf"].subscriptions(subs + count).filters())
-    limit = min(600, half(network.build(wanted)[0]))
-    for goal, least in (("la_b_share_of_request", False), ("la_c_share_of_request", True)):
-        local = Locally(network, limit, least=least)
-        local.add(wanted[:subs], 100)
-        local.spent.clear()
-        local.add(wanted[subs:], 1)
-        base, extra = (sum(each[i] for each in local.spent) for i in (0, 1))
-        report.goal(goal, extra / base if base else float("nan"))
-        report.figure(f"{goal.partition('_share')[0]}_per_request", 1e6 * extra / max(1, len(local.spent)), "us")
+    load = loads()["zipf"]
+    filters = load.subscriptions(subs + count).filters()
+    requests = Requests(topology, SCHEMA, filters, min(PUBLISHERS, len(topology.hosts) // 2), subs)
+    config = ControlConfig(bits=BITS, budget=BUDGET, trees=1, lease=86400.0)
+    free = [requests.spent(config) for _ in range(2)][1]
+    limit = min(600, half({switch: range(size) for switch, size in free.sizes.items()}))
+    rows = []
+    for name, at_once in (("la_b", "nearest"), ("la_c", "least")):
+        tight = requests.spent(msgspec.structs.replace(config, capacity=limit + 1, at_once=at_once))
+        hit = np.array(tight.merged)
+        base, with_ = np.array(free.seconds)[hit].sum(), np.array(tight.seconds)[hit].sum()
+        report.goal(f"{name}_share_of_request", (with_ - base) / base if base else float("nan"))
+        rows.append([name, int(hit.sum()), *(f"{1e6 * each / max(1, hit.sum()):.0f}" for each in (base, with_))])
+    report.table("requests that make tables merge, us of processor time", ["", "requests", "free", "limited"], rows)
 
 
 def _stock(bench: Bench, report: Report, topology: Topology, subs: int, events: int) -> None:

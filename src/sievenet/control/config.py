@@ -34,6 +34,9 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity: int = 0
     #: The same for single switches, by name.
     capacities: dict[str, int] = {}
+    #: Which entries are merged at once where one more does not fit: those that add least (least), or those beside the
+    #: new one, which is quicker (nearest).
+    at_once: Literal["least", "nearest"] = "least"
     #: Seconds between looks at whether other merges would be better, where tables do not fit; 0 means never.
     fit: float = 60.0
     #: Who works out what changes in flow tables: this process (one; sea: for so many partitions at a time), or others

@@ -79,12 +79,13 @@ class Lane:
         group_dz: Dz,
         batch: int,
         layout: Layout = UNITED,
+        least: bool = True,
     ) -> None:
         self.owner = owner
         self.layout = layout
         self.registrations = layout.registrations(owner.number, wires, routes)
         self.prefix = prefix
-        self.holdings = Holdings(owner.rooms, (owner.number, prefix), owner.number, prefix)
+        self.holdings = Holdings(owner.rooms, (owner.number, prefix), owner.number, prefix, least=least)
         self.queue: deque[Part] = deque()
         self.rollout: Rollout | None = None
         self._outlet = outlet

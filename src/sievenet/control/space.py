@@ -81,6 +81,7 @@ class Space:
                     group_dz=Dz(group, depth),
                     batch=config.batch,
                     layout=layout,
+                    least=config.at_once == "least",
                 )
             )
             for switch in self.rooms.capacity:

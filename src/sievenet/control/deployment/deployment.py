@@ -111,8 +111,25 @@ class Deployment:
 
     def merge(self, key: int) -> None:
         """Make all below a dz one entry."""
-        if self._wanted_order.any_below(key):
+        below = self._wanted_order.below(key)
+        if not below:
+            return
+        if self._nested or self._around(key) is not None:
             self._arrange(key, [key])
+            return
+        for each in self._merge_order.below(key):  # the same, for this frequent case
+            self.merges.discard(each)
+            self._merge_order.remove(each)
+            del self._inner[each]
+            self._put(each, None)
+        wanted, merged = self._wanted, self._merged
+        for each in below:
+            if each != key and each in merged:
+                self._put(each, None)
+        self.merges.add(key)
+        self._merge_order.add(key)
+        self._inner[key] = frozenset[int]().union(*[wanted[each] for each in below])
+        self._refresh(key)
 
     def split(self, key: int) -> None:
         """Undo a merge by one step: each half of the dz becomes an entry, and the dz itself if it had one."""

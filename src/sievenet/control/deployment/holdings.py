@@ -15,13 +15,13 @@ Why nothing is lost: D₀ and D₁ both enclose I₀ (I₁ has all of it), D₁ 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, overload
 
 from sievenet.control.deployment.definition import ports_at
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.keys import Ports, Table, Transform, covers
-from sievenet.control.deployment.passage import deletions_first, passage, peak
+from sievenet.control.deployment.passage import deletions_first, passage, peak, steps
 from sievenet.control.deployment.rooms import Rooms
 from sievenet.control.registrations import Changes
 from sievenet.index import Dz
@@ -47,6 +47,8 @@ class Holdings:
         self._transforms: dict[str, tuple[Transform, ...]] = {}
         #: How often a switch was left as it was, since others left no room.
         self._waits: dict[str, int] = {}
+        #: How often a table was merged at once, since it was too large.
+        self.merged = 0
         #: Switches where something changed without being told to the switch.
         self._untold: set[str] = set()
 
@@ -120,7 +122,7 @@ class Holdings:
                 if taking and switch not in step:
                     break
                 if taking:
-                    changes.between[switch] = self.table(switch)
+                    changes.between[switch] = _Flows(deployment.table.copy(), self._flow)
                 size = deployment.told
                 near = _put(deployment, step.pop(switch, ()))
                 self._fit(switch, near, relax=taking or switch in again)
@@ -148,6 +150,7 @@ class Holdings:
                 deployment.relax(limit)
             if len(deployment) > limit:
                 deployment.fit(limit, least=self._least, near=near)
+                self.merged += 1
                 if len(deployment) < limit - 1:  # merged halves became alike, and those around them: too much
                     deployment.relax(limit)
             elif limit < 1:
@@ -157,14 +160,8 @@ class Holdings:
         """What to tell the switch, with the spare entry beside the larger of the two tables."""
         deployment = self._of[switch]
         changed = deployment.taken()
-        old = FlowTable(self._flow(key, was) for key, (was, _) in changed.items() if was is not None)
-        new = FlowTable(self._flow(key, now) for key, (_, now) in changed.items() if now is not None)
-
-        def ports(dz: Dz) -> Ports:
-            return _ports_in(deployment.table, changed, dz.key, self._root)
-
         room = max(size, len(deployment)) + 1 if switch in self._rooms.capacity else None
-        return passage(old, new, room, size, ports)
+        return steps(changed, size, room, self._flow, lambda key: _ports_in(deployment.table, changed, key, self._root))
 
     def _flow(self, key: int, ports: Ports) -> Flow:
         dz = Dz.of_key(key)
@@ -212,6 +209,29 @@ class Holdings:
         self._waits.pop(switch, None)
         self._rooms.hold(switch, self.who, peak(len(holds), changes))
         return changes
+
+
+class _Flows(Sequence[Flow]):
+    """The flows of a table as it was, made when somebody wants them: a switch that has to be put right."""
+
+    def __init__(self, table: Table, flow: Callable[[int, Ports], Flow]) -> None:
+        self._table = table
+        self._flow = flow
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[Flow]:
+        return (self._flow(key, ports) for key, ports in self._table.items())
+
+    @overload
+    def __getitem__(self, at: int) -> Flow: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Flow]: ...
+
+    def __getitem__(self, at: int | slice) -> Flow | Sequence[Flow]:
+        return list(self)[at]
 
 
 def _put(deployment: Deployment, changes: Sequence[FlowChange]) -> list[int]:

@@ -18,11 +18,11 @@ change costs O(log n), and the cheapest pair is on top but for the skipped.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from sievenet.control.deployment.definition import ports_at
-from sievenet.control.deployment.keys import Ports, common, covers, place, space
+from sievenet.control.deployment.keys import Ports, common, covers, key_at, place, space
 
 __all__ = ["Neighbours"]
 
@@ -33,7 +33,7 @@ class Neighbours:
     def __init__(self, table: dict[int, Ports], root: int) -> None:
         self._table = table
         self._root = root
-        self._order = sorted((place(key), key) for key in table)
+        self._order = sorted(map(place, table))
         #: The cost of the pair that begins with an entry, as it was last pushed.
         self._cost: dict[tuple[int, int], float] = {}
         self._heap: list[tuple[float, int, int]] = []
@@ -41,27 +41,23 @@ class Neighbours:
 
     def changed(self, key: int, was: bool, now: bool) -> None:
         """An entry came, went, or has other ports."""
-        if was != now:
-            item = (place(key), key)
-            if now:
-                insort(self._order, item)
-            else:
-                at = bisect_left(self._order, item)
-                del self._order[at]
-                self._stale.discard(key)
-                if at:
-                    self._stale.add(self._order[at - 1][1])
-                return
-        self._stale.add(key)
-        at = bisect_left(self._order, (place(key), key))
+        order, here = self._order, place(key)
+        at = bisect_left(order, here)
+        if not now:
+            del order[at]
+            self._stale.discard(key)
+        else:
+            if not was:
+                order.insert(at, here)
+            self._stale.add(key)
         if at:
-            self._stale.add(self._order[at - 1][1])
+            self._stale.add(key_at(order[at - 1]))
 
     # -- LA-B --------------------------------------------------------------------------------
 
     def nearest(self, near: Sequence[int]) -> int:
         """A lowest merge point beside one of these dz, or beside the first entry."""
-        at = bisect_left(self._order, (place(near[0]), near[0])) if near else 0
+        at = bisect_left(self._order, place(near[0])) if near else 0
         order = self._order
         at = min(max(at, 0), len(order) - 2)
         if at and _length(order, at - 1) > _length(order, at):
@@ -74,7 +70,7 @@ class Neighbours:
                 at += 1
             else:
                 break
-        return common(order[at][1], order[at + 1][1])
+        return common(key_at(order[at]), key_at(order[at + 1]))
 
     # -- LA-C --------------------------------------------------------------------------------
 
@@ -87,8 +83,8 @@ class Neighbours:
             cost, a, b = heapq.heappop(heap)
             if self._cost.get((a, b)) != cost:
                 continue
-            at = bisect_left(self._order, (place(a), a))
-            if at + 1 >= len(self._order) or self._order[at] != (place(a), a) or self._order[at + 1][1] != b:
+            at = bisect_left(self._order, place(a))
+            if at + 1 >= len(self._order) or self._order[at] != place(a) or self._order[at + 1] != place(b):
                 del self._cost[a, b]
                 continue
             aside.append((cost, a, b))
@@ -101,9 +97,9 @@ class Neighbours:
     def _push(self) -> None:
         order = self._order
         for key in self._stale:
-            at = bisect_left(order, (place(key), key))
-            if at + 1 < len(order) and order[at][1] == key:
-                other = order[at + 1][1]
+            at = bisect_left(order, place(key))
+            if at + 1 < len(order) and order[at] == place(key):
+                other = key_at(order[at + 1])
                 cost = self._price(key, other)
                 if self._cost.get((key, other)) != cost:
                     self._cost[key, other] = cost
@@ -126,13 +122,14 @@ class Neighbours:
         """Whether merging a pair takes no other pair along; an entry around both may go with them."""
         order, here = self._order, _length(self._order, at)
         if at + 2 < len(order):
-            if common(order[at][1], order[at + 1][1]) == order[at][1] and covers(order[at][1], order[at + 2][1]):
+            first = key_at(order[at])
+            if covers(first, key_at(order[at + 1])) and covers(first, key_at(order[at + 2])):
                 return False  # the next pair stands for all three
             if _length(order, at + 1) > here:
                 return False
         return not at or _length(order, at - 1) <= here
 
 
-def _length(order: list[tuple[int, int]], at: int) -> int:
+def _length(order: list[int], at: int) -> int:
     """How much a pair has in common."""
-    return common(order[at][1], order[at + 1][1]).bit_length()
+    return common(key_at(order[at]), key_at(order[at + 1])).bit_length()

@@ -28,8 +28,11 @@ class Places:
     def below(self, key: int) -> list[int]:
         """A dz and those that it covers, as far as they are here, in order."""
         first, last = stretch(key)
-        at = bisect_left(self._order, first)
-        return [key_at(each) for each in self._order[at : bisect_left(self._order, last, at)]]
+        order = self._order
+        at = bisect_left(order, first)
+        if at == len(order) or order[at] >= last:
+            return []
+        return [key_at(each) for each in order[at : bisect_left(order, last, at)]]
 
     def any_below(self, key: int) -> bool:
         """Whether there are any."""
