@@ -146,8 +146,7 @@ class Fleet:
         """Merges were chosen for the whole network."""
         for space in self._spaces.values():
             for lane in space.lanes:
-                for switch, merges in chosen.get((space.number, lane.prefix), {}).items():
-                    lane.remerge(switch, merges)
+                lane.remerge(chosen.get((space.number, lane.prefix), {}))
 
     def reroute(self) -> None:
         """Adapt trees, routes and lanes to the current network."""

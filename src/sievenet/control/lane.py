@@ -20,7 +20,7 @@ for the time being, and is tried again later.  That may cause false positives, n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -97,8 +97,9 @@ class Lane:
         self._single = 0
         self._reroute: tuple[Routes, int] | None = None
         self._unknown: set[str] = set()
-        #: Switches where the room is another.
+        #: Switches where the room is another, and merges that some are to have.
         self._refits: set[str] = set()
+        self._merges: dict[str, Collection[int]] = {}
         #: What a rollout that waits for room carries out.
         self._batch_waiting: tuple[list[Part], set[str]] | None = None
         self._dz = Dz.of_key(prefix)
@@ -138,13 +139,11 @@ class Lane:
             self._refits.add(switch)
             self.pump()
 
-    def remerge(self, switch: str, merges: Iterable[int]) -> None:
-        """Have these merges at a switch, chosen for the whole network."""
-        if self.idle and not self.owner.held:
-            self.holdings.remerge(switch, merges)
-            self.refit(switch)
-        else:
-            self._later(partial(self.remerge, switch, tuple(merges)))
+    def remerge(self, merges: Mapping[str, Collection[int]]) -> None:
+        """Have these merges at switches, chosen for the whole network."""
+        self._merges.update((switch, chosen) for switch, chosen in merges.items() if switch in self.holdings)
+        self._refits.update(self._merges)
+        self.pump()
 
     def steady(self, switch: str) -> bool:
         """Whether the table there is a single entry for everything."""
@@ -250,6 +249,8 @@ class Lane:
         needs: dict[str, int] = {}
         if self.holdings:
             refits, self._refits = self._refits, set()
+            while self._merges:
+                self.holdings.remerge(*self._merges.popitem())
             needs = self.holdings.advance(changes, refits)
         self._follow(changes, dead)
         unknown, self._unknown = self._unknown, set()
@@ -374,9 +375,8 @@ class Lane:
             self.holdings.open(switch, ideal)
 
     def _difference(self, switch: str, holds: FlowTable, wanted: FlowTable) -> list[FlowChange] | None:
-        if switch in self.holdings:
-            return self.holdings.difference(switch, holds, wanted)
-        return difference(holds, wanted)
+        known = switch in self.holdings
+        return self.holdings.difference(switch, holds, wanted) if known else difference(holds, wanted)
 
     def expected(self, switch: str, between: Mapping[str, Sequence[Flow]] | None = None) -> list[Flow]:
         """What a switch should hold of this lane."""
