@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.content import Filter, Subscription
 from sievenet.control.layout import PER_PORT, UNITED, check_kind, layout_of
 from sievenet.errors import PlanError
 from sievenet.index import Cell, Dz, Plan
@@ -52,17 +53,28 @@ def test_planes_without_tables_per_port_refuse_masks_and_say_what_to_do():
         check_kind("cells", plane)
 
 
-def test_switches_with_limits_refuse_masks_and_keep_the_plan():
+def test_switches_with_limits_merge_cells():
     async def main() -> None:
-        world = World(Line.build(switches=2), 1, CONFIG, capacity=5)
+        world = World(Line.build(switches=2), 1, msgspec.structs.replace(CONFIG, kind="cells"), capacity=5)
         await world.open()
-        with pytest.raises(PlanError, match="s1 has a limit"):
-            await world.control.apply_plan("grid", Plan.regular(SCHEMA, 6, kind="cells"))
-        assert world.control.category("grid").plan.kind == "dz"
+        a, b = await world.join("h1"), await world.join("h2")
+        await world.advertise(a, Subscription([Filter(SCHEMA, {})]))
+        for _ in range(12):
+            await world.subscribe(b, world.content())
+        world.check_tables()
+        lane = world.control._controller.spaces[world.control.category("grid").number].lanes[0]
+        assert lane.holdings["s1"].merged()
+        capacity, ideal, merging = world.control.merging("s1")
+        assert capacity == 5
+        assert ideal > 4
+        assert sum(count for each in merging for _, count, _ in each.merges) >= 2
+        await world.check_deliveries_at_least()
+        for plan in (Plan.regular(SCHEMA, 6), Plan.regular(SCHEMA, 7, kind="cells")):
+            await world.control.apply_plan("grid", plan)
+            await world.settle()
+            world.check_tables()
+            await world.check_deliveries_at_least()
         await world.control.close()
-        masked = World(Line.build(switches=2), 1, msgspec.structs.replace(CONFIG, kind="cells"), capacity=5)
-        with pytest.raises(PlanError, match="lift the limit"):
-            await masked.start()
 
     run_virtual(main())
 

@@ -8,6 +8,7 @@ import msgspec
 import networkx as nx
 import pytest
 
+from sievenet.content import Filter, Subscription
 from sievenet.dataplane.fabric import ApplyFault
 from sievenet.index import Plan
 from sievenet.network import Line, Link, LinkSettings, Random, Ring, Star, Testbed, Topology, parse_topology
@@ -20,8 +21,8 @@ DELAY = LinkSettings(delay=0.001)
 
 def plans(world: World) -> Plan:
     bits = world.random.randint(2, 8)
-    # Only dz are merged: where tables have limits, plans of kind cells are refused.
-    kind = "dz" if world.capacity is not None else "cells"
+    # Cells need an entry per port: not where only a few fit.
+    kind = "dz" if world.capacity is not None and world.config.kind == "dz" else "cells"
     return world.random.choice(
         (
             lambda: Plan.regular(SCHEMA, bits),
@@ -92,12 +93,15 @@ async def fail(world: World) -> str:
     return "failure"
 
 
-def drive(topology, seed, steps, failures=True, capacity=None, schemas=(SCHEMA, OTHER), **config) -> None:
+def drive(topology, seed, steps, failures=True, capacity=None, schemas=(SCHEMA, OTHER), first=0, **config) -> None:
     async def main() -> None:
         world = World(topology, seed, msgspec.structs.replace(CONFIG, **config), capacity=capacity)
         await world.open(*schemas)
-        for _ in range(2):
-            await world.join()
+        names = [await world.join() for _ in range(2)]
+        for name in names if first else ():
+            await world.advertise(name, Subscription([Filter(SCHEMA, {})]))
+            for _ in range(first):
+                await world.subscribe(name, world.content())
         done = []
         for _ in range(steps):
             done.append(await step(world, failures))

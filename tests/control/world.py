@@ -281,9 +281,27 @@ class World:
         return self.tree(number, code).joined(here, there)
 
 
+def filled(cell: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    """Whether some cells together hold all of one."""
+    value, mask = cell
+    near = [(v, m) for v, m in others if not (v ^ value) & m & mask]
+    if any(not m & ~mask for _, m in near):
+        return True
+    free = [m & ~mask for _, m in near]
+    if not free:
+        return False
+    bit = free[0] & -free[0]
+    return all(filled((value | part, mask | bit), near) for part in (0, bit))
+
+
 def encloses(held: FlowTable, ideal: FlowTable) -> bool:
     """Whether one table sends every packet wherever the other does."""
     for flow in ideal:
+        if flow.table:
+            same = [f.match.bits for f in held if (f.table, f.match.category) == (flow.table, flow.match.category)]
+            if not filled(flow.match.bits, same):
+                return False
+            continue
         inside = [other.match.cell for other in (*ideal, *held) if other.match.category == flow.match.category]
         corners = {dz.code for dz in inside if flow.match.cell.covers(dz)} | {flow.match.cell.code}
         corners |= {dz.code + (1 << 128 - dz.length) for dz in inside if flow.match.cell.covers(dz)}

@@ -372,7 +372,7 @@ class Controller:
         self.open_requests += 1
         try:
             category = self.state.category(number := request.number)
-            plan = usable(category.schema, request.plan, self.fleet.rooms.capacity)
+            plan = usable(category.schema, request.plan)
             if number in self._closing:
                 raise Rejected(f"{category.name} is being removed")
             if number in self.transitions:

@@ -70,7 +70,7 @@ class Fitter:
             limited = self._limited()
             load = await self._load()
             lanes, tables = control.lanes(), control.picture(self._traffic, load)
-            limits = {switch: capacity - 1 for switch, capacity in limited.items()}
+            limits = {switch: capacity - 1 - control.cells(switch) for switch, capacity in limited.items()}
             chosen = await control.worker.run(aggregate, tables, limits)
             merges = {
                 lane: {switch: found.get(switch, ()) for switch in limits}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from sievenet.content import Subscription
 from sievenet.control.aside import Aside
 from sievenet.control.controller import Controller
+from sievenet.control.deployment.held import CellTables
 from sievenet.control.state import Category
 from sievenet.control.status import Member, Status, member_of, status_of
 from sievenet.control.traffic import Merging, Traffic, picture, pictured
 from sievenet.errors import InvalidInput
-from sievenet.index import Dz
 from sievenet.network import FlowTable, SpanningTree
 
 if TYPE_CHECKING:
@@ -152,14 +152,21 @@ class Inspection:
         """How many entries a switch may have, how many there should be, and the merges that make up for it."""
         capacity = self._controller.fleet.rooms.capacity.get(switch)
         ideal, found = 0, []
-        for number, lane in pictured(self._controller):
+        spaces = self._controller.spaces.items()
+        for number, lane in ((number, lane) for number, space in spaces for lane in space.lanes):
             if switch in lane.holdings:
-                deployment = lane.holdings[switch]
-                ideal += len(deployment.ideal)
-                merges = tuple((Dz.of_key(key), entries, share) for key, entries, share in deployment.cost())
+                held = lane.holdings[switch]
+                ideal += held.count
+                merges = tuple(held.merging())
                 if merges:
                     found.append(Merging(number, merges))
         return capacity, ideal, found
+
+    def cells(self, switch: str) -> int:
+        """How many entries a switch is to have in tables per out port, which are not merged with others in mind."""
+        lanes = [lane for space in self._controller.spaces.values() for lane in space.lanes]
+        held = [lane.holdings[switch] for lane in lanes if switch in lane.holdings]
+        return sum(len(each) for each in held if isinstance(each, CellTables))
 
     def status(self) -> Status:
         """The status of the control plane."""

@@ -35,7 +35,7 @@ from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
-from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match, difference
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match
 
 __all__ = ["Lane", "LaneOwner"]
 
@@ -85,7 +85,8 @@ class Lane:
         self.layout = layout
         self.registrations = layout.registrations(owner.number, wires, routes)
         self.prefix = prefix
-        self.holdings = Holdings(owner.rooms, (owner.number, prefix), owner.number, prefix, least=least)
+        cells, who = layout is not UNITED, (owner.number, prefix)
+        self.holdings = Holdings(owner.rooms, who, owner.number, prefix, least=least, cells=cells)
         self.queue: deque[Part] = deque()
         self.rollout: Rollout | None = None
         self._outlet = outlet
@@ -148,6 +149,10 @@ class Lane:
     def steady(self, switch: str) -> bool:
         """Whether the table there is a single entry for everything."""
         return self.idle and self.holdings.steady(switch)
+
+    def least(self, switch: str) -> int:
+        """The fewest entries that its table there may have."""
+        return self.holdings.least(switch)
 
     def put_back(self) -> None:
         """Do not begin what waits for room, but later: others wait for room that this lane has."""
@@ -267,7 +272,7 @@ class Lane:
             scope=self.scope,
             done=lambda error: self._ended(batch, concerned, error),
             unknown=unknown,
-            difference=self._difference,
+            difference=self.holdings.difference,
         )
         if not needs:
             self.rollout.start()
@@ -353,7 +358,7 @@ class Lane:
     def saw(self, switch: str, table: FlowTable) -> None:
         """What a switch holds at the start; merges that are found there and not needed are undone a little later."""
         self.holdings.saw(switch, [flow for flow in table if self.scope(flow)])
-        if switch in self.holdings and self.holdings[switch].merges:
+        if switch in self.holdings and self.holdings[switch].merged():
             self._later(partial(self.refit, switch))
 
     def absorb(self) -> None:
@@ -370,13 +375,8 @@ class Lane:
         self.refit(switch)
 
     def open(self, switch: str, ideal: Iterable[Flow] = ()) -> None:
-        """A switch with a limit gets a deployed table beside the ideal one; masks are not merged."""
-        if self.layout is UNITED:
-            self.holdings.open(switch, ideal)
-
-    def _difference(self, switch: str, holds: FlowTable, wanted: FlowTable) -> list[FlowChange] | None:
-        known = switch in self.holdings
-        return self.holdings.difference(switch, holds, wanted) if known else difference(holds, wanted)
+        """A switch with a limit gets a deployed table beside the ideal one."""
+        self.holdings.open(switch, ideal)
 
     def expected(self, switch: str, between: Mapping[str, Sequence[Flow]] | None = None) -> list[Flow]:
         """What a switch should hold of this lane."""

@@ -12,7 +12,7 @@ of cells has no partitions, but one lane per tree (`ControlConfig.spread`, 1 by 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from sievenet.control.config import ControlConfig
@@ -130,16 +130,9 @@ UNITED: Final[Layout] = _United()
 PER_PORT: Final[Layout] = _PerPort()
 
 
-def check_kind(kind: str, dataplane: DataPlane | None = None, limited: Iterable[str] = ()) -> None:
-    """Refuse plans whose tables a data plane cannot hold, or the switches that have limits."""
-    if kind != "cells":
-        return
-    if short := sorted(limited):
-        raise PlanError(
-            f"Expected a plan of kind dz, got cells: the table of {short[0]} has a limit, and only dz are merged "
-            "to fit. Take a plan of kind dz, or lift the limit"
-        )
-    if dataplane is not None and not dataplane.per_port:
+def check_kind(kind: str, dataplane: DataPlane) -> None:
+    """Refuse plans whose tables a data plane cannot hold."""
+    if kind == "cells" and not dataplane.per_port:
         raise PlanError(
             "Expected a plan of kind dz, got cells: the switches of this data plane have too few tables for masks. "
             "Take kind dz, or other switches"

@@ -87,7 +87,7 @@ class ControlPlane(Consultant):
         notices = dataplane.notices()  # from here on, so that nothing is missed
         switches, links = dataplane.down()
         sizes = {s: config.limit(s, dataplane.capacity(s)) for s in dataplane.topology.switches}
-        check_kind(config.kind, dataplane, [switch for switch, size in sizes.items() if size])
+        check_kind(config.kind, dataplane)
         controller = Controller(dataplane.topology, config, journal.load(), switches, links, sizes)
         plane = cls(dataplane, journal, config, controller, worker)
         for client in list(controller.state.clients.values()):

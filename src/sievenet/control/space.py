@@ -96,6 +96,15 @@ class Space:
         for lane in lanes:
             self.rooms.join(lane.holdings.who, lane)
 
+    def forget(self, lanes: Sequence[Lane]) -> None:
+        """Give back the room of lanes that are not in use, if those in use have none of it: their number is another."""
+        gone = {lane.holdings.who for lane in lanes} - {lane.holdings.who for lane in self.lanes}
+        for who in gone:
+            self.rooms.leave(who)
+        for lane in self.lanes if gone else ():
+            for switch in self.rooms.capacity:
+                lane.refit(switch)
+
     def leave(self) -> None:
         """Remove the category."""
         for lane in self.lanes:

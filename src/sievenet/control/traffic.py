@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import numpy as np
 
+from sievenet.control.deployment.held import DzTable
 from sievenet.control.deployment.keys import covers
 from sievenet.control.layout import UNITED
 from sievenet.errors import CodecError, InvalidInput
-from sievenet.index import Dz
+from sievenet.index import Cell, Dz
 
 if TYPE_CHECKING:
     from sievenet.control.aggregation import Sample, Tables
@@ -91,8 +92,8 @@ class Merging(msgspec.Struct, frozen=True):
     """The merges of one category at a switch."""
 
     category: int
-    #: The dz, the entries that each stands for, and the share of what it sends that is too much, if all is even.
-    merges: tuple[tuple[Dz, int, float], ...]
+    #: The dz or cells, the entries that each stands for, and the share of what it sends too far, if all is even.
+    merges: tuple[tuple[Dz | Cell, int, float], ...]
 
 
 class FitReport(msgspec.Struct, frozen=True):
@@ -132,12 +133,15 @@ def _tables(
 
     number, tree, wires = lane.owner.number, lane.registrations.routes.tree, controller.fleet.wires
     switches = [switch for switch in controller.fleet.switches() if switch in tree.parent]
-    tables = {
-        switch: dict(lane.holdings[switch].wanted)
-        if switch in lane.holdings
-        else {flow.match.cell.key: flow.ports for flow in lane.table(switch) if isinstance(flow.match.cell, Dz)}
-        for switch in switches
-    }
+    tables: dict[str, dict[int, frozenset[int]]] = {}
+    for switch in switches:
+        if switch in lane.holdings:
+            held = lane.holdings[switch]
+            assert isinstance(held, DzTable)
+            tables[switch] = dict(held.wanted)
+        else:
+            dz = [(flow.match.cell, flow.ports) for flow in lane.table(switch)]
+            tables[switch] = {cell.key: ports for cell, ports in dz if isinstance(cell, Dz)}
     sources: list[Source] = []
     named: dict[str, list[int]] = {}
     for client in controller.state.clients.values():

@@ -32,7 +32,7 @@ from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
 from sievenet.control.deployment.passage import under_catch_all
 from sievenet.control.dispatcher import Covered
-from sievenet.control.layout import check_kind, layout_of
+from sievenet.control.layout import layout_of
 from sievenet.control.parts import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
@@ -274,6 +274,7 @@ class Transition:
             entry.keys = twin.keys
         self._shadow.clear()
         self._settle()
+        self._space.forget(self._old)
         self._error = None  # tables that could not be repaired at once are read again by and by
         self._c.fleet.realign(self._space)
         self._c.tell(self._space.number, self.epoch)
@@ -308,6 +309,7 @@ class Transition:
             self.plan.schema.name, self.epoch, self._seconds, *self._flows, extra_flows=self._extra
         )
         self._settle()
+        self._space.forget([*self._old, *self._lanes])
         self._c.fleet.rooms.leave(self._catcher)
         self._c.ended(self._space, self._ticket, self._error, report)
         self._space.open()
@@ -368,10 +370,9 @@ class Transition:
         return self._space.table(switch)
 
 
-def usable(schema: Schema, plan: Plan, limited: Iterable[str] = ()) -> Plan:
+def usable(schema: Schema, plan: Plan) -> Plan:
     """The plan, completed by a region for the rest if need be; `PlanError` if it cannot be used."""
     if plan.schema != schema:
         raise PlanError(expected=f"a plan for {schema.name} version {schema.version}", got=plan.schema.name)
-    check_kind(plan.kind, limited=limited)
     # With a region for every event no subscription has to be refused later.
     return plan if plan.complete else plan.with_rest()

@@ -32,8 +32,7 @@ class Merges:
         merges = {(each.category, dz): (count, share) for each in found for dz, count, share in each.merges}
         sent = 0.0
         for key, count in counters.flows.items():
-            cell = key.match.cell
-            merge = merges.get((key.match.category, cell)) if isinstance(cell, Dz) else None
+            merge = merges.get((key.match.category, key.match.cell))
             if merge is not None:
                 sent += count.packets * merge[1]
         now = time.monotonic()

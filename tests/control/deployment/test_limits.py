@@ -67,13 +67,13 @@ def test_all_small_networks():
 def test_no_event_is_missed_while_tables_merge_and_plans_change(seed, overflows):
     async def main() -> None:
         shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
-        world = World(shape, seed, CONFIG, control_delay=0.004, capacity=(2, 4, 6, 9)[seed % 4])
+        world = World(shape, seed, CONFIG, control_delay=0.004, capacity=(14, 12, 4, 2)[seed % 4])
         await world.open()
         names = [await world.join() for _ in range(6)]
         for name in names[:3]:
             await world.advertise(name, Subscription([Filter(SCHEMA, {})]))
         traffic = Traffic(world)
-        for plan in (each for each in PLANS if each.kind == "dz"):  # only these are merged
+        for plan in (each for each in PLANS if each.kind == "dz" or world.capacity >= 12):  # an entry for each port
             await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
             change = asyncio.ensure_future(world.control.apply_plan("grid", plan))
             for _ in range(5):
@@ -90,6 +90,19 @@ def test_no_event_is_missed_while_tables_merge_and_plans_change(seed, overflows)
 
     run_virtual(main())
     assert not overflows
+
+
+@pytest.mark.parametrize("seed", seeds(6, watched=2))
+def test_cells_are_merged_too(seed, overflows):
+    shape = (Line.build(link=LINK), Star.build(link=LINK), Testbed.build(link=LINK))[seed % 3]
+    drive(shape, 50 + seed, 30, capacity=(12, 14)[seed // 3 % 2], failures=False, kind="cells", first=25)
+    assert not overflows
+
+
+@pytest.mark.parametrize("seed", seeds(4, watched=1))
+def test_cells_are_merged_while_switches_fail(seed):
+    shape = (Ring.build(switches=5, link=LINK), parse_topology("fattree,k=4,delay=0.002"))[seed % 2]
+    drive(shape, 200 + seed, 30, capacity=(16, 20)[seed // 2 % 2], kind="cells", first=25)
 
 
 def test_merges_are_undone_when_room_returns():

@@ -23,12 +23,12 @@ merge that loses an entry is united again, in the number of its entries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from sievenet.control.deployment.definition import NOBODY, ports_at, reduced
 from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space
 from sievenet.control.deployment.neighbours import Neighbours
+from sievenet.control.deployment.nesting import added_space, any_nested, inner_ports
 from sievenet.control.deployment.places import Places
 
 __all__ = ["Deployment"]
@@ -197,7 +197,7 @@ class Deployment:
         for key in self.merges:
             below, ports = self._belonging(key), self._merged[key]
             holes = self._merge_order.below(key)[1:] if self._nested else []
-            added = _added(self._wanted, key, below, holes, ports, ports_at(self._wanted, key, self.root))
+            added = added_space(self._wanted, key, below, holes, ports, ports_at(self._wanted, key, self.root))
             at = key
             while at not in self.table and at > self.root:
                 at >>= 1  # made one with its other half
@@ -250,11 +250,11 @@ class Deployment:
             self._merge_order.remove(each)
             del self._inner[each]
         outer = self._around(key)
-        inner = _inner(self._wanted, below, merges)
+        inner = inner_ports(self._wanted, below, merges)
         for each in inner:
             self.merges.add(each)
             self._merge_order.add(each)
-        self._nested = self._nested or bool(inner and outer) or _any_nested(merges)
+        self._nested = self._nested or bool(inner and outer) or any_nested(merges)
         self._inner |= inner
         if outer is None:  # entries that belong to none are as they were
             single = [each for each in below if self._around(each) is None] if inner else below
@@ -369,45 +369,3 @@ def _set(table: dict[int, Ports], key: int, ports: Ports | None) -> None:
         table.pop(key, None)
     else:
         table[key] = ports
-
-
-def _any_nested(merges: Sequence[int]) -> bool:
-    return any(covers(a, b) for a, b in pairwise(merges))
-
-
-def _inner(table: Table, below: Sequence[int], merges: Sequence[int]) -> dict[int, Ports]:
-    """The ports of those that belong to each of some merges; those to which none does are left out."""
-    found: dict[int, set[int]] = {}
-    open_: list[int] = []  # merges around
-    at = 0
-    for key in below:
-        while at < len(merges) and place(merges[at]) <= place(key):
-            while open_ and not covers(open_[-1], merges[at]):
-                open_.pop()
-            open_.append(merges[at])
-            at += 1
-        while open_ and not covers(open_[-1], key):
-            open_.pop()
-        if open_:
-            found.setdefault(open_[-1], set()).update(table[key])
-    return {merge: frozenset(ports) for merge, ports in found.items()}
-
-
-def _added(table: Table, merge: int, below: Sequence[int], holes: Sequence[int], ports: Ports, outside: Ports) -> float:
-    """The space that a merge sends too much, summed over its ports; what is carved out of it does not count."""
-    added = len(ports - outside) * space(merge)
-    open_: list[tuple[int, Ports | None]] = []  # entries around, with their ports; None for a hole
-    for key in sorted((*below, *holes), key=place) if holes else below:
-        while open_ and not covers(open_[-1][0], key):
-            open_.pop()
-        around = open_[-1][1] if open_ else outside
-        if around is None:
-            continue
-        if holes and key in holes:
-            added -= space(key) * len(ports - around)
-            open_.append((key, None))
-            continue
-        added -= space(key) * len(table[key] - around)
-        added += space(key) * len(around - table[key])
-        open_.append((key, table[key]))
-    return max(0.0, added)

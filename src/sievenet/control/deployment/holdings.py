@@ -15,17 +15,16 @@ Why nothing is lost: D₀ and D₁ both enclose I₀ (I₁ has all of it), D₁ 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, overload
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
-from sievenet.control.deployment.definition import ports_at
-from sievenet.control.deployment.deployment import Deployment
-from sievenet.control.deployment.keys import Ports, Table, Transform, covers
-from sievenet.control.deployment.passage import deletions_first, passage, peak, steps
+from sievenet.control.deployment.held import CellTables, DzTable, Held
+from sievenet.control.deployment.keys import Transform
+from sievenet.control.deployment.passage import deletions_first, peak
 from sievenet.control.deployment.rooms import Rooms
 from sievenet.control.registrations import Changes
-from sievenet.index import Dz
-from sievenet.network import Delete, Flow, FlowChange, FlowTable, Match
+from sievenet.errors import InvalidInput
+from sievenet.network import Flow, FlowChange, FlowTable, difference
 
 __all__ = ["Holdings"]
 
@@ -36,14 +35,17 @@ _WAITS: Final = 8
 class Holdings:
     """Deployed tables by switch."""
 
-    def __init__(self, rooms: Rooms, who: Hashable, category: int, root: int, *, least: bool = True) -> None:
+    def __init__(
+        self, rooms: Rooms, who: Hashable, category: int, root: int, *, least: bool = True, cells: bool = False
+    ) -> None:
         self.who = who
         self._rooms = rooms
         self._category = category
         self._root = root
         #: Whether a full table is merged where that adds least (LA-C), or beside the new entry (LA-B).
         self._least = least
-        self._of: dict[str, Deployment] = {}
+        self._form: type[DzTable | CellTables] = CellTables if cells else DzTable
+        self._of: dict[str, Held] = {}
         self._transforms: dict[str, tuple[Transform, ...]] = {}
         #: How often a switch was left as it was, since others left no room.
         self._waits: dict[str, int] = {}
@@ -58,23 +60,23 @@ class Holdings:
     def __contains__(self, switch: str) -> bool:
         return switch in self._of
 
-    def __getitem__(self, switch: str) -> Deployment:
+    def __getitem__(self, switch: str) -> Held:
         return self._of[switch]
 
-    def items(self) -> Iterator[tuple[str, Deployment]]:
+    def items(self) -> Iterator[tuple[str, Held]]:
         """All of them."""
         return iter(self._of.items())
 
     def table(self, switch: str) -> list[Flow]:
         """What a switch is to hold."""
-        return [self._flow(key, ports) for key, ports in self._of[switch].table.items()]
+        return list(self._of[switch].flows())
 
     # -- which switches ----------------------------------------------------------------------
 
     def open(self, switch: str, ideal: Iterable[Flow]) -> None:
         """A switch gets a limit, or a transform; the ideal table is what it has now."""
         if switch not in self._of:
-            self._of[switch] = Deployment(self._root, _table(ideal))
+            self._of[switch] = self._form(self._category, self._root, ideal)
 
     def close(self, switch: str) -> None:
         """A switch has the ideal table again."""
@@ -88,7 +90,10 @@ class Holdings:
         The switch must have been opened.  What follows is told to it by the lane (`Lane.refit`).
         """
         self._transforms[switch] = tuple(transforms)
-        self._of[switch].transform(transforms)
+        table = self._of[switch]
+        if not isinstance(table, DzTable):
+            raise InvalidInput(expected="a table of dz", got="cells", where=f"divert at {switch}")
+        table.transform(transforms)
         self._untold.add(switch)
 
     # -- following the ideal table -----------------------------------------------------------
@@ -97,12 +102,12 @@ class Holdings:
         """The ideal tables changed; the switches are not told, but read."""
         for switch in {*changes.first, *changes.second} & self._of.keys():
             deployment = self._of[switch]
-            near = _put(deployment, (*changes.first.get(switch, ()), *changes.second.get(switch, ())))
+            near = deployment.follow((*changes.first.get(switch, ()), *changes.second.get(switch, ())))
             self._fit(switch, near)
-            deployment.taken()
+            deployment.forget()
             self._rooms.share(switch, self.who, len(deployment))
 
-    def remerge(self, switch: str, merges: Iterable[int]) -> None:
+    def remerge(self, switch: str, merges: Iterable[Any]) -> None:
         """Merge there, and nowhere else as far as it fits; told to the switch by the lane (`Lane.refit`)."""
         if switch in self._of:
             self._of[switch].remerge(merges)
@@ -122,9 +127,9 @@ class Holdings:
                 if taking and switch not in step:
                     break
                 if taking:
-                    changes.between[switch] = _Flows(deployment.table.copy(), self._flow)
+                    changes.between[switch] = deployment.flows()
                 size = deployment.told
-                near = _put(deployment, step.pop(switch, ()))
+                near = deployment.follow(step.pop(switch, ()))
                 self._fit(switch, near, relax=taking or switch in again)
                 told = self._told(switch, size)
                 most = max(most, peak(size, told), len(deployment))
@@ -138,15 +143,15 @@ class Holdings:
         """Follow the room at a switch without telling it, for it is read."""
         if switch in self._of:
             self._fit(switch)
-            self._of[switch].taken()
+            self._of[switch].forget()
             self._rooms.share(switch, self.who, len(self._of[switch]))
 
-    def _fit(self, switch: str, near: Sequence[int] = (), *, relax: bool = False) -> None:
+    def _fit(self, switch: str, near: Sequence[Any] = (), *, relax: bool = False) -> None:
         deployment = self._of[switch]
         deployment.update()
         limit = self._rooms.limit(switch, self.who)
         if limit is not None:
-            if relax and limit > 0 and deployment.merges:
+            if relax and limit > 0 and deployment.merged():
                 deployment.relax(limit)
             if len(deployment) > limit:
                 deployment.fit(limit, least=self._least, near=near)
@@ -159,13 +164,8 @@ class Holdings:
     def _told(self, switch: str, size: int) -> list[FlowChange]:
         """What to tell the switch, with the spare entry beside the larger of the two tables."""
         deployment = self._of[switch]
-        changed = deployment.taken()
-        room = max(size, len(deployment)) + 1 if switch in self._rooms.capacity else None
-        return steps(changed, size, room, self._flow, lambda key: _ports_in(deployment.table, changed, key, self._root))
-
-    def _flow(self, key: int, ports: Ports) -> Flow:
-        dz = Dz.of_key(key)
-        return Flow(Match(self._category, dz), ports, dz.length)
+        limited = switch in self._rooms.capacity
+        return deployment.steps(max(size, len(deployment)) + 1 if limited else None)
 
     # -- what switches hold ------------------------------------------------------------------
 
@@ -176,9 +176,12 @@ class Holdings:
                 self._rooms.settle(switch, self.who, len(self._of[switch]))
 
     def steady(self, switch: str) -> bool:
-        """Whether a table is a single entry for everything, or empty."""
-        deployment = self._of.get(switch)
-        return deployment is None or deployment.table.keys() <= {self._root}
+        """Whether entries are for everything (one, or one per port), or there are none."""
+        return switch not in self._of or self._of[switch].wide
+
+    def least(self, switch: str) -> int:
+        """The fewest entries that a table may have."""
+        return self._of[switch].least if switch in self._of else 0
 
     def saw(self, switch: str, holds: Iterable[Flow]) -> None:
         """What a switch holds of this lane at the start: merges chosen in an earlier life go on."""
@@ -186,17 +189,16 @@ class Holdings:
         if deployment is None or switch not in self._rooms.capacity:
             return
         held = list(holds)
-        deployment.remerge(())
-        keys = [f.match.cell.key for f in held if isinstance(f.match.cell, Dz) and f.priority == f.match.cell.length]
-        deployment.remerge(key for key in keys if key not in deployment.table)
-        deployment.taken()
+        deployment.saw(held)
         self._rooms.share(switch, self.who, len(deployment))
         self._rooms.found(switch, self.who, len(held))
 
     def difference(self, switch: str, holds: FlowTable, wanted: FlowTable) -> list[FlowChange] | None:
         """The changes that put a switch right; None if others, who are at work there, leave no room now."""
+        if switch not in self._of:
+            return difference(holds, wanted)
         room = self._rooms.room(switch, self.who)
-        changes = passage(holds, wanted, room)
+        changes = self._of[switch].passage(holds, wanted, room)
         if room is None:
             return changes
         self._rooms.found(switch, self.who, len(holds))
@@ -209,54 +211,3 @@ class Holdings:
         self._waits.pop(switch, None)
         self._rooms.hold(switch, self.who, peak(len(holds), changes))
         return changes
-
-
-class _Flows(Sequence[Flow]):
-    """The flows of a table as it was, made when somebody wants them: a switch that has to be put right."""
-
-    def __init__(self, table: Table, flow: Callable[[int, Ports], Flow]) -> None:
-        self._table = table
-        self._flow = flow
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __iter__(self) -> Iterator[Flow]:
-        return (self._flow(key, ports) for key, ports in self._table.items())
-
-    @overload
-    def __getitem__(self, at: int) -> Flow: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Flow]: ...
-
-    def __getitem__(self, at: int | slice) -> Flow | Sequence[Flow]:
-        return list(self)[at]
-
-
-def _put(deployment: Deployment, changes: Sequence[FlowChange]) -> list[int]:
-    """Changes of an ideal table; returns the dz concerned."""
-    near = []
-    for change in changes:
-        cell = change.flow.match.cell
-        assert isinstance(cell, Dz)
-        near.append(cell.key)
-        deployment.put(cell.key, None if isinstance(change, Delete) else change.flow.ports)
-    return near
-
-
-def _table(flows: Iterable[Flow]) -> dict[int, Ports]:
-    return {flow.match.cell.key: flow.ports for flow in flows if isinstance(flow.match.cell, Dz)}
-
-
-def _ports_in(table: Table, changed: Mapping[int, tuple[Ports | None, Ports | None]], key: int, root: int) -> Ports:
-    """The ports that a table and what it was before use in a dz."""
-    before = {**table, **{k: was for k, (was, _) in changed.items() if was is not None}}
-    for k, (was, _) in changed.items():
-        if was is None:
-            before.pop(k, None)
-    found: set[int] = set()
-    for each in (table, before):
-        found |= ports_at(each, key, root)
-        found.update(*(ports for k, ports in each.items() if covers(key, k)))
-    return frozenset(found)

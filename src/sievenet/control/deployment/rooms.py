@@ -33,7 +33,10 @@ class Holder(Protocol):
         """The room at a switch is another."""
 
     def steady(self, switch: str) -> bool:
-        """Whether its table there is a single entry for everything, which never needs the spare one."""
+        """Whether its table there is as small as can be, of entries for everything, and never needs the spare one."""
+
+    def least(self, switch: str) -> int:
+        """The fewest entries that its table there may have."""
 
     def put_back(self) -> None:
         """Do not begin what waits for room, but later."""
@@ -179,15 +182,19 @@ class Rooms:
                     claim.refuse(
                         Rejected(
                             f"Switch {switch} is full: {self.capacity[switch]} entries fit, and each of "
-                            f"{len(self._share.holders(switch))} categories, partitions and changes of plans needs one"
+                            f"{len(self._share.holders(switch))} categories, partitions and changes of plans needs one "
+                            "(with cells one for each port)"
                         )
                     )
                     break
                 self.balance(switch)
 
     def _too_small(self, switch: str, who: Hashable) -> bool:
-        """Whether a holder's share never fits, with one entry for each of the others."""
-        return self.capacity[switch] < self._share.get(switch, who) + len(self._others(switch, who))
+        """Whether a holder's share never fits, with as few entries as can be for each of the others."""
+        others = {each: share for each, share in self._share.holders(switch).items() if each != who}
+        known = self._holders
+        least = sum(max(1, known[each].least(switch)) if each in known else share for each, share in others.items())
+        return self.capacity[switch] < self._share.get(switch, who) + least
 
     def _lacks(self, who: Hashable, switch: str, entries: int) -> bool:
         room = self.room(switch, who)
@@ -210,8 +217,7 @@ class Rooms:
         """Ask whoever has most to give back, if shares are too large."""
         shares = self._share.holders(switch)
         if self.free(switch) < 0:
-            able = [who for who in shares if shares[who] > 1 or not self._steady(switch)(who)]
-            able = [who for who in able if who in self._holders]
+            able = [who for who in shares if who in self._holders and not self._steady(switch)(who)]
             if able:
                 most = max(able, key=lambda who: (shares[who], repr(who)))
                 if any(claim.who == most for claim in self._waiting):
