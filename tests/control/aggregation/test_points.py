@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sievenet.control.aggregation import Sample, Source, Tables, aggregate
 from sievenet.control.aggregation.aggregation import _points
 from sievenet.control.aggregation.arrivals import Even, Recorded
-from sievenet.control.aggregation.carving import carve
+from sievenet.control.aggregation.carvings import carve
 from sievenet.control.aggregation.points import choose, costs, locate, needs, take
 from sievenet.control.deployment.definition import merged, ports_at
 from sievenet.control.deployment.deployment import Deployment

@@ -7,7 +7,7 @@ Switches are gone through from publishers to subscribers.  At each one
 2. every merge point of its tables gets its cost (`points`): what arrives and would be sent too far, counted per port;
 3. merges are chosen by cost per benefit until the tables fit.  After each choice, points below it are done with, and
    those around it cost and save less by what it costs and saves.  With a sample, merges may be chosen inside merges
-   (`carving`), so that a table stays exact where most packets are.
+   (`carvings`), so that a table stays exact where most packets are.
 
 With a sample, all of it is done a few times (`LOOKS`): then nothing has to be assumed of those that come later, and
 what a merge sends too far is followed through the merges of other switches, which would send it further.
@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.control.aggregation.arrivals import Arrivals, Even, Recorded, Sample, Source
-from sievenet.control.aggregation.carving import carve
+from sievenet.control.aggregation.carvings import carve
 from sievenet.control.aggregation.points import Points, choose, costs, locate, needs, points_of, take
 
 __all__ = ["Sample", "Source", "Table", "Tables", "aggregate"]

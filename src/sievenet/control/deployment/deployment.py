@@ -28,7 +28,7 @@ from typing import Final
 from sievenet.control.deployment.definition import NOBODY, ports_at, reduced
 from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space
 from sievenet.control.deployment.neighbours import Neighbours
-from sievenet.control.deployment.nesting import added_space, any_nested, inner_ports
+from sievenet.control.deployment.nests import added_space, any_nested, inner_ports
 from sievenet.control.deployment.places import Places
 
 __all__ = ["Deployment"]

@@ -1,4 +1,4 @@
-"""Carving: merges inside merges, so that a table fits and yet is exact where most packets are.
+"""Carvings: merges inside merges, so that a table fits and yet is exact where most packets are.
 
 A merge that covers hot content costs much, even if nearly all of what it makes one is cold.  The longest dz decides,
 so there is another way: leave the hot part as an entry of its own, *inside* the merge.  What is carved out does not

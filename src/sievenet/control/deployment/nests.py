@@ -1,4 +1,4 @@
-"""Nesting: merges that lie in each other, and which entries belong to which."""
+"""Nests: merges that lie in each other, and which entries belong to which."""
 
 from __future__ import annotations
 
