@@ -108,7 +108,8 @@ class Daemon(Starting):
         else:
             tickets = Tickets() if state is None else Tickets.load(state)
         planes = Planes(config, topology, stack, keeper)
-        planes.generation = None if self._reign is None else self._reign.term
+        if self._reign is not None:
+            planes.generation, planes.names, planes.on_names = self._reign.term, self._reign.names, self._reign.named
         self.plane = await planes.open(tickets.derived(b"tokens"))
         await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
         if config.control.kind == "cells":

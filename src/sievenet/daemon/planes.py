@@ -14,6 +14,7 @@ import contextlib
 import logging
 import secrets
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,6 +62,9 @@ class Planes:
         self._fleet: Fleet | None = None
         #: Where daemons take turns, the term of this one: OpenFlow switches obey the latest alone.
         self.generation: int | None = None
+        #: Where names of switches that were found are kept instead of in the state directory; called when they change.
+        self.names: Path | None = None
+        self.on_names: Callable[[], None] = lambda: None
         #: How hosts reach us through their switches, where that is possible.
         self.in_band: InBand | None = None
 
@@ -164,11 +168,16 @@ class Planes:
         config = self._config.openflow
         host, port = _address(config.listen)
         tls = _tls(config)
-        file = None if self._config.state is None else Path(self._config.state) / "network.json"
+        file = self.names or (None if self._config.state is None else Path(self._config.state) / "network.json")
         names = Names.load(file)
+
+        def save() -> None:
+            names.save(file)
+            self.on_names()
+
         discovery = Discovery(secret or secrets.token_bytes(32), names)
         found = await Scout(discovery).look(config.switches, host, port, tls=tls)
-        names.save(file)
+        save()
         plane = OpenFlowDataPlane(
             found.topology,
             found.datapaths,
@@ -180,7 +189,7 @@ class Planes:
             generation=self.generation,
         )
         assert plane.growth is not None
-        plane.growth.on_change = lambda: names.save(file)
+        plane.growth.on_change = save
         self._stack.push_async_callback(plane.close)
         await plane.start(host, port, tls=tls)
         await plane.connected(30.0)

@@ -12,7 +12,9 @@ import logging
 import os
 import secrets
 import socket
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from sievenet.config import NatsConfig
@@ -64,6 +66,11 @@ class Reign:
         self.key = b""
         self._distribution: Distribution | None = None
         self._tasks = Tasks()
+        self._folder = tempfile.TemporaryDirectory(prefix="sievenet")
+        #: A copy of what the store has about names of switches and hosts.
+        self.names = Path(self._folder.name) / "network.json"
+        self._revision = 0
+        self._turn = asyncio.Lock()
 
     @classmethod
     async def begin(cls, config: NatsConfig, lost: Callable[[SievenetError], None]) -> Reign:
@@ -76,6 +83,7 @@ class Reign:
             reign.journal = await StoreJournal.open(store, leadership.term)
             reign.journal.on_fenced = leadership.lose
             reign.key = await _key(store)
+            await reign._learn_names()
         except BaseException:
             await store.close()
             raise
@@ -102,6 +110,25 @@ class Reign:
                 words += [option, value] if value is not None else []
             self._tasks.begin(keep_running(name, words))
 
+    async def _learn_names(self) -> None:
+        entry = await self._store.get("network")
+        if entry is not None:
+            self._revision = entry.number
+            self.names.write_bytes(entry.data)
+
+    def named(self) -> None:
+        """Switches or hosts have other names: the next daemon that leads should know them."""
+        self._tasks.begin(self._keep_names(self.names.read_bytes()))
+
+    async def _keep_names(self, data: bytes) -> None:
+        async with self._turn:
+            try:
+                self._revision = await self._store.put("network", data, self._revision)
+            except Fenced as error:
+                self._leadership.lose(error)
+            except SievenetError as error:
+                log.error("names of switches are not kept: %s", error)
+
     async def announce(self, url: str) -> None:
         """Say where clients connect."""
         await self._leadership.announce(url)
@@ -123,6 +150,7 @@ class Reign:
             await self._distribution.close()
         await self._leadership.leave()
         await self._store.close()
+        self._folder.cleanup()
 
 
 def _waits(leader: Leader) -> None:
