@@ -10,6 +10,7 @@ import multiprocessing
 
 import numpy as np
 
+from sievenet.client import served
 from sievenet.content import Filter, Record, Subscription, ValueSet
 from sievenet.control import warmup
 from sievenet.control.covering import Coverer
@@ -45,6 +46,7 @@ def match() -> None:
     loose.add_many(range(60), [Filter(None, {"a": ValueSet.interval(0, i), "b": ValueSet.of("5")}) for i in range(60)])
     loose.match(records[0])
     loose.match_batch(records)
+    served.load()
 
 
 def index() -> None:
