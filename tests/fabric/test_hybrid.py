@@ -615,3 +615,63 @@ def test_a_young_subscription_gets_nothing_from_before_it_when_events_are_sent_a
             assert young.statistics().received.duplicates > 0
 
     run(main())
+
+
+def test_before_a_plan_changes_subspaces_go_back_in_order():
+    async def main():
+        async with (
+            by_hand(control__forwarding_delay=0.05) as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
+            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            passing, slow = matcher._pass, 0.03
+
+            async def late(packets):  # what it has is overtaken by whatever does not wait for it
+                await asyncio.sleep(slow)
+                await passing(packets)
+
+            matcher._pass, matcher._rows = late, lambda packets: None
+            task = asyncio.create_task(traffic(pub, stop, sent))
+            for bits in (8, 6):
+                await hybrid.divert(number, Dz(0, 0), switch)
+                await asyncio.sleep(0.1)
+                await daemon.control.apply_plan("reading", Plan.regular(SCHEMA, bits))
+                assert not hybrid.concerns(number)
+            stop.set()
+            await task
+            wanted = [payload for x, payload in sent if 100 <= x <= 900]
+            await eventually(lambda: len(got) >= len(wanted))
+            assert got == wanted
+            assert hybrid.failures == 0
+
+    run(main())
+
+
+def test_what_a_matcher_had_when_its_diversions_ended_by_themselves_is_not_lost_if_it_dies():
+    async def main():
+        async with (
+            by_hand() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon) as matcher,
+        ):
+            hybrid, got = daemon.service.components.hybrid, []
+            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
+            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+            await hybrid.divert(number, Dz(0, 0), switch)
+            matcher.node._take = lambda packets: None
+            await pub.publish_many([reading(x) for x in range(100)])
+            await asyncio.sleep(0.05)
+            daemon.control._controller.fleet.diversions.end([number])  # as other trees do
+            assert not hybrid.concerns(number)
+            matcher.node._session._link.writer.transport.abort()
+            for each in matcher._tasks:
+                each.cancel()
+            await eventually(lambda: len(got) >= 100)
+            assert got == list(range(100))
+
+    run(main())

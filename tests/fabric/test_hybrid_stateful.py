@@ -14,6 +14,9 @@ from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run
 from tests.seeds import seeds
 
 HOSTS = ("h1", "h2", "h3", "h4")
+#: Events of each publisher, and of all: numbers of events are written as `y`, in the lower half of its range, so that
+#: the subspaces here, of three bits at most, are told apart by the first bit of `x` alone.
+EACH, SPAN = 1 << 16, 1 << 21
 
 
 class World:
@@ -47,7 +50,7 @@ class World:
         lo = self.rng.randrange(1000)
         hi = min(1023, lo + self.rng.randrange(200))
         got, self.made = [], self.made + 1
-        feed = await self.nodes[name].subscribe(f"reading: x in [{lo}, {hi}]", lambda e, got=got: got.append(e.payload))
+        feed = await self.nodes[name].subscribe(f"reading: x in [{lo}, {hi}]", lambda e, got=got: got.append(e["y"]))
         since = {p: len(s) for p, s in self.sent.items()}
         self.subscriptions[self.made] = [lo, hi, since, None, got, feed]
 
@@ -101,12 +104,36 @@ class World:
 
     async def publish(self):
         for name, node in list(self.publishers.items()):
-            events = [
-                reading(self.rng.randrange(1024), payload=b"%s %d" % (name.encode(), len(self.sent[name]) + i))
-                for i in range(self.rng.randrange(1, 30))
-            ]
-            self.sent[name] += [(e["x"], e.payload) for e in events]
-            await node.publish_many(events)
+            await self._publish(name, node, self.rng.randrange(1, 30))
+
+    async def _publish(self, name, node, count):
+        """Events without payloads, so that several at a time are rows of bytes; `y` says which they are."""
+        first = list(self.sent).index(name) * EACH + len(self.sent[name])
+        events = [reading(self.rng.randrange(1024), y=(first + i) / SPAN) for i in range(count)]
+        self.sent[name] += [(e["x"], e["y"]) for e in events]
+        await node.publish_many(events)
+
+    async def visit(self):
+        """A publisher comes, publishes and leaves, perhaps in the moment in which a matcher dies."""
+        name = f"v{len(self.sent)}"
+        node = await sievenet.connect(self.daemon.url, name=name, host=self.rng.choice(HOSTS))
+        await node.schema(SCHEMA)
+        await node.advertise(SCHEMA)
+        self.sent[name] = []
+        await self._publish(name, node, self.rng.randrange(1, 200))
+        both = (node.close(), self.crash()) if self.rng.random() < 0.5 else (node.close(),)
+        await asyncio.gather(*both)
+
+    def disorder(self, got):
+        """Events that came after newer ones of their publisher and subspace."""
+        xs = {y: x for sent in self.sent.values() for x, y in sent}
+        last, found = {}, []
+        for y in got:
+            group = int(y * SPAN) // EACH, xs[y] >> 9
+            if y < last.get(group, 0.0):
+                found.append(y * SPAN)
+            last[group] = max(y, last.get(group, 0.0))
+        return found
 
     def wanted(self, key):
         lo, hi, since, until, _, _ = self.subscriptions[key]
@@ -134,6 +161,7 @@ class World:
         for key, (*_, got, _feed) in self.subscriptions.items():
             wanted = self.wanted(key)
             assert len(got) == len(set(got)), f"subscription {key} after {trail}: duplicates"
+            assert not (late := self.disorder(got)), f"subscription {key} after {trail}: {late[:5]} came late"
             missing = wanted - set(got)
             assert not missing, (
                 f"subscription {key} after {trail}: {len(missing)} of {len(wanted)} are missing, such as "
@@ -168,7 +196,7 @@ def test_whatever_happens_everybody_gets_what_is_wanted_once(seed):
             task = asyncio.create_task(traffic())
             actions = [world.divert] * 6 + [world.release] * 2 + [world.add_subscription] * 3
             actions += [world.drop_subscription, world.add_publisher, world.add_node, world.add_matcher, world.crash]
-            actions += [world.change_plan]
+            actions += [world.change_plan, world.visit, world.visit]
             trail = []
             for _ in range(16):
                 action = rng.choice(actions)

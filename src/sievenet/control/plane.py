@@ -64,6 +64,7 @@ class ControlPlane(Consultant):
         self._ticket = 0
         self._tasks = Tasks()
         self._attached: dict[str, Attached] = {}
+        self._before_plan: list[Callable[[int], Awaitable[None]]] = []
         self._on_plan: list[Callable[[Category], Awaitable[None]]] = []
         #: Done as soon as somebody listens to changes of plans.
         self._heard: asyncio.Future[None] = self._loop.create_future()
@@ -154,10 +155,16 @@ class ControlPlane(Consultant):
         check_kind(plan.kind, self._dataplane)
         numbers = [each.number for each in self.versions(category) if each.schema == plan.schema]
         number = numbers[0] if numbers else self.category(category).number
+        for callback in self._before_plan:
+            await callback(number)
         future = self._future()
         self._handle(signals.PlanRequest(self._ticket, number, plan))
         report: TransitionReport = await future
         return report
+
+    def before_plan(self, callback: Callable[[int], Awaitable[None]]) -> None:
+        """Call with a category's number before its plan is changed; what it does comes first."""
+        self._before_plan.append(callback)
 
     def on_plan(self, callback: Callable[[Category], Awaitable[None]]) -> None:
         """Call when publishers must use a category's plan; it returns when all do, or are gone."""

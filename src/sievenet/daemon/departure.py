@@ -16,14 +16,15 @@ there is one matcher less to ask. All of this is bounded in time: what is not co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from sievenet.control import protocol as p
 from sievenet.daemon.custody import PATIENCE, Custody
 from sievenet.daemon.matchers import Matcher
 from sievenet.daemon.orders import Orders
-from sievenet.errors import Unavailable
+from sievenet.errors import SievenetError, Unavailable
 
 __all__ = ["LONGEST", "Departure"]
 
@@ -80,6 +81,17 @@ class Departure:
             for name in rest:
                 if await self._confirmed(name):
                     asked.add(name)
+
+    async def outlived(self, number: int, name: str, deploy: Callable[[], Awaitable[None]]) -> None:
+        """What a matcher still had when its diversions ended is passed on, or sent again when they are gone."""
+        with self._custody.mending(number):
+            if await self._confirmed(name):
+                return
+            await self._custody.pause(number)
+            with suppress(SievenetError):
+                await deploy()
+            await asyncio.sleep(self._flight)
+            await self._custody.again(number)
 
     async def drained(self, name: str) -> None:
         """Wait until nothing waits for a matcher at its switch; `Unavailable` if it is given up, or for too long."""

@@ -39,6 +39,7 @@ from sievenet.daemon.matchers import FLIGHT, Matcher, Serving, flight_of, queue_
 from sievenet.daemon.orders import Orders, Unable, quietly
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
+from sievenet.daemon.sides import Sides
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.index import Dz
 from sievenet.session.lifetime import Tasks
@@ -64,8 +65,10 @@ class Hybrid:
         self._locks: dict[int, asyncio.Lock] = {}
         self._custody = Custody(orders, control.publishing)
         self.departure = Departure(self, self._custody, orders, lambda name: queue_of(plane, name)[0], FLIGHT)
+        self._sides = Sides(control, plane)
         self._tasks = Tasks()
         control.on_undiverted(self._ended)
+        control.before_plan(self.end)
         #: What happened, for the operator: the latest last.
         self.failures = 0
         self.last_failure = ""
@@ -218,12 +221,12 @@ class Hybrid:
         """Have a matcher match these subscriptions."""
         category = self._control.numbered(number)
         numbers = await self._reach(category.name, {client for client, _, _ in wanted})
-        sides = self._sides(number, matcher, {client for client, _, _ in wanted})
+        sides = self._sides.of(number, matcher, {client for client, _, _ in wanted})
         added = [
             p.Interest(serving.key(client, id, content), numbers[client], sides[client], content)
             for client, id, content in wanted
         ]
-        publishers = self._publishers(number, matcher, self._control.publishing(number))
+        publishers = self._sides.publishers(number, matcher, self._control.publishing(number))
         info = info_of(category)
         try:
             for start in range(0, max(1, len(added)), _CHUNK):
@@ -244,18 +247,6 @@ class Hybrid:
             raise Unavailable(f"{absent[0]} is not there to be a recipient ({len(absent)} in all)")
         return {each: number for each, (number, _) in zip(names, found, strict=True)}
 
-    def _sides(self, number: int, matcher: Matcher, clients: Iterable[str]) -> dict[str, int]:
-        regions = matcher.regions(number)
-        trees = [self._control.routes(number, dz) for dz in regions]
-        if not trees or trees[0] is None or any(each is not trees[0] for each in trees):
-            return dict.fromkeys(clients, 0)  # then events go to all sides
-        return {client: self._control.side(trees[0], matcher.switch, client) for client in clients}
-
-    def _publishers(self, number: int, matcher: Matcher, clients: Iterable[str]) -> tuple[tuple[int, int], ...]:
-        places = self._plane.clients()
-        sides = self._sides(number, matcher, [each for each in clients if each in places])
-        return tuple((places[client].publisher, side) for client, side in sides.items())
-
     async def _deploy(self, number: int, switch: str) -> None:
         """Divert at a switch what its matchers are there for."""
         wanted = {dz: m.port for m in self.matchers.values() if m.switch == switch for dz in m.live(number)}
@@ -269,6 +260,12 @@ class Hybrid:
             for matcher in [each for each in self.matchers.values() if each.switch == switch]:
                 if dz in matcher.regions(number):
                     await self._release(number, dz, matcher)
+
+    async def end(self, number: int) -> None:
+        """Give all of a category back, in order: its plan is about to change."""
+        for matcher in list(self.matchers.values()):
+            for dz in sorted(matcher.regions(number), key=str):
+                await self.release(number, dz, matcher.switch)
 
     async def _release(self, number: int, dz: Dz, matcher: Matcher) -> None:
         try:
@@ -317,10 +314,10 @@ class Hybrid:
             self._spawn(self.fail(matcher.name, reason))
 
     def _ended(self, number: int, switch: str) -> None:
-        """Diversions have ended by themselves (another plan, other trees): all that was prepared for them is void."""
+        """Diversions have ended by themselves (other trees): all that was prepared for them is void."""
         for matcher in self.matchers.values():
-            if matcher.switch == switch:
-                matcher.give_up(number)
+            if matcher.switch == switch and matcher.give_up(number):
+                self._spawn(self.departure.outlived(number, matcher.name, partial(self._deploy, number, switch)))
 
     async def removed(self, number: int, force: bool) -> None:
         """A category is about to be removed, if nobody uses it or that does not matter."""
@@ -390,7 +387,7 @@ class Hybrid:
             for matcher in [each for each in self.matchers.values() if each.regions(number)]:
                 try:
                     await self._custody.begin(number, (client,))
-                    publishers = self._publishers(number, matcher, (client,))
+                    publishers = self._sides.publishers(number, matcher, (client,))
                     info = info_of(self._control.numbered(number))
                     order = lambda n: p.Serve(n, info, publishers=publishers)  # noqa: E731, B023
                     await self._orders.give(matcher.name, order, PATIENCE)
