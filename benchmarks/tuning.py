@@ -222,6 +222,7 @@ def run(bench: Bench) -> Report:
             off = asyncio.run(_carried(schema, phases, "off", bench.size(5.0, 0.7), bench.quick))
             auto = asyncio.run(_carried(schema, phases, "auto", seconds, bench.quick))
         times = [_reached(auto, i, goal) for i, goal in enumerate(goals)]
+        bench.say(f"  {name}: {', '.join(f'{each:.1f} s' for each in times)}; {auto.lost} lost, share {auto.share:.1%}")
         reached += times
         lost += auto.lost + off.lost
         shares.append(auto.share)

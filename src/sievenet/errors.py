@@ -124,6 +124,19 @@ class Fenced(Unavailable):
     """Somebody else has taken over what we were doing; nothing of it counts any more."""
 
 
+class Shown(str):
+    """Text that shows a value already, as it came from another process.
+
+    >>> print(shortened(Shown("'IBM'")), shortened("'IBM'"))
+    'IBM' "'IBM'"
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def shortened(value: object, limit: int = 60) -> str:
     """``repr`` of a value from outside, cut so that an error cannot flood a log."""
     text = value if isinstance(value, str) and value.startswith("`") else repr(value)

@@ -16,6 +16,8 @@ __all__ = ["Wanted", "understood"]
 #: What `advertise` and `subscribe` take: text, a filter, a subscription, or a schema for all of its events.
 Wanted = str | Filter | Subscription | Schema
 
+#: Characters of a schema's name.
+_LONGEST: Final = 256
 _PREFIX: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(?::|$)")
 
 
@@ -30,6 +32,8 @@ async def understood(
                 if schemaless:
                     return None, parse_subscription(wanted)
                 raise SchemaError(expected="a schema's name and `:` in front", got=wanted)
+            if len(named[1]) > _LONGEST:
+                raise SchemaError(expected=f"a schema's name of at most {_LONGEST} characters", got=named[1])
             schema = await look_up(named[1])
             if named.end() == len(wanted) and not wanted.rstrip().endswith(":"):
                 return schema, Subscription([Filter(schema)])

@@ -28,8 +28,9 @@ async def registrations(
     """Advertisements and subscriptions in the filter language; of very many the first, with how many more there are."""
     attached = plane.clients()
     if client and client not in attached:
-        known = ", ".join(sorted(attached, key=natural)[:8]) or "none"
-        raise InvalidInput(expected=f"a client ({known}, …)", got=client, where="registrations")
+        known = ", ".join(sorted(attached, key=natural)[:8]) or "there is none"
+        more = ", …" if len(attached) > 8 else ""
+        raise InvalidInput(expected=f"a client ({known}{more})", got=client, where="registrations")
     names = [client] if client else sorted(attached, key=natural)[:_CLIENTS]
     most = _OF_ONE if client else _OF_EACH
     found = []

@@ -126,7 +126,8 @@ def raised(message: Failure) -> errors.SievenetError:
     # The text is complete already: the constructors would put it together a second time.
     Exception.__init__(error, message.message)
     if isinstance(error, errors.InvalidInput):
-        error.expected, error.got, error.where = message.expected, message.got or None, message.where
+        error.expected, error.where = message.expected, message.where
+        error.got = errors.Shown(message.got) if message.got else None
     if isinstance(error, errors.ParseError):
         error.text, error.column = "", 0
     return error
