@@ -263,6 +263,11 @@ class ContentPort(DataPort):
             # Whoever asks for this is about to change what packets under way still rely on.
             await asyncio.sleep(self._last + _FLIGHT - self._loop.time())
 
+    async def arrived(self) -> None:
+        """Wait until what was given to `send` so far has left: switches say nothing about what they take."""
+        if self._queued:
+            await self._departures.wait(0)
+
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
