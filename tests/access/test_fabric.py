@@ -10,7 +10,7 @@ import pytest
 
 import sievenet
 from sievenet.access.identity import Role
-from sievenet.content.codec import encode_subscription
+from sievenet.content.codec import encode_event, encode_subscription
 from sievenet.content.parser import parse_subscription
 from sievenet.control import protocol as p
 from sievenet.errors import Dropped, InvalidInput, Rejected, Unavailable
@@ -42,6 +42,33 @@ def test_members_publish_and_subscribe_with_tls_and_seals(tmp_path):
                 assert alice.name.startswith("alice.")
                 found = daemon.plane.statistics()
                 assert (found.unsealed, found.replayed, found.unpermitted) == (0, 0, 0)
+
+    run(main())
+
+
+def test_whoever_reads_the_network_reads_no_event(tmp_path):
+    """All datagrams of both directions: of members, where nothing can be read, and of anybody, where it can."""
+    access = folder(tmp_path)
+
+    async def traffic(daemon, first, second):
+        seen, said = [], encode_event(reading(x=77))
+        arrive, leave = daemon.plane._datagram, daemon.plane._transmit
+        daemon.plane._datagram = lambda data, *rest: (seen.append(bytes(data)), arrive(data, *rest))[1]
+        daemon.plane._transmit = lambda data, address: (seen.append(bytes(data)), leave(data, address))[1]
+        async with first as pub, second as sub:
+            await pub.advertise(want("x < 500"))
+            feed = await sub.subscribe(SCHEMA)
+            for _ in range(5):
+                await pub.publish(reading(x=77))
+            await take(feed, 5)
+        return sum(said in each for each in seen)
+
+    async def main():
+        async with guarded(access) as daemon:
+            assert not await traffic(daemon, join(daemon, access, "alice"), join(daemon, access, "olga"))
+        async with fabric() as daemon:
+            await daemon.control.register_schema(SCHEMA)
+            assert await traffic(daemon, sievenet.connect(daemon.url), sievenet.connect(daemon.url))
 
     run(main())
 

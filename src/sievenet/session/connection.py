@@ -14,7 +14,6 @@ from sievenet.session.callee import Callee
 from sievenet.session.framing import frame
 from sievenet.session.limits import Limits
 from sievenet.session.message import Goodbye, Hello, Message, failure
-from sievenet.session.turns import Turn
 
 __all__ = ["Connection"]
 
@@ -40,8 +39,6 @@ class Connection:
         self.reader, self.writer = reader, writer
         self._outgoing = WriteBuffer(writer)
         self.callee, self.limits = callee, limits
-        #: How much of it is taken at once.
-        self.turn = Turn(limits.turn or 1)
         #: Whether this side dialled.
         self.dialled = dialled
         #: What the door that it came by says of where it comes from.

@@ -115,7 +115,7 @@ class Listener(Generic[C]):
         self.address = (host, port)
         self._admission = Admission(limits)
         self._pace = Pace(limits.arrivals, limits.hello)
-        self._turns = Turns()
+        self._turns = Turns(limits.turn or 1)
         #: One large message is decoded at a time, beside the event loop.
         self._apart = asyncio.Semaphore(1)
         self._unfinished: Unfinished[C] = Unfinished(limits)
@@ -337,7 +337,7 @@ class Listener(Generic[C]):
 
     async def _turn(self, connection: C, large: bool) -> tuple[Step, Awaitable[None] | None]:
         """Take some messages of a connection when it is its turn; a large one is decoded before, in a thread."""
-        callee, turn, party = connection.callee, connection.turn, connection.party
+        callee, party = connection.callee, connection.party
         step: Step | None = None
         if large:
             try:
@@ -350,10 +350,10 @@ class Listener(Generic[C]):
         await self._turns.begin(party)
         try:
             if step is None:
-                step = self._decode(connection, turn.size)
+                step = self._decode(connection, self.limits.turn or 1)
             return self._taken(connection, step)
         finally:
-            self._turns.end(party, turn)
+            self._turns.end(party, 0 if step is None else len(step.messages))
 
     @staticmethod
     def _decode(connection: C, most: int) -> Step:

@@ -62,7 +62,6 @@ class RequestService(Service[C]):
             desk.add(message, size, self.urgent(message))
             if desk.full:
                 return self._go_on(connection, desk, messages[at:], wait)
-        connection.turn.refused = wait > 0
         return asyncio.sleep(wait) if wait else None
 
     def check(self, connection: C, message: Any, size: int) -> None:
