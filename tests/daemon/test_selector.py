@@ -67,3 +67,16 @@ def test_another_choice_has_to_be_better_by_the_hysteresis():
     present = {("s1", Dz(0, 1)), ("s1", Dz(1, 1))}
     assert chosen(observations, {"s1": 1}, present, latency_bound=1e9)[0] == present
     assert chosen(observations, {"s1": 1}, {("s1", Dz(0, 1))}, latency_bound=1e9)[0] != {("s1", Dz(0, 1))}
+
+
+def test_if_the_bound_is_exceeded_some_goes_back_and_the_rest_stays():
+    # Four quarters with the same number of deliveries, of which the first are worth most.
+    counts = enumerate([400.0, 300.0, 200.0, 100.0])
+    observations = [Observation("pub", "s1", quarter << 14, "s3", 10.0, unwanted) for quarter, unwanted in counts]
+    present = {("s1", Dz(quarter, 2)) for quarter in range(4)}
+    selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
+    selector._network.add(1000, 1.0)
+    selector._matcher.add(1000, 4.0)  # two thirds of the deliveries may, less a tenth
+    found, choice, _, deliveries = selector._chosen(observations, path, Counter({"s1": 1}), frozenset(present))
+    assert found == {("s1", Dz(0, 2)), ("s1", Dz(1, 2))}
+    assert choice.penalty <= deliveries * 2 / 3

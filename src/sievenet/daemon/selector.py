@@ -220,6 +220,11 @@ class Selector:
             pairs = frozenset((switch, regions[i]) for switch, i in choice.pairs)
         now = _evaluated(model, present)
         better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
+        if not better and now.penalty > most:
+            # It would do to give some of it back, which disturbs fewer events than to have all of it elsewhere.
+            less, left = _trimmed(model, present, limit)
+            if left.benefit * (1 + self.config.hysteresis) >= choice.benefit:
+                return less, left, model.removable, model.deliveries
         if better or now.penalty > most or (present and not now.benefit and not choice.benefit):
             return pairs, choice, model.removable, model.deliveries
         return present, now, model.removable, model.deliveries
@@ -300,6 +305,17 @@ class Selector:
 
 def _holds(dz: Dz, cell: int) -> bool:
     return dz.length <= CELL_BITS and cell >> (CELL_BITS - dz.length) == dz.bits
+
+
+def _trimmed(model: Model, pairs: Pairs, limit: float) -> tuple[Pairs, Choice]:
+    """As much of this as the limit allows: what is worth least for its penalty goes first."""
+    worth = {pair: _evaluated(model, frozenset({pair})) for pair in pairs}
+    rest = sorted(pairs, key=lambda pair: worth[pair].benefit / max(_TINY, worth[pair].penalty))
+    left = _evaluated(model, frozenset(rest))
+    while rest and left.penalty > limit:
+        del rest[0]
+        left = _evaluated(model, frozenset(rest))
+    return frozenset(rest), left
 
 
 def _evaluated(model: Model, pairs: Pairs) -> Choice:
