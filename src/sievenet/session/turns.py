@@ -62,15 +62,11 @@ class Turns:
     def _open(self) -> None:
         if self._begun is None:
             self._begun = time.perf_counter()
-            self._after(self._done)
-
-    @staticmethod
-    def _after(what: object) -> None:
-        asyncio.get_running_loop().call_soon(what)  # type: ignore[arg-type]
+            asyncio.get_running_loop().call_soon(self._done)
 
     def _done(self) -> None:
         """All turns of the round are over; what they began is ready to run."""
-        self._after(self._next)  # behind it
+        asyncio.get_running_loop().call_soon(self._next)  # behind it
 
     def _next(self) -> None:
         assert self._begun is not None
