@@ -18,7 +18,7 @@ from sievenet.control.store.nats import NatsStore
 from sievenet.daemon import Daemon
 from sievenet.errors import SievenetError
 from sievenet.testing.nats_server import nats_cluster, nats_server
-from tests.daemon.test_configurators import PATIENCE, Twins, config, until
+from tests.daemon.test_configurators import PATIENCE, SCHEMA, Twins, config, until
 
 
 def shared(url: str, name: str, **control) -> Config:
@@ -174,5 +174,23 @@ def test_a_cluster_loses_its_leader(tmp_path):
                 async with Daemon(shared(url, "two")) as daemon:
                     twins.daemons = (daemon, other)
                     await twins.check()
+
+    asyncio.run(main())
+
+
+def test_a_journal_on_disk_is_taken_in_once(tmp_path):
+    async def main() -> None:
+        alone = msgspec.structs.replace(config(), state=str(tmp_path / "state"))
+        async with Daemon(alone) as daemon:
+            await daemon.control.register_schema(SCHEMA)
+            await daemon.control.join("c1", daemon.plane.topology.hosts[0])
+        with nats_server(tmp_path / "nats") as server:
+            both = msgspec.structs.replace(shared(server.url, "one"), state=alone.state)
+            for _ in range(2):
+                async with Daemon(both) as daemon:
+                    assert [each.name for each in daemon.control.categories()] == [SCHEMA.name]
+                    assert [each.client for each in daemon.control.members()] == ["c1"]
+            assert not (tmp_path / "state/journal.db").exists()
+            assert (tmp_path / "state/journal.db.in-nats").exists()
 
     asyncio.run(main())

@@ -219,6 +219,8 @@ async def _up(config: Config, taps: Taps | None) -> None:
         stack.enter_context(collecting_seldom())
         daemon = await stack.enter_async_context(Daemon(config))
         daemon.on_deposed = stop.set
+        if daemon.deposed is not None:
+            stop.set()
         if sample_name is not None:
             await daemon.control.register_schema(load_schema(sample_name))
         await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, config.run.matchers)))

@@ -104,6 +104,8 @@ class Daemon(Starting):
         if config.nats.url is not None:
             self._reign = await Reign.begin(config.nats, self._lost)
             stack.push_async_callback(self._reign.close)
+            if state is not None:
+                await self._reign.take_in(state / "journal.db")
             tickets, journal = Tickets(self._reign.key), self._reign.journal
         else:
             tickets = Tickets() if state is None else Tickets.load(state)

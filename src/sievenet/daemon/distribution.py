@@ -203,6 +203,8 @@ class Distribution:
             if peer is not None and peer.life == beat.life:
                 self._gone(beat.name, "has left")
         elif peer is None or peer.life != beat.life:
+            if peer is not None and now - peer.heard < self._silence / 2:
+                log.warning("configurator %s was started again, or two have this name: names must differ", beat.name)
             self._peers[beat.name] = _Peer(beat.life, now)
             log.info("configurator %s is there (process %d)", beat.name, beat.process)
             self._control.configurator_joined(beat.name, beat.process)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sievenet.config import NatsConfig
+from sievenet.control.journal import exclusive, read_records
 from sievenet.control.plane import ControlPlane
 from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leader, Leadership
@@ -76,6 +77,7 @@ class Reign:
     async def begin(cls, config: NatsConfig, lost: Callable[[SievenetError], None]) -> Reign:
         """Wait until this daemon leads, and take the journal over; `lost` is called when it leads no more."""
         store = await open_store(config)
+        leadership = None
         try:
             leadership = await Leadership.win(store, config.name or own_name(), config.lease, _waits)
             leadership.on_lost = lost
@@ -85,6 +87,8 @@ class Reign:
             reign.key = await _key(store)
             await reign._learn_names()
         except BaseException:
+            if leadership is not None:
+                await leadership.leave()
             await store.close()
             raise
         log.info("%s leads in term %d", leadership.name, leadership.term)
@@ -94,6 +98,19 @@ class Reign:
     def term(self) -> int:
         """The number of this reign; switches are told it."""
         return self._leadership.term
+
+    async def take_in(self, file: Path) -> None:
+        """Begin with the journal of a daemon that was alone before; it is renamed, so that this happens once."""
+        if not file.exists():
+            return
+        if not self.journal.empty:
+            log.warning("%s is not used: the journal is in %s", file, self._config.url)
+            return
+        with exclusive(file):
+            records = read_records(file)
+            await self.journal.adopt(records)
+            file.replace(file.with_name(f"{file.name}.in-nats"))
+        log.warning("%d records of %s are in %s now", len(records), file, self._config.url)
 
     async def distribute(self, control: ControlPlane, staff: int) -> None:
         """Let configurators come, and start so many here."""

@@ -83,6 +83,16 @@ class StoreJournal:
         records = [record for data in entries for record in _entry(data).records]
         return cls(store, term, revision, writer, records)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was there when it was taken over."""
+        return not self._records
+
+    async def adopt(self, records: Sequence[bytes]) -> None:
+        """Begin with the records of another journal."""
+        await self.append(records)
+        self._records = list(records)
+
     def load(self) -> list[bytes]:
         """Every record that was there when it was taken over."""
         records, self._records = self._records, []
