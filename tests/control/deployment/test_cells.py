@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.control.deployment.cells import CellDeployment, _cheapest, around, inside, reduced, space
+from sievenet.control.deployment.held import CellTables
+from sievenet.index import Cell
+from sievenet.network import Flow, FlowTable, Match
 
 BITS = 5
 CELLS = st.tuples(st.integers(0, (1 << BITS) - 1), st.integers(0, (1 << BITS) - 1)).map(lambda c: (c[0] & c[1], c[1]))
@@ -114,3 +117,31 @@ def test_the_cheapest_of_many_pairs_is_found():
         added, a, b = _cheapest(cells)
         assert added == min(space(around((x, y))) - space(x) - space(y) for x in cells for y in cells if x != y)
         assert added == space(around((a, b))) - space(a) - space(b)
+
+
+def flow(entry):
+    port, value, mask = entry
+    return Flow(Match(3, Cell(value, mask, BITS)), frozenset((port,)), mask.bit_count(), table=port)
+
+
+@given(st.sets(ENTRIES, max_size=12), st.sets(ENTRIES, max_size=12), st.integers(0, 2), st.integers(0, 40))
+def test_changes_of_cells_need_one_spare_entry_and_lose_nothing(one, two, more, cut):
+    tables = CellTables(3, 1)
+    old, new = FlowTable(map(flow, one)), FlowTable(map(flow, two))
+    room = max(len(old), len(new)) + 1 + more
+    both = {(port, code) for port, code in held(one) & held(two)}
+
+    def carried_out(table, changes):
+        for change in changes:
+            table = table.applied([change])
+            assert len(table) <= room
+            cells = [(f.table, *(bits >> 128 - BITS for bits in f.match.bits)) for f in table]
+            sent = held(cells)
+            assert sent >= both
+        return table
+
+    changes = tables.passage(old, new, room)
+    assert carried_out(old, changes) == new
+    # And from wherever it was cut off.
+    halfway = carried_out(old, changes[:cut])
+    assert carried_out(halfway, tables.passage(halfway, new, room)) == new

@@ -15,7 +15,7 @@ from sievenet.control.deployment.cells import CellDeployment, Entry
 from sievenet.control.deployment.definition import ports_at
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.keys import Ports, Table, covers
-from sievenet.control.deployment.passage import UMBRELLA, passage, steps
+from sievenet.control.deployment.passage import passage, steps
 from sievenet.index import CODE_BITS, Cell, Dz
 from sievenet.network import Add, Delete, Flow, FlowChange, FlowTable, Match
 
@@ -175,7 +175,6 @@ class CellTables(Held):
         #: How the cell of some bits was first written: as part of the space of a plan's width.
         self._matches: dict[tuple[int, int], Match] = {}
         self._width = 0
-        self._everything = Match(category, Dz.of_key(root))
         self.deployment = CellDeployment(Dz.of_key(root).masked, [self._entry(flow) for flow in ideal])
 
     def __len__(self) -> int:
@@ -258,7 +257,7 @@ class CellTables(Held):
     def saw(self, held: Sequence[Flow]) -> None:
         """Have the merges that a switch holds."""
         self.remerge(())
-        entries = [self._entry(flow) for flow in held if flow.table and flow.priority != UMBRELLA]
+        entries = [self._entry(flow) for flow in held if flow.table]
         self.remerge([entry for entry in entries if entry not in self.deployment.table])
         self.deployment.taken()
 
@@ -275,7 +274,7 @@ class CellTables(Held):
     def _in_order(self, came: Iterable[Flow], went: Iterable[Flow], size: int, room: int | None) -> list[FlowChange]:
         """What comes before what goes; port by port, if there is no room for that at once.
 
-        A port for which there is still too little gets an umbrella: an entry for everything, while its others change.
+        A port for which there is still too little has an entry for everything while its others change.
         """
         by_port: dict[int, tuple[list[Flow], list[Flow]]] = {}
         for number, flows in enumerate((came, went)):
@@ -289,17 +288,14 @@ class CellTables(Held):
         for _, (new, old) in sorted(by_port.items(), key=lambda each: (len(each[1][0]) - len(each[1][1]), each[0])):
             adding: list[FlowChange] = [Add(flow) for flow in new]
             going: list[FlowChange] = [Delete(flow) for flow in old]
-            sheltered = any(flow.priority == UMBRELLA for flow in old)  # by changes that were cut off
-            if size + len(new) <= room:
+            if size + len(new) <= room or not old:
                 done += adding + going
-            elif sheltered:
-                last = [change for change in going if change.flow.priority == UMBRELLA]
-                done += [change for change in going if change not in last] + adding + last
-            elif old:
-                umbrella = Flow(self._everything, old[0].ports, UMBRELLA, table=old[0].table)
-                done += [Add(umbrella), *going, *adding, Delete(umbrella)]
             else:
-                done += adding
+                wide = self.flow((old[0].table, *self.deployment.root))
+                comes, goes = wide in new, wide in old
+                done += [] if goes else [Add(wide)]
+                done += [change for change in going + adding if change.flow != wide]
+                done += [] if comes else [Delete(wide)]
             size += len(new) - len(old)
         return done
 
