@@ -112,8 +112,7 @@ class Distribution:
             case m.Wiring():
                 self._tasks.begin(self._wire(message))
             case m.Drop(partition):
-                ask = words.Ask(self._term, partition, 0, 0, 0, 0, drop=True)
-                self._tasks.begin(self._store.say(f"ask.{name}", words.encode(ask)))
+                self._tasks.begin(self._drop(name, partition))
             case m.Own() | m.Load() | m.Order() | m.Dismissed():
                 line = self._lines.get(message.partition)
                 if line is None:
@@ -124,6 +123,10 @@ class Distribution:
                 if not line.running:
                     line.running = True
                     self._tasks.begin(self._tell(line))
+
+    async def _drop(self, name: str, partition: int) -> None:
+        ask = words.Ask(self._term, partition, 0, 0, 0, 0, drop=True)
+        await self._store.say(f"ask.{name}", words.encode(ask))
 
     async def _wire(self, message: m.Wiring) -> None:
         data = words.encode(message)
@@ -161,6 +164,7 @@ class Distribution:
                 del self._lines[partition]
                 await self._store.discard(line.writer.log)
                 await self._store.forget(line.cell)
+                await self._drop(name, partition)
 
     async def _guarded(self, work: Any) -> bool:
         """Do something with the store; whether it was done.  If somebody else leads, that is told."""

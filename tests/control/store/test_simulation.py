@@ -11,6 +11,8 @@ import asyncio
 import msgspec
 import pytest
 
+from sievenet.content import Filter, Subscription
+from sievenet.index import Plan
 from sievenet.network import Line, Ring, Testbed
 from sievenet.testing.virtual_time import run_virtual
 from tests.control.store.fabric import StoredWorld
@@ -61,3 +63,27 @@ def test_faults_happen():
     counts = sum((drive(seed, 30, failures=False).counts for seed in range(3)), start=type(drive(0, 1, False).counts)())
     for what in ("Answer", "killed", "paused", "store away", "killed daemons", "paused daemons"):
         assert counts[what] > 0, counts
+
+
+def test_configurators_forget_partitions_of_plans_that_are_gone():
+    async def main() -> None:
+        world = StoredWorld(Line.build(link=DELAY), 1, msgspec.structs.replace(CONFIG, mode="sna", partitions=4))
+        world.shelf.lost = 0.0
+        await world.open(SCHEMA)
+        await world.hire()
+        await asyncio.sleep(1.0)
+        client, other = await world.join(), await world.join()
+        await world.advertise(client, Subscription([Filter(SCHEMA, {})]))
+        await world.subscribe(other, Subscription([Filter(SCHEMA, {})]))
+        [member] = world.members.values()
+        assert len(member.delegate) == len(member.delegate.copies) == 4
+        for bits in (4, 5):
+            await world.control.apply_plan(SCHEMA.name, Plan.regular(SCHEMA, bits))
+            await world.subscribe(other, Subscription([Filter(SCHEMA, {})]))
+            await asyncio.sleep(1.0)
+            assert len(member.delegate) == len(member.delegate.copies) == 4
+        assert world.counts["Answer"] > 8
+        assert len([name for name in world.shelf.logs if name.startswith("partition.")]) == 4
+        await world.close()
+
+    run_virtual(main())
