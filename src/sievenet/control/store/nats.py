@@ -92,6 +92,7 @@ class NatsStore:
             options["user_credentials"] = credentials
         if authority is not None:
             options["tls"] = ssl.create_default_context(cafile=authority)
+        client = None
         try:
             async with asyncio.timeout(wait):
                 client = await nats.connect(
@@ -108,8 +109,11 @@ class NatsStore:
                 store = cls(client, fabric)
                 await store._insist(lambda: store._prepare(replicas))
         except (TimeoutError, nats.errors.Error, OSError) as error:
+            if client is not None:
+                await client.close()
             raise Unavailable(
-                f"Expected a NATS server with JetStream at {url}, got {type(error).__name__} within {wait:g} s: {error}"
+                f"Expected a NATS server with JetStream at {url}, got {str(error) or 'no answer'} within {wait:g} s. Is it there, "
+                "and was it started with --jetstream?"
             ) from None
         return store
 
