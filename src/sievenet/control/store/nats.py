@@ -112,8 +112,8 @@ class NatsStore:
             if client is not None:
                 await client.close()
             raise Unavailable(
-                f"Expected a NATS server with JetStream at {url}, got {str(error) or 'no answer'} within {wait:g} s. Is it there, "
-                "and was it started with --jetstream?"
+                f"Expected a NATS server with JetStream at {url}, got {str(error) or 'no answer'} "
+                f"within {wait:g} s. Is it there, and was it started with --jetstream?"
             ) from None
         return store
 
