@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.cache import messages
+from sievenet.cache.cache import Cache
 from sievenet.cache.doubts import Doubts
 from sievenet.cache.held import Held
 from sievenet.cache.interruptions import Interruptions
@@ -21,7 +22,9 @@ from sievenet.cache.ring import Ring
 from sievenet.cache.search import search
 from sievenet.cache.spill import Spill
 from sievenet.cache.states import TRANSITIONS, State, diagram
+from sievenet.cache.subscriber import Lost, Subscriber
 from sievenet.errors import CodecError, InvalidInput, Unavailable
+from tests.cache.world import Remainders
 
 
 def record(number, publisher=1, life=7, size=20):
@@ -239,6 +242,24 @@ def test_a_question_that_was_on_its_way_for_a_while_means_the_time_at_which_it_w
     assert [key_of(each)[::2] for each in search(ring, take, 0.0, Interruptions(), 1.2).records] == [
         (1, 3), (1, 4), (2, 0),
     ]  # fmt: skip
+
+
+def test_what_was_dropped_before_a_position_is_named_and_told_if_it_never_came():
+    cache, told = Cache(seed=1), []
+    cache.open("x", lambda: Ring(seconds=100), Remainders(), 0.0)
+    cache.assign(1, "x", {0, 1}, "need", 0.0)
+    subscriber = Subscriber(1000, now=0.0)
+    for number in range(20):
+        value = number % 3
+        event = packed(1, 7, number, 0, bytes([value]))
+        cache.arrive("x", [event], 0.5)
+        if value < 2 and number not in (6, 7, 9):
+            subscriber.plain((1, 7, number), number, 0.5)
+    [say] = subscriber.overran(0.6, 1.0)
+    assert say.word.check
+    for each in subscriber.hear(cache.hear(1, say.word, 0.61), 0.62):
+        told += each.missing if isinstance(each, Lost) else ()
+    assert [(each.first, each.last) for each in told] == [(6, 7), (9, 9)]
 
 
 def test_counters_of_a_port_are_told_apart_from_those_of_another():

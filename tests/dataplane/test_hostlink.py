@@ -260,3 +260,38 @@ def test_what_of_a_block_does_not_fit_is_dropped_and_counted():
     full = HostLink(1, max_bytes=3 * len(packet(0)))
     assert full.push_rows(b"".join(packet(i) for i in range(5)), len(packet(0))) == 3
     assert full.dropped == 2
+
+
+@given(st.data())
+def test_a_number_is_left_out_exactly_where_packets_were_dropped(data):
+    link, other = HostLink(1, max_packets=6), HostLink(1)
+    story, dropped, count = [], [], 0
+
+    def send():
+        for each in map(decode, link.datagrams(0.0)):
+            before = other.lost
+            other.heard(each.sequence, 0, 64, 0.0, 100)
+            story.extend(["hole"] * (other.lost > before))
+            story.extend(each.sequence for each in each.packets)
+        link.heard(0, link._next - 1, 64, 0.0, 100)
+
+    for _ in range(data.draw(st.integers(1, 12))):
+        if data.draw(st.booleans()):
+            rows = data.draw(st.integers(1, 9))
+            taken = link.push_rows(b"".join(packet(count + i) for i in range(rows)), len(packet(0)))
+            dropped += range(count + taken, count + rows)
+            count += rows
+        else:
+            dropped += [] if link.push(packet(count)) else [count]
+            count += 1
+        if data.draw(st.booleans()):
+            send()
+    send()
+    assert [each for each in story if each != "hole"] == [n for n in range(count) if n not in dropped]
+    for i, each in enumerate(story):
+        before = next((n for n in reversed(story[:i]) if n != "hole"), -1)
+        if each == "hole":
+            assert before + 1 in dropped
+        elif each > before + 1:
+            assert "hole" in story[story.index(before) + 1 if before >= 0 else 0 : i]
+    assert ("hole" in story) == bool(dropped)

@@ -31,7 +31,7 @@ from sievenet.cache.place import Filters, Place, Served
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import Run, key_of
 from sievenet.cache.ring import Ring
-from sievenet.cache.search import search
+from sievenet.cache.search import named, search
 
 __all__ = ["Cache", "CacheStatistics", "Filters", "Sending"]
 
@@ -247,7 +247,10 @@ class Cache:
         first = queue.join(member, take.epoch, now)
         found.queue, found.epoch, found.stops = queue, take.epoch, None
         found.turn = 0
-        found.answer = Taken(take.epoch, queue.stream, first, state.missing, state.reaches)
+        missing = state.missing
+        if take.check:
+            missing = named(place, found.wanted, take, now, missing)
+        found.answer = Taken(take.epoch, queue.stream, first, missing, state.reaches)
         return found.answer
 
     @staticmethod
@@ -336,12 +339,13 @@ class Cache:
                 words.append((member, Ended(found.epoch, queue.ended, full=True)))
                 self._leave(member, found)
             elif found.stops is not None:
-                if now >= found.stops:
+                # Who leaves while something may be missing would never be told.
+                if now >= found.stops and self._doubted is None:
                     queue.stop(member)
                 stopping = queue.members[member].stopping
                 if stopping is not None and queue.members[member].next > stopping:
                     self._leave(member, found)
-            elif queue.drained and now - found.told >= _REPEAT:
+            elif queue.drained and self._doubted is None and now - found.told >= _REPEAT:
                 found.told = now
                 words.append((member, Drained(found.epoch, queue.stream)))
             elif self._lags(queue, member, now):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from sievenet.cache.messages import DROPPED, Dropped, Missing, Word
+from sievenet.cache.messages import DROPPED, LONGEST, Dropped, Missing, Word, ranges
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import Key, Source, key_of
 from sievenet.cache.ring import Ring
@@ -21,26 +21,8 @@ from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Drops", "words"]
 
-#: Ranges that wait at a subscriber, and numbers in one range: each of them is looked at.
+#: Ranges that wait at a subscriber.
 _WAITING: Final = 8192
-_LONGEST: Final = 4096
-
-
-def _ranges(keys: Iterable[Key]) -> list[Missing]:
-    """Events as ranges of numbers.
-
-    >>> [(each.publisher, each.first, each.last) for each in _ranges([(1, 0, 5), (2, 0, 9), (1, 0, 6), (1, 0, 8)])]
-    [(1, 5, 6), (1, 8, 8), (2, 9, 9)]
-    """
-    found: list[Missing] = []
-    for publisher, incarnation, number in sorted(keys):
-        last = found[-1] if found else Missing(0, 0, 0, -1)
-        follows = (last.publisher, last.incarnation, last.last) == (publisher, incarnation, number - 1)
-        if found and follows and number - last.first < _LONGEST:
-            found[-1] = Missing(publisher, incarnation, last.first, number)
-        else:
-            found.append(Missing(publisher, incarnation, number, number))
-    return found
 
 
 def words(queue: Queue, ring: Ring) -> list[tuple[int, Word]]:
@@ -50,7 +32,7 @@ def words(queue: Queue, ring: Ring) -> list[tuple[int, Word]]:
     gone = sorted(queue.gone)
     del queue.gone[:]
     there = [each for each in gone if each >= ring.first]
-    missing, unknown = _ranges(map(key_of, ring.read(there))), len(gone) - len(there)
+    missing, unknown = ranges(map(key_of, ring.read(there))), len(gone) - len(there)
     parts = [tuple(missing[at : at + DROPPED]) for at in range(0, len(missing), DROPPED)] or [()]
     return [
         (number, Dropped(member.epoch, part, unknown if part is parts[0] else 0))
@@ -70,7 +52,7 @@ class Drops:
 
     def add(self, word: Dropped) -> None:
         """The cache has dropped something."""
-        self._waiting += [each for each in word.missing if each.last - each.first < _LONGEST]
+        self._waiting += [each for each in word.missing if each.last - each.first < LONGEST]
         self.count += word.unknown
         self.unnamed += word.unknown
 
@@ -88,7 +70,7 @@ class Drops:
                 later.append(each)
         self._waiting = later
         self.count += len(lost)
-        return _ranges(lost)
+        return ranges(lost)
 
     def _lost(self, some: Missing) -> Iterable[Key]:
         window = self._window

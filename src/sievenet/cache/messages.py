@@ -21,6 +21,7 @@ speaks; it does not read them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -29,6 +30,7 @@ from sievenet.errors import CodecError
 
 __all__ = [
     "DROPPED",
+    "LONGEST",
     "POLICIES",
     "Drained",
     "Dropped",
@@ -43,6 +45,7 @@ __all__ = [
     "Word",
     "decoded",
     "encoded",
+    "ranges",
 ]
 
 #: What happens when a subscriber's queue is full: its subscription ends, or the oldest or newest events are dropped.
@@ -56,8 +59,9 @@ _Stream = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 #: Sources of which a subscriber says how far it is, at most.
 _SOURCES: Final = 4096
-#: Ranges of dropped events in one word, at most.
+#: Ranges of dropped events in one word, at most, and numbers in one range: each of them is looked at.
 DROPPED: Final = 64
+LONGEST: Final = 4096
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="say", tag=True):
@@ -81,6 +85,23 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     last: Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
 
 
+def ranges(keys: Iterable[tuple[int, int, int]]) -> list[Missing]:
+    """Events as ranges of numbers.
+
+    >>> [(each.publisher, each.first, each.last) for each in ranges([(1, 0, 5), (2, 0, 9), (1, 0, 6), (1, 0, 8)])]
+    [(1, 5, 6), (1, 8, 8), (2, 9, 9)]
+    """
+    found: list[Missing] = []
+    for publisher, incarnation, number in sorted(keys):
+        last = found[-1] if found else Missing(0, 0, 0, -1)
+        follows = (last.publisher, last.incarnation, last.last) == (publisher, incarnation, number - 1)
+        if found and follows and number - last.first < LONGEST:
+            found[-1] = Missing(publisher, incarnation, last.first, number)
+        else:
+            found.append(Missing(publisher, incarnation, number, number))
+    return found
+
+
 class Take(Word, frozen=True):
     """Queue what is wanted and was not delivered yet."""
 
@@ -96,6 +117,8 @@ class Take(Word, frozen=True):
     on_full: OnFull = "end"
     #: Everything behind this event is wanted, of any source.
     after: Position | None = None
+    #: Something may be missing before the positions too: what the cache has of the last seconds is to be named.
+    check: bool = False
 
 
 class Taken(Word, frozen=True):

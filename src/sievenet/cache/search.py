@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sievenet.cache.interruptions import Interruptions
-from sievenet.cache.messages import Missing, Take
+from sievenet.cache.messages import Missing, Take, ranges
+from sievenet.cache.place import Place
 from sievenet.cache.record import Source, key_of
 from sievenet.cache.ring import Ring
 
-__all__ = ["Found", "search"]
+__all__ = ["Found", "named", "search"]
 
 #: Seconds that a subscriber's question may have taken to come here.
 _DELAY: Final = 0.25
@@ -111,6 +112,18 @@ def _merged(missing: Sequence[Missing]) -> list[Missing]:
         first = found.get(source, each).first
         found[source] = Missing(*source, min(first, each.first), each.last)
     return list(found.values())[:_MOST]
+
+
+def named(place: Place, wanted: Any, take: Take, now: float, missing: tuple[Missing, ...]) -> tuple[Missing, ...]:
+    """What may be missing, and besides what of the last seconds is wanted and not behind the subscriber's positions.
+
+    The subscriber knows which of these it has; the others were dropped on their way to it.
+    """
+    records = place.ring.between(place.ring.at(now - min(take.back, take.age) - _DELAY), place.ring.next)
+    known = {(each.publisher, each.incarnation): each.sequence for each in take.positions}
+    keys = [key_of(records[row]) for row in place.filters.rows(wanted, records)]
+    before = ranges(key for key in keys if key[2] <= known.get(key[:2], -1))
+    return tuple([*missing, *before][:_MOST])
 
 
 def _behind(records: Sequence[bytes], start: int, source: Source, sequence: int) -> int:

@@ -80,6 +80,8 @@ class Subscriber:
         self._asked = self._said = self._resumed = now
         self._back = 0.0
         self._after: Position | None = None
+        #: Whether something before the positions may have been dropped.
+        self._check = False
         self._pause, self._not_before = _PAUSE, now
         #: Whether the cache that served is gone: another one, or the same again, is waited for; in vain so far.
         self._bereft = self._vain = False
@@ -215,6 +217,7 @@ class Subscriber:
     def overran(self, now: float, back: float) -> list[Instruction]:
         """The switch says that too much comes, or that it dropped something in so many seconds before now."""
         if self.state is State.IDLE and now >= self._not_before:
+            self._check = back > 0
             return self.overloaded(now, back)
         if back and self.state is State.IDLE:
             self._doubts.all()
@@ -247,6 +250,7 @@ class Subscriber:
                 self.limit,
                 self.on_full,
                 self._after,
+                self._check,
             )
         )
 
@@ -270,7 +274,7 @@ class Subscriber:
         stream, first, missing = word.stream, word.first, word.missing
         if self.state is State.TAKING:
             self._turn = word.turn
-            self._stream, self._next, self._after = stream, first, None
+            self._stream, self._next, self._after, self._check = stream, first, None, False
             self._pause = _PAUSE
             self.activations += 1
             done: list[Instruction] = self._move(Stimulus.TAKEN, now)
@@ -303,7 +307,7 @@ class Subscriber:
         self._gap = False
         self._not_before = now + self._pause
         self._pause = min(_LONGEST, 2 * self._pause)
-        self._after = None
+        self._after, self._check = None, False
         return self._move(Stimulus.NO_CACHE, now) + self._flush()
 
     def lost(self, now: float) -> list[Instruction]:

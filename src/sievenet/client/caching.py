@@ -49,6 +49,8 @@ log = logging.getLogger("sievenet.client")
 _TICK: Final = 0.1
 _AGAIN: Final = 1.0
 _LOW: Final = (1 << 64) - 1
+#: Seconds in which something may have been dropped that the port has not told yet.
+_RECENT: Final = 1.0
 
 
 class CacheStatistics(msgspec.Struct, frozen=True):
@@ -335,6 +337,8 @@ class Caching:
         self.refused = refused
         self._receiver = receiver
         self._sinks: dict[int, CacheSink] = {}
+        #: Datagrams that the port has dropped, when it was asked last.
+        self._drops = 0
         receiver.cached = self._directed
 
     async def sink(self, feed: Feed, sink: Sink, options: CacheOptions) -> CacheSink:
@@ -349,6 +353,16 @@ class Caching:
         found = self._sinks.pop(feed.registration.id, None)
         if found is not None:
             found.close()
+
+    def __len__(self) -> int:
+        return len(self._sinks)
+
+    def looked(self, drops: int) -> None:
+        """The port has dropped so many datagrams in all; asked before what comes now is delivered."""
+        if drops > self._drops:
+            for sink in self._sinks.values():
+                sink.overran(_RECENT)
+        self._drops = drops
 
     def renewed(self) -> None:
         """There is another connection."""

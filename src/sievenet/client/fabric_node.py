@@ -314,6 +314,8 @@ class FabricNode(Node):
             self._session.port.resume()
 
     def _deliver(self, packets: list[Packet] | Arrivals) -> None:
+        if self._subscribers and self._session.port is not None:
+            self._subscribers.looked(self._session.port.drops)
         self._receiver.take(packets, time.time_ns())
         if self._receiver.handovers:
             self._recipient.watch()

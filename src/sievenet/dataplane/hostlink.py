@@ -20,12 +20,15 @@ If acknowledgements stop, either the other end does not read (then nothing must 
 would be lost), or the last datagrams were lost after all.  An empty datagram with a number of its
 own finds out: once it is acknowledged, everything before it has arrived or is gone.  Such probes
 go out after `STALL` seconds, then ever more rarely.  This is flow control, not recovery.
+
+Where packets were dropped for want of room, a number is left out: the other end sees a datagram that never came, at the
+place where the packets are missing, and can ask others for them (`client.caching`, `cachehost`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 import msgspec
@@ -53,7 +56,7 @@ class LinkStatistics(msgspec.Struct, frozen=True):
     sent_datagrams: int
     sent_packets: int
     received_datagrams: int
-    #: Datagrams of the other end that never came.
+    #: Datagrams of the other end that never came, and places where it had no room for packets.
     lost_datagrams: int
     #: Packets dropped because the queue was full.
     dropped_packets: int
@@ -101,6 +104,8 @@ class HostLink:
         #: Blocks in the queue, and packets in them.
         self._blocks = self._in_blocks = 0
         self._next = 1
+        #: Where packets were dropped: behind so many that were sent or wait.
+        self._holes: deque[int] = deque()
         #: (number, bytes) of datagrams under way.
         self._under_way: deque[tuple[int, int]] = deque()
         self._under_way_bytes = 0
@@ -116,7 +121,7 @@ class HostLink:
             len(self._queue) + self._in_blocks - self._blocks >= self.max_packets
             or self._queue_bytes + len(packet) > self.max_bytes
         ):
-            self.dropped += 1
+            self._drop(1)
             return False
         self._queue.append(packet)
         self._queue_bytes += len(packet)
@@ -129,13 +134,20 @@ class HostLink:
         """
         count = len(data) // width
         room = max(0, min(self.max_packets - self.queued, (self.max_bytes - self._queue_bytes) // width, count))
-        self.dropped += count - room
         if room:
             self._queue.append(_Rows(memoryview(data)[: room * width], width))
             self._queue_bytes += room * width
             self._blocks += 1
             self._in_blocks += room
+        if room < count:
+            self._drop(count - room)
         return room
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        place = self.sent_packets + self.queued
+        if not self._holes or self._holes[-1] != place:
+            self._holes.append(place)
 
     @property
     def queued(self) -> int:
@@ -154,6 +166,9 @@ class HostLink:
             if not self._under_way:
                 self._wait(now, STALL)
             out.append(self._seal(*self._take(), self._number()))
+        if self._holes and not self._queue:
+            self._skip()
+            out.append(self._seal([], 0, self._number()))
         if self._queue and not out and now >= self._probe_at:
             self.stalls += 1
             self._wait(now, min(2 * self._patience, _LONGEST_STALL))
@@ -198,10 +213,17 @@ class HostLink:
 
     def _take(self) -> tuple[list[bytes] | list[memoryview], int]:
         """What the next datagram carries, and how many packets that are."""
-        first = self._queue[0]
+        first, most = self._queue[0], FULL_DATAGRAM
+        if self._holes:
+            if self._holes[0] == self.sent_packets:
+                self._skip()
+            if self._holes:
+                most = self._holes[0] - self.sent_packets
         if isinstance(first, _Rows):
-            return self._take_rows(first)
-        if self._blocks:
+            return self._take_rows(first, most)
+        if most < len(self._queue):
+            group = next(batches(takewhile(_single, islice(self._queue, most))))  # type: ignore[arg-type]
+        elif self._blocks:
             group = next(batches(takewhile(_single, self._queue)))  # type: ignore[arg-type]
         else:
             group = next(batches(self._queue)) if len(self._queue) > 1 else [first]  # type: ignore[arg-type]
@@ -210,8 +232,13 @@ class HostLink:
             self._queue_bytes -= len(part)
         return group, len(group)
 
-    def _take_rows(self, rows: _Rows) -> tuple[list[memoryview], int]:
-        size = max(1, (FULL_DATAGRAM - DATAGRAM_HEADER) // rows.width) * rows.width
+    def _skip(self) -> None:
+        """Leave a number out, for what was dropped here."""
+        self._holes.popleft()
+        self._next = self._next + 1 if self._next + 1 < _WRAP else 1
+
+    def _take_rows(self, rows: _Rows, most: int) -> tuple[list[memoryview], int]:
+        size = min(most, max(1, (FULL_DATAGRAM - DATAGRAM_HEADER) // rows.width)) * rows.width
         part, rows.data = rows.data[:size], rows.data[size:]
         if not rows.data:
             self._queue.popleft()
