@@ -354,11 +354,12 @@ class Caching:
         if found is not None:
             found.close()
 
-    def __len__(self) -> int:
-        return len(self._sinks)
-
-    def looked(self, drops: int) -> None:
-        """The port has dropped so many datagrams in all; asked before what comes now is delivered."""
+    def look(self) -> None:
+        """Look whether the port has dropped something, before what comes now is delivered."""
+        port = self.session().port if self._sinks else None
+        if port is None:
+            return
+        drops = port.drops
         if drops > self._drops:
             for sink in self._sinks.values():
                 sink.overran(_RECENT)

@@ -70,8 +70,7 @@ class FabricNode(Node):
         self._receiver = Receiver(ready=warmup.done)
         self._edges = Edges()
         self._twins = Twins(self._ledger, self._catalog)
-        #: Where deliveries of each subscription go.
-        self._sinks: dict[int, Sink] = {}
+        self._sinks: dict[int, Sink] = {}  # where deliveries of each subscription go
         #: Twins of subscriptions that have ended, to be taken back with them.
         self._orphans: dict[int, list[Registration]] = {}
         self._spoken: dict[str, Schema] = {}  # the version of each schema that this node speaks
@@ -314,8 +313,7 @@ class FabricNode(Node):
             self._session.port.resume()
 
     def _deliver(self, packets: list[Packet] | Arrivals) -> None:
-        if self._subscribers and self._session.port is not None:
-            self._subscribers.looked(self._session.port.drops)
+        self._subscribers.look()
         self._receiver.take(packets, time.time_ns())
         if self._receiver.handovers:
             self._recipient.watch()
