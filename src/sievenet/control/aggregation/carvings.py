@@ -51,6 +51,8 @@ _Flags = npt.NDArray[np.bool_]
 _TIMES: Final = 3
 #: Most pairs of a point and a candidate for the ports around it.
 _PAIRS: Final = 400_000
+#: Prices below this are all the same.
+_LEAST: Final = 1e-9
 #: Most candidates at a point.
 _CHAIN: Final = 12
 
@@ -148,7 +150,7 @@ def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: A
     while used > limit and high < 1e18:
         low, high = high, 8.0 * high
         kind, used = _solve(parent, own, first, start, cost, low, high, 0)
-    while used != limit and high - low > 1e-3 * high:
+    while used != limit and high - low > max(1e-3 * high, _LEAST):
         middle = (low + high) / 2.0
         other, more = _solve(parent, own, first, start, cost, low, middle, 0)
         if more <= limit:
@@ -170,7 +172,13 @@ def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: A
     for v in range(parent.size):
         inside[v] = parent[v] >= 0 and (inside[parent[v]] or kind[parent[v]] == 2)
         chosen[v] = kind[v] == 2 or (kind[v] == 1 and (inside[v] or merged[v]))
-    return chosen
+    # A merge to which no entry belongs is none.
+    some, nearest = np.zeros(parent.size, np.bool_), np.full(parent.size, -1, np.int64)
+    for v in range(parent.size):
+        nearest[v] = v if chosen[v] else (nearest[parent[v]] if parent[v] >= 0 else -1)
+        if own[v] and nearest[v] >= 0:
+            some[nearest[v]] = True
+    return chosen & some
 
 
 @compiled
