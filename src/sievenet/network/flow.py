@@ -9,7 +9,8 @@ switches and the tests deterministic.
 
 A packet visits every `table` of a switch in turn and leaves by the union of the
 decisions.  Ordinary tables have number 0 only; the layout with one table per out port
-needs no more than this.
+needs no more than this.  Real switches do not ask the tables of ports where a flow of
+table 0 matches; both happen at once only while a plan changes, and that flow names all ports.
 """
 
 from __future__ import annotations
