@@ -178,7 +178,7 @@ def test_a_client_that_dies_is_cleaned_up_after_its_lease():
 def test_heartbeats_keep_the_lease_and_carry_reports():
     async def main():
         async with (
-            fabric(control__lease=0.3, listen__heartbeat=0.05) as daemon,
+            fabric(control__lease=1, listen__heartbeat=0.05) as daemon,
             sievenet.connect(daemon.url, name="n") as node,
             publisher(daemon, name="source") as source,
         ):
@@ -187,7 +187,7 @@ def test_heartbeats_keep_the_lease_and_carry_reports():
             await take(feed, 10)
             loop = asyncio.get_running_loop()
             start = loop.time()
-            await eventually(lambda: loop.time() > start + 0.7)
+            await eventually(lambda: loop.time() > start + 2.2)
             assert node.statistics().losses == 0
             status = await node.ask("status")
             by_name = {c["name"]: c for c in status["clients"]}

@@ -215,6 +215,10 @@ class SyncNode(_Closing):
         """Publish events in order; returns how many."""
         return self._background.run(self._node.publish_many(events))
 
+    def confirmed(self) -> None:
+        """Wait until the network has taken what was published so far; `Dropped` if it took less."""
+        self._background.run(self._node.confirmed())
+
     def relay(self, events: EventBatch) -> int:
         """Publish events for another: their payloads, with the headers of its transport, stay as they are."""
         return self._background.run(self._node.relay(events))
