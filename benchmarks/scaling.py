@@ -191,7 +191,7 @@ def run(bench: Bench) -> Report:
     moves = [each for one in found.values() for each in one.moves]
     if moves:
         report.goal("move_p99_ms", quantiles(moves, (0.99,))["p99"])
-    report.goal("response_saved_slow", slow(bench, report, loads["uniform"]))
+    report.goal("response_saved_slow", 100 * slow(bench, report, loads["uniform"]))
     report.note(
         "102 switches, 64 hosts that all publish everything; 64 partitions unless the control is one, which has 1."
     )
