@@ -133,3 +133,29 @@ def test_a_look_that_takes_long_keeps_nobody_waiting(monkeypatch):
         return (await daemon.answers.status())["traffic"]["per_link"] is not None
 
     asyncio.run(main())
+
+
+def test_a_first_look_that_compiles_does_not_keep_its_result_for_minutes(monkeypatch):
+    """On a new machine the first look takes many seconds; rates of before a plan change were shown for four minutes."""
+    clock, took = [100.0], iter([0.01, 12.0, 0.1, 0.1])
+    results = iter([{}, {1: "regular"}, {1: "tuned"}, {1: "later"}])
+    monkeypatch.setattr(rates.time, "monotonic", lambda: clock[0])
+
+    class Looking(rates.Rates):
+        async def _costs(self, topology):
+            clock[0] += next(took)
+            return next(results)
+
+    async def main():
+        looking = Looking(None, None)
+        assert await looking.latest(None) == {}
+        clock[0] += 1
+        assert await looking.latest(None) == {1: "regular"}
+        assert await looking.latest(None) == {1: "tuned"}
+        # From then on a look has a twentieth of the time.
+        clock[0] += 1.5
+        assert await looking.latest(None) == {1: "tuned"}
+        clock[0] += 0.6
+        assert await looking.latest(None) == {1: "later"}
+
+    asyncio.run(main())

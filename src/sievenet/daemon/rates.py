@@ -45,7 +45,7 @@ _EVENTS: Final = 2_000
 _BYTES: Final = 64 << 20
 #: Subscriptions of a category that are looked at; of more, every so manieth.
 _SUBSCRIPTIONS: Final = 5_000
-#: A result is used again for so many times as long as it took.
+#: A result is used again for so many times as long as it took; not the first, which may have waited for the compiler.
 _REST: Final = 20.0
 #: Seconds that a question waits for a look.
 _PATIENCE: Final = 0.5
@@ -93,12 +93,13 @@ class Rates:
         await ended(self._looking)
 
     async def _look(self, topology: Topology) -> None:
-        begin = time.monotonic()
+        begin, before = time.monotonic(), self._found
         try:
             with contextlib.suppress(SievenetError):
                 self._found = await self._costs(topology)
         finally:
-            self._next, self._looking = begin + _REST * (time.monotonic() - begin), None
+            rest = 0.0 if self._found and not before else _REST * (time.monotonic() - begin)
+            self._next, self._looking = begin + rest, None
 
     async def _costs(self, topology: Topology) -> dict[int, Cost]:
         tapped = {} if self._tap is None else await asyncio.to_thread(newest, self._tap)
