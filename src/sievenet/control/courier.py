@@ -1,12 +1,12 @@
 """The courier: carries changes and questions to the switches of a data plane, and brings back what they say.
 
-Changes for one switch that come up in the same moment, as those of several partitions do, go in one bundle: a switch
-needs about as long for a large one as for a small one.  If it refuses a bundle, each part of it is tried alone, so that
-only whoever asked for too much is refused.
+What several switches acknowledge in one turn of the event loop is told in one go, so that what follows from it for
+one switch goes in one bundle too.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import overload
@@ -45,24 +45,27 @@ class Courier:
     def __init__(self, dataplane: DataPlane, handle: Callable[[signals.Stimulus], None]) -> None:
         self._dataplane = dataplane
         self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        #: Acknowledged in this turn.
+        self._acknowledged: list[int] = []
 
-    async def apply(self, orders: Sequence[signals.Apply]) -> None:
-        """Tell one switch; every order is answered."""
-        changes = orders[0].changes if len(orders) == 1 else _Bundle([order.changes for order in orders])
+    async def apply(self, order: signals.Apply) -> None:
+        """Tell a switch."""
+        parts = order.parts
         try:
-            await self._dataplane.apply(orders[0].switch, changes)
+            await self._dataplane.apply(order.switch, parts[0] if len(parts) == 1 else _Bundle(parts))
         except Rejected as error:
-            if len(orders) == 1:
-                self._handle(signals.Refused(orders[0].serial, error))
-            else:
-                for order in orders:
-                    await self.apply([order])
+            self._handle(signals.Refused(order.serial, error))
         except SievenetError:
-            for order in orders:
-                self._handle(signals.Undefined(order.serial))
+            self._handle(signals.Undefined(order.serial))
         else:
-            # In one go, so that what follows from it for a switch goes in one bundle too.
-            self._handle(signals.Acknowledged(tuple(order.serial for order in orders)))
+            if not self._acknowledged:
+                self._loop.call_soon(self._tell)
+            self._acknowledged.append(order.serial)
+
+    def _tell(self) -> None:
+        serials, self._acknowledged = self._acknowledged, []
+        self._handle(signals.Acknowledged(serials))
 
     async def read(self, order: signals.Read) -> None:
         """Ask a switch what it holds."""

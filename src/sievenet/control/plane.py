@@ -289,13 +289,13 @@ class ControlPlane(Consultant):
             self._carry_out(instructions)
 
     def _carry_out(self, instructions: list[signals.Instruction]) -> None:
-        bundles: dict[str, list[signals.Apply]] = {}
         for each in instructions:
+            if type(each) is signals.Reply:
+                self._answer(each.ticket, each.error, each.result)
+                continue
             match each:
-                case signals.Reply(ticket, error, result):
-                    self._answer(ticket, error, result)
                 case signals.Apply():
-                    bundles.setdefault(each.switch, []).append(each)
+                    self._tasks.begin(self._courier.apply(each))
                 case signals.Write():
                     self._tasks.begin(self._write(each))
                 case signals.Read():
@@ -316,8 +316,6 @@ class ControlPlane(Consultant):
                     if not self._soon:
                         self._soon = True
                         self._loop.call_soon(self._again)
-        for bundle in bundles.values():
-            self._tasks.begin(self._courier.apply(bundle))
         self._set_timer()
 
     def _answer(self, ticket: int, error: SievenetError | None, result: object) -> None:

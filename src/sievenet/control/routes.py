@@ -57,10 +57,12 @@ class Wires:
         #: How many clients share a wire (on some data planes the clients of a host do).
         self._users: dict[int, int] = {}
         self._ports: dict[int | bytes, frozenset[int]] = {}
-        #: The same in arrays: the number of the switch that each wire leaves from, and all wires of each, as words.
+        #: The same in arrays: the number of the switch that each wire leaves from, the port it leaves by, and all wires
+        #: of each switch, as words.
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self.owners = np.zeros(64, np.int32)
+        self.exits = np.zeros(64, np.uint32)
         self.outs = np.zeros((0, 1), np.uint64)
         self.grow(topology)
 
@@ -98,8 +100,10 @@ class Wires:
         self.out[switch] |= 1 << wire
         while wire >= len(self.owners):  # twice as many words
             self.owners = np.concatenate([self.owners, np.zeros_like(self.owners)])
+            self.exits = np.concatenate([self.exits, np.zeros_like(self.exits)])
             self.outs = np.concatenate([self.outs, np.zeros_like(self.outs)], axis=1)
         number = self.owners[wire] = self._numbers[switch]
+        self.exits[wire] = port
         self.outs[number, wire // 64] |= np.uint64(1 << wire % 64)
 
     def _let_go(self, wire: int) -> None:

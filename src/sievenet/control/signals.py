@@ -107,9 +107,9 @@ class NotWritten(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """The switch carried it out, and all that went with it in one bundle."""
+    """Switches carried these out."""
 
-    serials: tuple[int, ...]
+    serials: Sequence[int]
 
 
 class Undefined(msgspec.Struct, frozen=True):
@@ -258,11 +258,12 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """Tell a switch; answered by `Acknowledged`, `Undefined` or `Refused`."""
+    """Tell a switch all that came up for it, in one bundle; answered by `Acknowledged`, `Undefined` or `Refused`."""
 
     serial: int
     switch: str
-    changes: Sequence[FlowChange]
+    #: Changes for whom they came up.
+    parts: Sequence[Sequence[FlowChange]]
 
 
 class Read(msgspec.Struct, frozen=True):

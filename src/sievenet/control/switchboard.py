@@ -3,12 +3,17 @@
 Rollouts (`rollout`) hand it changes and questions; it numbers them, turns them into instructions,
 and finds the rollout again when the answer comes.  Questions to one switch that come up in
 the same moment are asked once.  It keeps the alarm clock too.
+
+Changes for one switch that come up in the same moment, as those of several partitions do, go in one bundle: a switch
+needs about as long for a large one as for a small one.  If it refuses a bundle, each part of it is tried alone, so that
+only whoever asked for too much is refused.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from sievenet.control.rollout import Rollout
 from sievenet.control.signals import Apply, Instruction, Read, Soon
@@ -18,6 +23,10 @@ from sievenet.network import FlowChange, FlowTable
 __all__ = ["Switchboard"]
 
 Callback = Callable[[], None]
+_Parcel = tuple[Rollout, Sequence[FlowChange]]
+
+
+_NOTHING: Final[tuple[str, list[_Parcel]]] = "", []
 
 
 class Switchboard:
@@ -33,7 +42,9 @@ class Switchboard:
         self.saw = saw
         self._retry = retry
         self._serial = 0
-        self._flights: dict[int, tuple[Rollout, str]] = {}
+        #: Changes that are not sent yet, by switch, and those that were sent together.
+        self._parcels: dict[str, list[_Parcel]] = {}
+        self._flights: dict[int, tuple[str, list[_Parcel]]] = {}
         self._reads: dict[int, tuple[list[Rollout], str]] = {}
         self._asked: dict[str, list[Rollout]] = {}
         self._timers: list[tuple[float, int, Callback]] = []
@@ -50,9 +61,16 @@ class Switchboard:
 
     def apply(self, rollout: Rollout, switch: str, changes: Sequence[FlowChange]) -> None:
         """Send changes to a switch."""
+        parcels = self._parcels.get(switch)
+        if parcels is None:
+            self._parcels[switch] = [(rollout, changes)]
+        else:
+            parcels.append((rollout, changes))
+
+    def _send(self, switch: str, parcels: list[_Parcel]) -> None:
         serial = self.serial()
-        self._flights[serial] = rollout, switch
-        self.out.append(Apply(serial, switch, changes))
+        self._flights[serial] = switch, parcels
+        self.out.append(Apply(serial, switch, [changes for _, changes in parcels]))
 
     def read(self, rollout: Rollout, switch: str) -> None:
         """Ask a switch for its table."""
@@ -71,22 +89,26 @@ class Switchboard:
     # -- answers ---------------------------------------------------------------------------
 
     def acknowledged(self, serials: Iterable[int]) -> None:
-        """A switch has applied changes."""
+        """Switches have applied changes."""
         for serial in serials:
-            self._landed(serial, lambda rollout, switch: rollout.acknowledged(switch))
+            switch, parcels = self._flights.pop(serial, _NOTHING)
+            for rollout, _ in parcels:
+                rollout.acknowledged(switch)
 
     def undefined(self, serial: int) -> None:
         """A switch did not acknowledge in time."""
-        self._landed(serial, lambda rollout, switch: rollout.suspect(switch))
+        switch, parcels = self._flights.pop(serial, _NOTHING)
+        for rollout, _ in parcels:
+            rollout.suspect(switch)
 
     def refused(self, serial: int, error: SievenetError) -> None:
         """A switch has refused changes."""
-        self._landed(serial, lambda rollout, switch: rollout.refused(switch, error))
-
-    def _landed(self, serial: int, then: Callable[[Rollout, str], None]) -> None:
-        flight = self._flights.pop(serial, None)
-        if flight is not None:
-            then(*flight)
+        switch, parcels = self._flights.pop(serial, _NOTHING)
+        if len(parcels) == 1:
+            parcels[0][0].refused(switch, error)
+            return
+        for parcel in parcels:
+            self._send(switch, [parcel])
 
     def told(self, serial: int, table: FlowTable | None) -> None:
         """A switch has answered with its table, or has not answered."""
@@ -130,7 +152,10 @@ class Switchboard:
             callback()
 
     def flush(self) -> None:
-        """Send the reads that are due."""
+        """Send the changes and reads that are due."""
+        parcels, self._parcels = self._parcels, {}
+        for switch, some in parcels.items():
+            self._send(switch, some)
         for switch, rollouts in self._asked.items():
             serial = self.serial()
             self._reads[serial] = rollouts, switch

@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 
 from sievenet.content import Attribute, Filter, Schema
+from sievenet.control.configurators.packed import pack, unpack
 from sievenet.control.registrations import Registrations
+from sievenet.control.registrations.trie import Trie
 from sievenet.control.routes import Routes, Wires
 from sievenet.index import Plan
 from sievenet.index.cover import warmup
@@ -38,8 +40,11 @@ def load() -> None:
         registrations.want(wire, [1])
         registrations.changes()
         registrations.table(switch)
-        registrations.hand_out()
+        everything = registrations.hand_out()
         registrations.take_home()
+        copy = Trie(wires, registrations.routes)
+        copy.put_all(everything)
+        unpack(1, wires.names, pack(1, 1, 1, wires, copy.walked()))
         _loaded = True
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+import time
+from typing import Any, Final
 
 from sievenet.access.identity import Role
 from sievenet.control import warmup
@@ -16,6 +17,9 @@ from sievenet.session.link import Link
 from sievenet.session.message import Alive
 
 __all__ = ["Configurator"]
+
+#: Seconds of work whose answers are sent together.
+_TURN: Final = 0.002
 
 
 class Configurator(Dialler):
@@ -46,9 +50,14 @@ class Configurator(Dialler):
         while True:
             await self._wake.wait()
             while self.copies.waiting:
-                answer = self.copies.work()
-                if answer is not None and self._link is not None:
-                    self._link.send(answer)
+                until = time.perf_counter() + _TURN
+                answers = []
+                while self.copies.waiting and time.perf_counter() < until:
+                    answer = self.copies.work()
+                    if answer is not None:
+                        answers.append(answer)
+                if self._link is not None:
+                    self._link.send(*answers)
                 await asyncio.sleep(0)  # what has come meanwhile may make the next order needless
             self._wake.clear()
 

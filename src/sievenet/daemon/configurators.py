@@ -34,8 +34,9 @@ _LEASE: Final = 20.0
 
 
 class _Peer(Connection):
-    """A configurator's connection."""
+    """A configurator's connection; orders that come up together leave together."""
 
+    patient = True
     name = ""
     process = 0
 

@@ -115,10 +115,11 @@ class Link:
         finally:
             self._open.pop(number, None)
 
-    def send(self, message: Message) -> None:
+    def send(self, *messages: Message) -> None:
         """Send what is not answered, if the connection stands."""
         if not self.ended.done():
-            self._outgoing.write(frame(message))
+            for message in messages:
+                self._outgoing.write(frame(message))
             self._outgoing.flush()
 
     async def drained(self) -> None:

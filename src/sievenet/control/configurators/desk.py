@@ -136,10 +136,10 @@ class Desk:
         if not post.loaded:
             all_of_it = post.registrations.hand_out()
             post.loaded, post.told = True, {}
-            facts = self._facts(post, [all_of_it, order.puts])
+            facts = self._facts(post, np.unique(np.concatenate([all_of_it.wires, order.puts.wires])).tolist())
             category, undo = post.registrations.category, order.puts.encode()
             self._say(post.owner, m.Load(post.number, post.epoch, category, all_of_it.encode(), undo, facts))
-        facts = self._facts(post, [order.puts])
+        facts = self._facts(post, set(order.puts.wires.tolist()))
         self._say(post.owner, m.Order(post.number, post.epoch, order.serial, order.puts.encode(), facts))
 
     def _here(self, post: Post) -> None:
@@ -151,13 +151,13 @@ class Desk:
         post.registrations.take_home(order.puts)
         order.then(post.registrations.changes())
 
-    def _facts(self, post: Post, puts: Iterable[Puts]) -> tuple[m.Fact, ...]:
-        """The wires that the owner does not know, or knows as another's."""
-        wires, routes = self._wires, post.registrations.routes
+    def _facts(self, post: Post, concerned: Iterable[int]) -> tuple[m.Fact, ...]:
+        """Those of the wires that the owner does not know, or knows as another's."""
+        wires, told, lives, routes = self._wires, post.told, self._wires.life, post.registrations.routes
         found = []
-        for wire in np.unique(np.concatenate([each.wires for each in puts])).tolist():
-            life = wires.life.get(wire, 0)
-            if post.told.get(wire) != life:
+        for wire in concerned:
+            life = lives.get(wire, 0)
+            if told.get(wire) != life:
                 post.told[wire] = life
                 masks = _signed(routes.to[wire]), _signed(routes.frm[wire])
                 found.append(m.Fact(wire, int(wires.owners[wire]), wires.port[wire], *masks))

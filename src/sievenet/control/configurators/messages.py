@@ -43,13 +43,12 @@ __all__ = [
     "Order",
     "Own",
     "Puzzled",
-    "Rows",
     "Welcome",
     "Wiring",
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 #: Bytes of the largest frame either way: a partition with millions of registrations.
 _LARGEST: Final = 1 << 28
 
@@ -67,18 +66,6 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     #: Signed, the lowest byte first; empty for a link.
     to: _Mask = b""
     frm: _Mask = b""
-
-
-class Rows(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What switches are told, in columns of numbers (`packed`); those of one switch are beside each other."""
-
-    #: The switches, and where the rows of each end.
-    switches: bytes = b""
-    ends: bytes = b""
-    #: What to do, and the numbers of the dz and of the set of ports in the answer.
-    whats: bytes = b""
-    places: bytes = b""
-    sets: bytes = b""
 
 
 class Hello(message.Hello, frozen=True):
@@ -155,13 +142,9 @@ class Answer(Message, frozen=True):
     partition: _Serial
     epoch: _Serial
     serial: _Serial
-    #: The keys of the dz in two columns; the ports of all sets of ports, and where each set ends.
+    #: The keys of the dz in two columns, and everything else in columns (`columns`); nothing if nothing changes.
     places: bytes
-    ports: bytes
-    sets: bytes
-    first: Rows
-    second: Rows
-    between: Rows
+    rows: bytes
     used: _Mask
 
 

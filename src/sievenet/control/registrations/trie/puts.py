@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,12 @@ from sievenet.control.registrations.trie.layout import COUNT, FRM, ITEMS, LENGTH
 from sievenet.errors import CodecError
 from sievenet.index.code import word_arrays
 
-__all__ = ["Puts", "keys_of", "listed"]
+__all__ = ["Puts", "keys_of", "listed", "words_of"]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
+
+_WORD: Final = (1 << 64) - 1
 
 #: Whether it is an offer (else something wanted), whether it is added (else taken back), the wire, the keys.
 Put = tuple[bool, bool, int, Iterable[int]]
@@ -41,7 +43,7 @@ class Puts(NamedTuple):
             some = len(keys) - before
             kinds += [2 * offers + adds] * some
             wires += [wire] * some
-        return cls(np.array(kinds, np.uint8), np.array(wires, np.int64), *word_arrays(keys))
+        return cls(np.array(kinds, np.uint8), np.array(wires, np.int64), *words_of(keys))
 
     def undone(self) -> Puts:
         """What takes all of it back."""
@@ -65,6 +67,13 @@ class Puts(NamedTuple):
         if count and (puts.kinds.max() > 3 or puts.wires.min() < 0 or not (puts.highs | puts.lows).all()):
             raise CodecError(expected="kinds up to 3, wires from 0 and keys from 1", got="others", where="puts")
         return puts
+
+
+def words_of(keys: list[int]) -> tuple[_Words, _Words]:
+    """Keys in two words each."""
+    if not keys or max(keys) <= _WORD:
+        return np.zeros(len(keys), np.uint64), np.array(keys, np.uint64)
+    return word_arrays(keys)
 
 
 def listed(a: Arrays) -> Puts:

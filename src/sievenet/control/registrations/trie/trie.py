@@ -14,17 +14,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, empty
-from sievenet.control.registrations.trie.puts import Puts, keys_of, listed
+from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, Told, empty
+from sievenet.control.registrations.trie.puts import Puts, listed, words_of
 from sievenet.control.routes import Ways, Wires
 from sievenet.index import CODE_BITS, Dz
-from sievenet.index.code import joined, word_arrays
+from sievenet.index.code import joined
 
 __all__ = ["Lookup", "Trie"]
 
 #: Requests kept at most.
 _KEPT: Final = 8192
-_WORD: Final = (1 << 64) - 1
+#: Requests whose wires are counted one by one.
+_MANY: Final = 256
 
 _Array = npt.NDArray[Any]
 
@@ -40,16 +41,6 @@ class Lookup(NamedTuple):
     masks: bytes
     size: int
     #: Every wire in use at those dz.
-    used: int
-
-
-class Walked(NamedTuple):
-    """What a walk found, in columns: the keys of the dz, changes as in `Lookup`, and their masks side by side."""
-
-    highs: _Array
-    lows: _Array
-    rows: _Array
-    masks: _Array
     used: int
 
 
@@ -99,11 +90,18 @@ class Trie:
         """Register and take back many, in this order."""
         self._carry_out()
         change = 2 * (puts.kinds & 1).astype(np.int64) - 1
-        wires, whose = np.unique(puts.wires, return_inverse=True)
-        for wire, some in zip(wires.tolist(), np.bincount(whose, change).tolist(), strict=True):
-            if not self._uses.get(wire, 0):
+        if len(change) > _MANY:
+            wires, whose = np.unique(puts.wires, return_inverse=True)
+            rows = zip(wires.tolist(), np.bincount(whose, change).astype(np.int64).tolist(), strict=True)
+        else:
+            rows = zip(puts.wires.tolist(), change.tolist(), strict=True)
+        uses, learnt = self._uses, set[int]()
+        for wire, some in rows:
+            before = uses.get(wire, 0)
+            if not before and wire not in learnt:
+                learnt.add(wire)
                 self._learn(wire)
-            self._uses[wire] = self._uses.get(wire, 0) + int(some)
+            uses[wire] = before + some
         self.count += int(change.sum())
         if len(puts.wires):
             from sievenet.control.registrations.trie.kernels import register
@@ -135,7 +133,7 @@ class Trie:
         remember_all(a)
         sum_up_all(self._with_ways(a))
 
-    def walked(self) -> Walked | None:
+    def walked(self) -> Told | None:
         """The same as `changed`, with no dead wires, in arrays; None if nothing was ever registered."""
         a = self._carry_out()
         if a is None:
@@ -143,9 +141,7 @@ class Trie:
         from sievenet.control.registrations.walk import walk
 
         wires = self._wires
-        told = walk(a, wires.owners, wires.outs, wires.words(-1))
-        highs, lows = keys_of(told.places[:, :2], told.places[:, 2].astype(np.int64))
-        return Walked(highs, lows, told.rows, told.masks, _number(told.used))
+        return walk(a, wires.owners, wires.outs, wires.words(-1))
 
     def changed(self, dead: int) -> Lookup:
         """What the switches must be told since the last time; `dead` wires are not used even in between."""
@@ -189,24 +185,34 @@ class Trie:
 
             kinds, whose, keys = self._kinds, self._whose, self._keys
             self._kinds, self._whose, self._keys = [], [], []
-            register(a, np.array(kinds, np.int64), np.array(whose, np.int64), *_words(keys))
+            register(a, np.array(kinds, np.int64), np.array(whose, np.int64), *words_of(keys))
         return a
 
     def _with_room(self, some: int) -> Arrays:
         """Room for so many requests, and masks as wide as they have to be."""
         words = self._wires.outs.shape[1]
         a = self._arrays or empty(words)
-        made, items, remembered, idle = a.meta[[MADE, ITEMS, REMEMBERED, IDLE]].tolist()
+        meta = a.meta.tolist()
+        made, items, remembered, idle = meta[MADE] + 2 * some, meta[ITEMS] + some, meta[REMEMBERED] + some, meta[IDLE]
         wider = words > a.ways.shape[2]
+        if (
+            self._arrays is not None
+            and not wider
+            and made <= min(len(a.nodes), len(a.keys), len(a.sub))
+            and items <= len(a.items)
+            and remembered <= len(a.was)
+            and idle + some <= len(a.idle)
+        ):
+            return a
         if wider:
             extra = ((0, 0), (0, 0), (0, words - a.ways.shape[2]))
             a = a._replace(sub=np.pad(a.sub, extra), was=np.pad(a.was, extra))
         a = self._arrays = a._replace(
-            nodes=_roomy(a.nodes, made + 2 * some),
-            keys=_roomy(a.keys, made + 2 * some),
-            sub=_roomy(a.sub, made + 2 * some),
-            items=_roomy(a.items, items + some),
-            was=_roomy(a.was, remembered + some),
+            nodes=_roomy(a.nodes, made),
+            keys=_roomy(a.keys, made),
+            sub=_roomy(a.sub, made),
+            items=_roomy(a.items, items),
+            was=_roomy(a.was, remembered),
             idle=_roomy(a.idle, idle + some),
         )
         if wider:
@@ -241,13 +247,6 @@ def _roomy(array: _Array, size: int) -> _Array:
     larger = np.empty((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
-
-
-def _words(keys: list[int]) -> tuple[_Array, _Array]:
-    """Keys in two words each."""
-    if max(keys) <= _WORD:
-        return np.zeros(len(keys), np.uint64), np.array(keys, np.uint64)
-    return word_arrays(keys)
 
 
 def _dz(hi: int, lo: int, length: int) -> Dz:
