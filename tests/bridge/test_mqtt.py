@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from urllib.parse import unquote
 
 import pytest
 
@@ -40,7 +41,7 @@ topic = "alerts/{station}"
 class Mosquitto:
     """A broker that can be killed and started again at the same port."""
 
-    def __init__(self, folder, lasting=True):
+    def __init__(self, folder, lasting=True, settings=""):
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self.port = sock.getsockname()[1]
@@ -50,7 +51,7 @@ class Mosquitto:
         self._file.write_text(
             f"listener {self.port} 127.0.0.1\nallow_anonymous true\nuser root\nmax_queued_messages 100000\n"
             f"persistence {str(lasting).lower()}\npersistence_location {folder}/\n"
-            "autosave_on_changes true\nautosave_interval 1\n"
+            f"autosave_on_changes true\nautosave_interval 1\n{settings}"
         )
         self.process = None
 
@@ -105,8 +106,8 @@ class Mosquitto:
 
 
 @contextlib.asynccontextmanager
-async def brokered(tmp_path, lasting=True):
-    broker = Mosquitto(tmp_path, lasting)
+async def brokered(tmp_path, lasting=True, settings=""):
+    broker = Mosquitto(tmp_path, lasting, settings)
     try:
         yield await broker.start()
     finally:
@@ -166,6 +167,37 @@ def test_there_and_back(tmp_path):
             await eventually(lambda: bridge.statistics()["sent"] == 2)
             found = bridge.statistics()
             assert (found["received"], found["published"], found["bad"]) == (5, 4, 1)
+
+    run(main())
+
+
+def test_events_that_a_broker_would_close_the_connection_for_cost_themselves(tmp_path):
+    """Control characters, what is no character, a topic of the broker's own, a message that is too large."""
+    hard = ["a\nb", "\x01", "\x7f", "\x85", "\ufffe", "\ufdd0", "\U0010ffff", "$SYS", "a/+/#", "%2F", "ä"]
+
+    async def main():
+        async with brokered(tmp_path, settings="max_packet_size 3000\n") as broker, fabric() as daemon:
+            mapping = MAPPING.replace('topic = "alerts/{station}"', 'topic = "{station}"')
+            async with (
+                bridged(daemon, broker, mapping) as bridge,
+                sievenet.connect(daemon.url) as node,
+                broker.watch("#") as seen,
+                broker.watch("$SYS") as own,
+            ):
+                await node.advertise(SCHEMA)
+                events = [SCHEMA.event(station=each, value=50.0, n=n) for n, each in enumerate(hard)]
+                large = SCHEMA.event(station="x" * 4000, value=50.0, n=99)
+                for event in (*events, large, SCHEMA.event(station="last", value=50.0, n=100)):
+                    await node.publish(event)
+                await eventually(lambda: any(topic == "last" for topic, *_ in seen))
+                alerts = {json.loads(text)["n"]: topic for topic, text in seen if text.startswith("{")}
+                assert {unquote(topic): n for n, topic in alerts.items()} == {
+                    each: n for n, each in enumerate(hard)
+                } | {"last": 100}
+                assert alerts[0] == "a%0Ab"
+                assert not own
+                assert bridge.statistics()["bad"] == 1
+                assert bridge.statistics()["connections"] == 1
 
     run(main())
 

@@ -9,14 +9,20 @@ import sys
 
 import pytest
 
-from sievenet.dataplane import Attached, EmbeddedDataPlane, Packet, embedded
-from sievenet.dataplane.packet import Kind, decode, encode, encode_datagram, encode_packet, publisher_of
+from sievenet.access.permissions import EVERYTHING
+from sievenet.access.quota import Quota, Usage
+from sievenet.content import Attribute, Schema
+from sievenet.daemon.clearance import Inspection
+from sievenet.dataplane import Attached, EmbeddedDataPlane, Packet, embedded, sockets
+from sievenet.dataplane.packet import Kind, decode, encode, encode_datagram, encode_packet, header, publisher_of
 from sievenet.errors import InvalidInput, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, Line, LinkSettings
 from sievenet.programs import command
 from tests.dataplane.harnesses import open_client
 from tests.seeds import seeds
+
+POINT = Schema("point", (Attribute("x", "int", lo=0, hi=9),))
 
 
 async def until(condition, seconds=30.0):
@@ -277,6 +283,72 @@ def test_a_client_that_floods_costs_others_nothing(permitted):
             assert w.plane.client_statistics("a").lost_datagrams == 0
         finally:
             port.close()
+
+    run(main)
+
+
+async def heard_from(plane, token):
+    """A client's socket of its own in the plane, and where it sends from."""
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.connect(plane.endpoint)
+    sender.send(encode_datagram(token, (), kind=Kind.HELLO))
+    await until(lambda: plane._by_token[token].socket is not None)
+    return sender
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_turn_is_short_while_others_wait(others, monkeypatch):
+    """However many datagrams of one client wait: another one's is not behind all of them."""
+    monkeypatch.setattr(sockets, "_SHORT", 0.0)
+
+    async def main(w):
+        order, turns, datagram, flush = [], [], w.plane._datagram, w.plane._flush
+        c = await w.plane.attach("h1", "c")
+
+        def noted(data, *rest):
+            if (token := header(data)[0]) != w.b.token:
+                order.append(token)
+            return datagram(data, *rest)
+
+        def turn():
+            turns.append(len(order))
+            flush()
+
+        with await heard_from(w.plane, w.a.token) as a, await heard_from(w.plane, c.token) as other:
+            await asyncio.sleep(0.01)
+            monkeypatch.setattr(w.plane, "_datagram", noted)
+            monkeypatch.setattr(w.plane, "_flush", turn)
+            for number in range(20):
+                a.send(encode(w.a.token, [w.packet(number), w.packet(100 + number)])[0])
+            if others:
+                other.send(encode_datagram(c.token, ()))
+            await until(lambda: len(order) == 20 + others)
+        if others:
+            assert order.index(c.token) <= 1  # which of two sockets is first is the system's choice
+        else:
+            assert {*turns} <= {0, 20}
+
+    run(main)
+
+
+def test_what_comes_over_a_quota_is_left_alone_until_the_quota_allows_more():
+    """Some datagrams over the quota are refused and counted; what comes behind them waits for the quota."""
+
+    async def main(w):
+        usage = Usage(Quota(events=1000), "of a")
+        w.plane.check("a", Inspection(EVERYTHING, (usage,), lambda number: POINT))
+        now = asyncio.get_running_loop().time
+        with await heard_from(w.plane, w.a.token) as a:
+            begin = now()
+            usage.events.charge(1000, begin)
+            for start in range(0, 480, 40):
+                a.send(encode(w.a.token, [w.packet(number) for number in range(start, start + 40)])[0])
+            await until(lambda: len(w.got) >= 40)
+            assert now() - begin >= 0.04
+            first = sockets.NUISANCE * 40
+            assert [p.sequence for p in w.got[:40]] == list(range(first, first + 40))
+            await until(lambda: w.plane.statistics().over_quota + len(w.got) == 480)
+            assert w.plane.refusals("a") == (0, 480 - len(w.got))
 
     run(main)
 

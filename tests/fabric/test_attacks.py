@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import threading
 import time
 
 import pytest
@@ -17,8 +18,8 @@ from sievenet.control.commands import Register, encode_command
 from sievenet.control.journal import MemoryJournal
 from sievenet.errors import CodecError, Rejected
 from sievenet.index import Plan
+from sievenet.session.complaints import Complaints
 from sievenet.session.framing import frame
-from sievenet.session.listener import Complaints
 from tests.fabric.harness import SCHEMA, eventually, fabric, run
 
 
@@ -318,6 +319,37 @@ def test_nobody_fills_a_flow_table_alone():
                 assert (await anext(feed))["x"] == 1000
                 for switch in daemon.plane.topology.switches:
                     assert len(await daemon.plane.table(switch)) <= 200
+
+    run(main())
+
+
+def test_the_values_of_a_large_schema_are_decoded_once_and_not_by_the_loop(monkeypatch):
+    """Each time takes milliseconds, in which nobody else is served."""
+    values = tuple(f"value-{i:05}" for i in range(5_000))
+    by_loop, main_thread = [], threading.get_ident()
+
+    def noted(kind, name):
+        work = getattr(kind, name)
+
+        def call(*arguments, **options):
+            if threading.get_ident() == main_thread:
+                by_loop.append(f"{kind.__name__}.{name}")
+            return work(*arguments, **options)
+
+        monkeypatch.setattr(kind, name, staticmethod(call))
+
+    async def main():
+        async with fabric() as daemon, Wire.open(daemon) as wire:
+            assert isinstance(await wire.hear(), p.Welcome)
+            wide = Schema("wide", (Attribute("v", "str", values=values), Attribute("x", "int", lo=0, hi=9)))
+            data = frame(p.Register(1, wide))
+            for kind, name in ((Schema, "from_json"), (Plan, "from_json"), (Plan, "regular")):
+                noted(kind, name)
+            wire.writer.write(data)
+            await eventually(lambda: any(each.name == "wide" for each in daemon.control.categories()))
+            monkeypatch.undo()
+            assert daemon.control.category("wide").schema == wide
+            assert by_loop == []
 
     run(main())
 

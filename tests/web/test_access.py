@@ -1,15 +1,19 @@
 """The web where members are known: tokens, sign-ins, roles, rules, quotas, what changes while somebody is connected."""
 
 import asyncio
+import contextlib
 import json
 
 import aiohttp
 import msgspec
 import pytest
 
+from sievenet.access.identity import Role
 from sievenet.access.login import load_login
+from sievenet.session.pace import Pace
+from sievenet.web.routes import ROUTES
 from tests.access.harness import RULES, folder, now
-from tests.web.harness import Events, events, publish, reading, run, served
+from tests.web.harness import READING, Events, events, publish, reading, run, served
 
 
 def bearer(access, member):
@@ -41,6 +45,135 @@ def test_nobody_gets_anything_without_a_name(tmp_path):
         refused = [each for each in audit(tmp_path) if each["outcome"] != "done"]
         assert refused
         assert "s3cr3t" not in (tmp_path / "audit.jsonl").read_text()
+
+    run(test())
+
+
+#: A request of every route that is answered, and not refused, if whoever asks may ask for it.
+REQUESTS = {
+    "page": "/",
+    "static": "/static/style.css",
+    "health": "/healthz",
+    "readiness": "/readyz",
+    "me": "/me",
+    "sign_in": "/sign-in",
+    "sign_out": "/sign-out",
+    "metrics": "/metrics",
+    "status": "/status",
+    "topology": "/topology",
+    "live": "/live",
+    "flows": "/flows/s1",
+    "schemas": "/schemas",
+    "schema": "/schemas/reading",
+    "register": "/schemas",
+    "explain": "/explain?event=reading: x=1, y=0.5, kind=hot",
+    "client": "/clients/nobody",
+    "plan": "/plans/reading",
+    "apply": "/plans/reading?regular=8",
+    "publish": "/publish/reading",
+    "subscribe": "/subscribe?filter=reading: any",
+}
+#: What shows what others want is for operators, wherever it is asked for.
+CONFIDENTIAL = ("explain", "client")
+WHO = {"eye": Role.OBSERVER, "ann": Role.CLIENT, "olga": Role.OPERATOR}
+
+
+def test_every_route_from_every_role_and_from_nobody(tmp_path):
+    """Allowed or refused, nothing else; and whoever is refused has changed nothing."""
+    assert {*REQUESTS} == {route.name for route in ROUTES}
+    rules = "[members.ann]\nrole = 'client'\nrules = ['publish *: any', 'subscribe *: any']\n"
+    body = msgspec.json.encode(READING)
+    bodies = {"register": body, "publish": msgspec.json.encode(reading(1)), "sign_in": b'{"token": "x"}'}
+
+    async def test():
+        access = folder(tmp_path, RULES + rules)
+
+        async def ask(http, route, headers):
+            async with http.request(
+                route.method, REQUESTS[route.name], headers=headers, data=bodies.get(route.name)
+            ) as response:
+                return response.status
+
+        async with guarded(access, tmp_path) as (daemon, _, http):
+            for who in (None, *WHO):
+                headers = {} if who is None else bearer(access, who)
+                epoch = daemon.control.category("reading").epoch
+                for route in ROUTES:
+                    got = await ask(http, route, headers)
+                    if route.role is None:
+                        assert got == (401 if route.name == "sign_in" else 200), (who, route.name)
+                        continue
+                    least = Role.OPERATOR if route.name in CONFIDENTIAL else route.role
+                    allowed = who is not None and WHO[who].includes(least)
+                    if not allowed:
+                        assert got == (401 if who is None else 403), (who, route.name)
+                    elif route.name == "client":
+                        assert got == 400  # nobody of that name
+                    else:
+                        assert got in (200, 201), (who, route.name)
+                assert (daemon.control.category("reading").epoch > epoch) == (who == "olga")
+
+    run(test())
+
+
+def test_handshakes_at_the_web_port_have_a_pace_and_share_it_with_the_control_port(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (daemon, server, http):
+            assert server.door._pace is daemon.server.pace
+            server.door._pace = Pace(10)
+            tls = load_login(access.login("eye")).dialling()
+            done = []
+
+            async def come():
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection(*server.door.address, ssl=tls)
+                    done.append(writer)
+
+            async with http.get("/status", headers=bearer(access, "eye")) as response:
+                assert response.status == 200
+            coming = [asyncio.create_task(come()) for _ in range(40)]
+            await asyncio.sleep(0.5)
+            assert 5 <= len(done) <= 16  # ten at once, then ten per second
+            # Who is in already notices nothing; garbage is no handshake, and counts for several.
+            async with http.get("/status", headers=bearer(access, "eye")) as response:
+                assert response.status == 200
+            for task in coming:
+                task.cancel()
+            await asyncio.gather(*coming, return_exceptions=True)
+            for writer in done:
+                writer.close()
+
+    run(test())
+
+
+def test_what_costs_a_stranger_nothing_is_answered_at_a_bounded_rate(tmp_path, monkeypatch):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (_, server, http):
+            server.desk._pace = Pace(20, 0.3)
+            answered = []
+
+            async def ask(path, headers):
+                while True:
+                    async with http.get(path, headers=headers) as response:
+                        answered.append(response.status)
+
+            asking = [
+                asyncio.create_task(ask(path, headers))
+                for path, headers in (("/status", {}), ("/me", {}), ("/plans/none", {"Authorization": "Bearer a.b"}))
+            ]
+            await asyncio.sleep(1.0)
+            assert 20 <= len(answered) <= 45  # twenty at once, then twenty per second
+            # Members are not behind them.
+            begin = asyncio.get_running_loop().time()
+            for _ in range(30):
+                async with http.get("/schemas", headers=bearer(access, "eye")) as response:
+                    assert response.status == 200
+            assert asyncio.get_running_loop().time() - begin < 1.0
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     run(test())
 
@@ -257,7 +390,7 @@ def test_who_is_no_member_any_more_is_sent_away_and_new_certificates_are_met(tmp
             async with http.get("/status", headers=bearer(access, "bob")) as response:
                 assert response.status == 401
             async with asyncio.timeout(20):
-                while daemon.keeper.tls is tls or server.door._tls is not daemon.keeper.tls:
+                while daemon.keeper.tls is tls:
                     await asyncio.sleep(0.05)
             async with http.get("/status", headers={**bearer(access, "eye"), "Connection": "close"}) as response:
                 assert response.status == 200

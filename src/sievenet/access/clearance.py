@@ -52,6 +52,11 @@ class Clearance:
             self.keeper.usage(identity).request(now, size)
             self.keeper.total.request(now, size)
 
+    def answered(self, identity: Identity, size: int, now: float) -> None:
+        """A request was answered with so many bytes, which count too."""
+        if identity.proof is not None:
+            self.keeper.usage(identity).answered(size, now)
+
     def question(self, identity: Identity, about: str) -> None:
         """`Rejected` if a question is not for this member."""
         if identity.proof is not None and about in _CONFIDENTIAL and not identity.role.includes(Role.OPERATOR):

@@ -177,6 +177,11 @@ class Usage:
                 1 if self._shared else max(1, self.connections),
             )
 
+    def answered(self, size: int, now: float) -> None:
+        """A request was answered with so many bytes: a large answer counts once more for every 16 KiB, afterwards."""
+        if self._requests.rate and size >= LARGE:
+            self._requests.charge(size // LARGE, now)
+
     def heartbeat(self, now: float) -> None:
         """What its part asks for itself does not count as a request, unless it comes far too often."""
         if not self._free.take(1, now):

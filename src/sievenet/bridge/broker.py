@@ -34,6 +34,8 @@ _LARGEST: Final = 1 << 18
 _KEPT: Final = 3600
 #: The user property with the names of networks that a message has passed.
 VIA: Final = "sievenet-via"
+#: Bytes of a message besides topic, body and the network's name, at most.
+_OVERHEAD: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class Broker:
         self.dropped = self.loops = self.connections = 0
         self._refused = ""
         self._stopped = False
+        #: Bytes of the largest message that the broker takes; 0: any.
+        self._takes = 0
         self._client = self._made(client_id, window, user, password, authority)
 
     def _made(
@@ -171,7 +175,10 @@ class Broker:
             self._client.subscribe(wanted)
 
     async def publish(self, topic: str, body: bytes, qos: int, retain: bool) -> None:
-        """Give a message to the broker; waits while there is none, and while too many are under way."""
+        """Give a message to the broker; waits while there is none, and while too many are under way.
+
+        `InvalidInput` if the broker takes none so large: it would close the connection, now and whenever it came again.
+        """
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
@@ -179,6 +186,9 @@ class Broker:
         properties.UserProperty = [(VIA, self._network)]
         while True:
             await self._ready.wait()
+            size = len(topic.encode()) + len(body) + len(self._network) + _OVERHEAD
+            if self._takes and size > self._takes:
+                raise InvalidInput(expected=f"a message of at most {self._takes} bytes", got=size, where="broker")
             if qos:
                 await self._window.acquire()
             info = self._client.publish(topic, body, qos, retain, properties)
@@ -214,6 +224,7 @@ class Broker:
             self._refused = str(reason)
             return
         self.connections += 1
+        self._takes = getattr(properties, "MaximumPacketSize", 0)
         # A broker that was killed may have forgotten everything.
         self._subscribe()
         self._in_loop(self._ready.set)

@@ -170,7 +170,7 @@ class Bridge(Starting):
                 found.append(each.event(schema, template, message.topic, message.body))
             except SievenetError as error:
                 if not again:
-                    self._told(f"a message of {message.topic} is no event of {schema.name}: {error}")
+                    self._told(f"a message of {message.topic!r} is no event of {schema.name}: {error}")
         return found
 
     async def _publish(self, event: Event) -> bool:
@@ -209,8 +209,7 @@ class Bridge(Starting):
             async for event in feed:
                 try:
                     topic, body = out.message(template, event)
+                    await self.broker.publish(topic, body, out.qos, out.retain)
+                    self.sent += 1
                 except SievenetError as error:
                     self._told(f"an event cannot be a message: {error}")
-                    continue
-                await self.broker.publish(topic, body, out.qos, out.retain)
-                self.sent += 1

@@ -2,8 +2,10 @@
 
     sensors/{station}/+/#      MQTT: sensors/+/+/#      sensors/attic/2/x/y gives station = attic
 
-A level of a topic cannot contain ``/``, ``+``, ``#`` or a zero character, and values of attributes can: they are
-written as in URLs (``%2F``) and read back that way.
+A level of a topic cannot contain ``/``, ``+`` or ``#``, and values of attributes can: these are written as in URLs
+(``%2F``) and read back that way. So are control characters and what is no character: a broker closes the connection by
+which they come, and whoever publishes one event could have a bridge connect and send it again for ever. So is a ``$``
+at the beginning, which makes a topic the broker's own.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from sievenet.errors import InvalidInput
 
 __all__ = ["Template"]
 
 _NAME: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
-_UNSAFE: Final = re.compile(r"[%/+#\0]")
+_NONE: Final = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+_UNSAFE: Final = re.compile(rf"[%/+#\0-\x1f\x7f-\x9f\ufdd0-\ufdef{_NONE}]|^\$")
 #: Bytes of the longest topic that MQTT has.
 _LONGEST: Final = 65535
 
@@ -67,7 +70,7 @@ class Template:
 
     def filled(self, values: Mapping[str, object]) -> str:
         """The topic with these values in it."""
-        parts = []
+        parts: list[str] = []
         for level in self._levels:
             name = _NAME.fullmatch(level)
             parts.append(level if name is None else _UNSAFE.sub(_quoted, _text(values[name[1]])))
@@ -78,7 +81,7 @@ class Template:
 
 
 def _quoted(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"
+    return "%24" if found[0] == "$" else quote(found[0], safe="")
 
 
 def _text(value: object) -> str:

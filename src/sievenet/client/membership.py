@@ -183,9 +183,9 @@ class Membership(Dialler):
             return
         try:
             if self.port is not None:
-                # What was published still needs the paths that leaving takes away.
+                # What was published still needs the paths that leaving takes away, and what is dropped of it is told.
                 async with asyncio.timeout(_FLUSH):
-                    await self.port.flushed(0)
+                    await self.port.arrived()
         except (TimeoutError, SievenetError) as error:
             log.debug("%s: flush: %s", self.name, error)
         report, patience = self._hooks.report(), min(2.0, self.timeout)

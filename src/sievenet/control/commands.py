@@ -10,7 +10,7 @@ Commands are arrays in MessagePack, tagged by a letter, to keep the journal smal
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,7 @@ from sievenet.content import Schema, Subscription, decode_subscription
 from sievenet.content.binary import VERSION
 from sievenet.control.old_journal import read_cuts
 from sievenet.errors import CodecError
+from sievenet.index import Plan
 
 __all__ = [
     "Advertise",
@@ -37,6 +38,10 @@ __all__ = [
     "decode_command",
     "decode_content",
     "encode_command",
+    "plan_of",
+    "registration",
+    "schema_of",
+    "takes_long",
 ]
 
 
@@ -49,6 +54,40 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag="R"):
     plan: bytes
     epoch: int
     budget: int
+
+
+#: Schemas and plans that were just encoded, by their JSON: of tens of thousands of values, decoding takes long.
+_fresh: Final[dict[bytes, Schema | Plan]] = {}
+_FRESH: Final = 8
+#: Values of a schema that are many.
+_MANY: Final = 500
+
+
+def takes_long(schema: Schema) -> bool:
+    """Whether to register a schema takes longer than an event loop should be held up."""
+    return sum(len(each.values or ()) for each in schema.attributes) > _MANY
+
+
+def registration(schema: Schema, bits: int, kind: Literal["dz", "cells"], budget: int) -> Register:
+    """The command for a new schema, with a regular plan."""
+    plan = Plan.regular(schema, bits, kind=kind)
+    command = Register(0, schema.to_json(), plan.to_json(), 1, budget)
+    for oldest in list(_fresh)[:-_FRESH]:
+        _fresh.pop(oldest, None)
+    _fresh.update({command.schema: schema, command.plan: plan})
+    return command
+
+
+def schema_of(command: Register) -> Schema:
+    """The schema that a command speaks of."""
+    found = _fresh.pop(command.schema, None)
+    return found if isinstance(found, Schema) else Schema.from_json(command.schema)
+
+
+def plan_of(command: Register) -> Plan:
+    """The plan that it begins with."""
+    found = _fresh.pop(command.plan, None)
+    return found if isinstance(found, Plan) else Plan.from_json(command.plan)
 
 
 class Announced(msgspec.Struct, frozen=True, array_like=True, tag="N"):

@@ -17,6 +17,7 @@ __all__ = [
     "Content",
     "DataEndpoint",
     "Report",
+    "Seconds",
     "Seen",
     "Value",
     "Way",
@@ -31,6 +32,8 @@ MAX_CELLS: Final = 256
 
 #: Of a count since the last report: more than any client can do in a heartbeat.
 Word = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+#: Of latencies added up: a number, not negative, not without end.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Content = Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST)]
 
 
@@ -86,7 +89,7 @@ class Way(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     """Wanted events that came one way, and the seconds that they took together."""
 
     events: Word = 0
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 class Report(Value, frozen=True):

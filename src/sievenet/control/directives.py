@@ -22,7 +22,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sievenet.control.descriptions import CategoryInfo, Content, Value, Word
+from sievenet.control.descriptions import CategoryInfo, Content, Seconds, Value, Word
 from sievenet.session.message import Message, Number, Text
 
 __all__ = [
@@ -104,7 +104,7 @@ class Matched(Message, frozen=True):
     unwanted: Word = 0
     #: Packets that wait, and seconds that the last batch took.
     backlog: Word = 0
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 # -- from the daemon -------------------------------------------------------------------------

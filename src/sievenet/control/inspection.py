@@ -49,6 +49,10 @@ class Inspection:
         """The category with a number."""
         return self._controller.state.category(number)
 
+    def is_category(self, number: int) -> bool:
+        """Whether there is a category with this number."""
+        return number in self._controller.state.categories
+
     def epoch(self, number: int) -> int:
         """The epoch of a category's plan; -1 if there is no such category."""
         category = self._controller.state.categories.get(number)

@@ -19,11 +19,12 @@ from sievenet.control.commands import (
     Command,
     Join,
     Leave,
-    Register,
     Remove,
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    registration,
+    takes_long,
 )
 from sievenet.control.config import ControlConfig
 from sievenet.control.consultant import Consultant
@@ -138,8 +139,8 @@ class ControlPlane(Consultant):
 
     async def register_schema(self, schema: Schema, bits: int = 0) -> Category:
         """Make a schema known, or confirm that it is; with a plan of dz and so many bits, if not as usual."""
-        plan = Plan.regular(schema, bits or self.config.bits, kind="dz" if bits else self.config.kind)
-        command = Register(0, schema.to_json(), plan.to_json(), 1, self.config.budget)
+        what = (schema, bits or self.config.bits, "dz" if bits else self.config.kind, self.config.budget)
+        command = await self.worker.run(registration, *what) if takes_long(schema) else registration(*what)
         return self._controller.state.categories[(await self._ask(command)).number]
 
     async def announced(self, number: int) -> None:

@@ -33,6 +33,8 @@ from sievenet.control.commands import (
     decode_command,
     decode_content,
     encode_command,
+    plan_of,
+    schema_of,
 )
 from sievenet.errors import InvalidInput, Rejected, SchemaError
 from sievenet.index import Plan
@@ -249,7 +251,7 @@ class State:
         return Effect(client, removed=(entry,))
 
     def _register(self, command: Register) -> Category:
-        schema = Schema.from_json(command.schema)
+        schema = schema_of(command)
         versions = self.versions(schema.name)
         for known in versions:
             if known.schema == schema:
@@ -265,7 +267,7 @@ class State:
                 check_successor(older, newer)
             if len(versions) >= MAX_VERSIONS:
                 raise Rejected(f"{schema.name} has {MAX_VERSIONS} versions, which is the limit: remove an old one")
-        plan = Plan.from_json(command.plan)
+        plan = plan_of(command)
         if plan.schema != schema:
             raise InvalidInput(expected=f"a plan for {schema.name}", got=plan.schema.name, where="register")
         category = Category(self._number(command.number), schema, plan, command.epoch, command.budget)

@@ -81,6 +81,10 @@ class Inspection:
         """Whether so many packets are within the quotas."""
         return all(usage.publish(packets, size, now) for usage in self._usages)
 
+    def wait(self, packets: int, size: int, now: float) -> float:
+        """Seconds until so many packets are within the quotas."""
+        return max((usage.publishing(packets, size, now) for usage in self._usages), default=0.0)
+
     def sends_all(self, category: int) -> bool:
         """Whether the client may publish every event of a category."""
         return self._rule("publish", category) is True
@@ -210,7 +214,8 @@ class Clearance(clearance.Clearance):
     def check(self, identity: Identity, message: Message, size: int, now: float) -> None:
         """`Rejected` if requests, this one of so many bytes, come too fast, or the question is not for this member."""
         if not isinstance(message, _FREE):
-            self.request(identity, now, size if size <= LARGE else 0)  # what is large was weighed before
+            if size <= LARGE:  # what is large was weighed before
+                self.request(identity, now, size)
         elif identity.proof is not None:
             self.keeper.usage(identity).heartbeat(now)
         if isinstance(message, p.Ask):

@@ -56,8 +56,10 @@ _LOOK: Final = 1.0
 
 log = logging.getLogger("sievenet.daemon")
 
-#: Bytes of replies that may wait for one client; at twice as many it is disconnected.
+#: Bytes of replies that may wait for one client; at twice as many, for all of its member, it is disconnected.
 _BUFFER: Final = 1 << 25
+#: Bytes of replies that may wait for all.
+_WAITING: Final = 1 << 28
 
 
 class Daemon(Starting):
@@ -189,6 +191,7 @@ class Daemon(Starting):
             largest=listen.max_request,
             turn=_TURN,
             buffer=_BUFFER,
+            waiting=_WAITING,
         )
         return Listener(
             CONTROL,

@@ -7,6 +7,7 @@ and quotas, and written down in the audit log.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from sievenet.access.clearance import Clearance
@@ -64,6 +65,14 @@ class Lobby:
             )
             self._clearance.refused(visitor.identity, "", visitor.address, reason)
             raise Rejected(reason)
+
+    def count(self, visitor: Visitor, size: int = 0) -> None:
+        """A request of so many bytes that is no message of the protocol; `TooFast` if they come too fast."""
+        self._clearance.request(visitor.identity, asyncio.get_running_loop().time(), size)
+
+    def answered(self, visitor: Visitor, size: int) -> None:
+        """It was answered with so many bytes."""
+        self._clearance.answered(visitor.identity, size, asyncio.get_running_loop().time())
 
     async def carry_out(self, visitor: Visitor, message: Message) -> Any:
         """Answer a request of the control protocol; `Rejected` if this visitor may not send it."""

@@ -170,3 +170,8 @@ class Recipients:
 def info_of(category: Category) -> p.CategoryInfo:
     """A category as clients are told of it."""
     return p.CategoryInfo(category.number, category.schema, category.plan.to_json(), category.epoch, category.budget)
+
+
+def size_of(info: p.CategoryInfo) -> int:
+    """Bytes that it takes to tell a client of a category, about: a plan says its schema again."""
+    return sum(2 * len(each.plan) for each in (info, *info.siblings))

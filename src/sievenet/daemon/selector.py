@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from sievenet.config import HybridConfig
-from sievenet.control.descriptions import CELL_BITS, Report
+from sievenet.control.descriptions import CELL_BITS, MAX_CELLS, Report
 from sievenet.control.hybrid import Choice, Model, Observation, csa, ssa
 from sievenet.control.hybrid.selection import allowed, clusters, numbered
 from sievenet.control.plane import ControlPlane
@@ -43,6 +43,9 @@ _NEW: Final = 0.3
 _MOST_EXCESS: Final = 3.0
 #: Seconds that a matcher is expected to add before that is measured.
 _GUESS: Final = 0.002
+
+#: Cells of one client that are remembered between two choices.
+_MOST_CELLS: Final = 16 * MAX_CELLS
 
 #: Category, cell, publisher's number, subscriber.
 _Key = tuple[int, int, int, str]
@@ -85,6 +88,8 @@ class Selector:
     def __init__(self, control: ControlPlane, plane: AnyPlane, hybrid: Hybrid, config: HybridConfig) -> None:
         self._control, self._plane, self._hybrid, self.config = control, plane, hybrid, config
         self._fresh: dict[_Key, list[float]] = {}
+        #: How many of them each client has told of.
+        self._said_by: Counter[str] = Counter()
         self._seen: dict[_Key, tuple[float, float]] = {}
         self._network, self._matcher = _Mean(), _Mean()
         #: By category: what the present choice is worth per interval, and what it could be at most.
@@ -102,9 +107,14 @@ class Selector:
         return self.config.latency_bound != 0 and bool(self._hybrid.matchers)
 
     def report(self, client: str, report: Report) -> None:
-        """Note what a client saw."""
+        """Note what a client saw; of what it says only so much is remembered until the next choice."""
         for seen in report.cells if self.wanted else ():
-            count = self._fresh.setdefault((seen.category, seen.cell, seen.publisher, client), [0.0, 0.0])
+            key = (seen.category, seen.cell, seen.publisher, client)
+            if key not in self._fresh:
+                if self._said_by[client] >= _MOST_CELLS or not self._control.is_category(seen.category):
+                    continue
+                self._said_by[client] += 1
+            count = self._fresh.setdefault(key, [0.0, 0.0])
             count[0] += seen.wanted
             count[1] += seen.unwanted
         self._network.add(report.by_content.events, report.by_content.seconds)
@@ -128,7 +138,7 @@ class Selector:
         await self._hybrid.refresh()
         self._remember()
         numbers = {key[0] for key in self._seen} | {n for m in self._hybrid.matchers.values() for n in m.serving}
-        for number in sorted(numbers):
+        for number in sorted(filter(self._control.is_category, numbers)):
             # Only flows of one table can be diverted.
             if not self._control.changing(number) and self._control.numbered(number).plan.kind == "dz":
                 await self._choose(number)
@@ -146,6 +156,7 @@ class Selector:
                 if busy[name]:
                     kept.setdefault(number, []).extend(serving.regions)
         fresh, self._fresh = self._fresh, {}
+        self._said_by.clear()
         seen: dict[_Key, tuple[float, float]] = {}
         for key in self._seen.keys() | fresh.keys():
             old, new = self._seen.get(key), fresh.get(key, [0.0, 0.0])

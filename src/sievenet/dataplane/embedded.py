@@ -91,12 +91,13 @@ class EmbeddedDataPlane(Fabric):
         self._buffer = bytearray(MAX_DATAGRAM + 1)
         self._view = memoryview(self._buffer)
         self._receive_budget = 0
-        self._datagrams = self._packets = self._malformed = self._unknown = self._forged = 0
-        self._unadvertised = 0
+        #: Seconds until the quota of the client whose socket is being read allows what was refused; 0: nothing was.
+        self._wait = 0.0
+        self._datagrams = self._packets = self._malformed = self._unknown = self._forged = self._unadvertised = 0
         #: Packets that were not given to clients that may not have them.
         self.withheld = 0
-        self._unpermitted = self._over_quota = self._gone_unsealed = self._gone_replayed = 0
-        self._gone_dropped = self._gone_lost = 0
+        self._unpermitted = self._over_quota = 0
+        self._gone_unsealed = self._gone_replayed = self._gone_dropped = self._gone_lost = 0
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
         """Open the socket; returns its address."""
@@ -164,9 +165,9 @@ class EmbeddedDataPlane(Fabric):
     def refusals(self, client: str) -> tuple[int, int]:
         """Packets of a client that were dropped since this was asked: not permitted, over its quota."""
         known = self._by_token[self.clients()[client].token]
-        found = known.unpermitted, known.over_quota
-        known.unpermitted = known.over_quota = 0
-        return found
+        unpermitted, known.unpermitted = known.unpermitted, 0
+        over_quota, known.over_quota = known.over_quota, 0
+        return unpermitted, over_quota
 
     def waiting(self, client: str) -> tuple[int, int]:
         """Packets that wait for a client, and those for it that were dropped since there was no room."""
@@ -187,9 +188,9 @@ class EmbeddedDataPlane(Fabric):
             self._disconnect(client)  # out of descriptors, say
 
     def _disconnect(self, client: Endpoint) -> None:
-        own, client.socket = client.socket, None
-        if own is not None:
-            self._sockets.close(own)
+        if client.socket is not None:
+            self._sockets.close(client.socket)
+            client.socket = None
 
     def _grant(self) -> None:
         """Share the receive buffer among the clients, and the memory for what waits for them."""
@@ -201,21 +202,22 @@ class EmbeddedDataPlane(Fabric):
 
     # -- receiving -------------------------------------------------------------------------------
 
-    def _readable(self, sock: socket.socket) -> int:
+    def _readable(self, sock: socket.socket) -> tuple[int, float]:
         # Whatever is brought for a client is sent in this turn.
         self._flush_due = True
+        self._wait = 0.0
         try:
             refused = self._read(sock, self._loop.time())
         finally:
             self._flush()
-        return refused
+        return refused, self._wait if sock is not self._sock else 0.0
 
     def _read(self, sock: socket.socket, now: float) -> int:
         """Take what there is, up to a turn's worth; how many datagrams more were refused than taken."""
-        view, left, refused = self._view, _BYTES, 0
-        enough = NUISANCE if sock is not self._sock else _PER_TURN
+        view, left, refused, own = self._view, _BYTES, 0, sock is not self._sock
+        enough = NUISANCE if own else _PER_TURN
         for turn in range(_PER_TURN):
-            if left <= 0 or refused >= enough:
+            if left <= 0 or refused >= enough or (turn and self._sockets.over(sock)):
                 break
             try:
                 size, address = sock.recvfrom_into(self._buffer)
@@ -226,7 +228,7 @@ class EmbeddedDataPlane(Fabric):
             self._datagrams += 1
             left -= size
             try:
-                count = self._datagram(view[:size], address, now, sock is self._sock)
+                count = self._datagram(view[:size], address, now, not own)
             except CodecError:
                 self._malformed += 1
                 refused += 1
@@ -238,10 +240,7 @@ class EmbeddedDataPlane(Fabric):
         return refused
 
     def _datagram(self, data: bytes | memoryview, address: Any, now: float, first: bool) -> int:
-        """Carry the packets of a datagram, so many, or -1 if nothing of it was welcome.
-
-        It came by the first socket or by a client's own.
-        """
+        """Carry a datagram's packets, so many, or -1 if none was welcome; it came by the ``first`` socket or not."""
         token, kind, sequence, acknowledged, window, count = header(data)
         client = self._by_token.get(token)
         if client is None:
@@ -272,8 +271,8 @@ class EmbeddedDataPlane(Fabric):
         if checks is not None and found and not checks.passes(len(found), len(data), now):
             client.over_quota += len(found)
             self._over_quota += len(found)
+            self._wait = checks.wait(len(found), len(data), now)
             return -1
-        before = self._packets
         welcome: list[tuple[int, int, bytes]] = []
         for start, end, category, code, claimed in found:
             if claimed != publisher:
@@ -288,10 +287,10 @@ class EmbeddedDataPlane(Fabric):
             client.unpermitted += refused
             self._unpermitted += refused
             welcome = [each for each, good in zip(welcome, verdicts, strict=True) if good]
+        self._packets += len(welcome)
         for category, code, packet in welcome:
-            self._packets += 1
             inject(port, category, code, packet, len(packet))
-        return -1 if count and self._packets == before else count
+        return -1 if count and not welcome else count
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -396,4 +395,5 @@ class EmbeddedDataPlane(Fabric):
         if self._sock is not None:
             self._sockets.close(self._sock)
             self._sock = None
+        self._sockets.end()
         await super().close()

@@ -47,6 +47,9 @@ class Checks(Protocol):
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets, of so many bytes together, are within the quota."""
 
+    def wait(self, packets: int, size: int, now: float) -> float:
+        """Seconds until they would be."""
+
     def sends(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
         """Which of these encoded events the client may publish."""
 

@@ -17,6 +17,7 @@ other's complaints would complain for ever. Both are counted, and too many end t
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from sievenet.session.protocol import Protocol
 
 __all__ = ["Callee", "Step"]
 
+#: Bytes per second that the other side has to read, if more than these wait.
+_SLOWEST: Final = 1 << 16
 #: Two programs that do not understand each other are of two versions, or of two kinds.
 _HINT: Final = ". It is another version; or a router (sievenet+router://) where a fabric (sievenet://) was meant"
 
@@ -69,6 +72,8 @@ class Callee:
         self._spoke, self._written = now, 0
         #: When the other side read something last, and how much it had then.
         self._moved, self._read = now, 0
+        #: What it has to have read, and by when.
+        self._mark, self._by = 0, math.inf
         #: Messages that were none, or that it may not send.
         self.malformed = 0
         #: Whether it said anything after its hello: then it knows that it is welcome.
@@ -177,17 +182,30 @@ class Callee:
             self._spoke, self._written = now, written
         if not waiting or written - waiting != self._read:
             self._moved, self._read = now, written - waiting
+        late = self._late(now, written, waiting)
         what, wait = ("hello", self._limits.hello) if self.identity is None else ("word", self._lease)
         if wait and self.heard <= now - wait:
             return Unavailable(f"Expected a {what} within {wait:g} s")
         if self._limits.unread is not None and self._moved <= now - self._limits.unread:
             return Unavailable(f"Expected that something is read within {self._limits.unread:g} s")
+        if late:
+            return Unavailable("Expected that what is sent is read in time, at least 64 KiB per second")
         if self._lease and self._spoke <= now - self._lease / 8:
             return Alive()
         return None
+
+    def _late(self, now: float, written: int, waiting: int) -> bool:
+        """Whether the other side reads too slowly: if much waits, it has to be read in a bounded time."""
+        if self._limits.unread is None:
+            return False
+        if written - waiting >= self._mark:
+            much = waiting > _SLOWEST
+            self._mark, self._by = written, now + self._limits.unread + waiting / _SLOWEST if much else math.inf
+        return now > self._by
 
     def slept(self, seconds: float) -> None:
         """If this process was held up for long, that time does not count as the silence of the other side."""
         if seconds > (self._lease or self._limits.hello) / 4:
             self.heard += seconds
             self._moved += seconds
+            self._by += seconds

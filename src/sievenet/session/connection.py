@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Hashable
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Final
 
 from sievenet.access.identity import Credentials, Identity
 from sievenet.session.buffer import WriteBuffer
@@ -18,6 +18,9 @@ from sievenet.session.message import Goodbye, Hello, Message, failure
 __all__ = ["Connection"]
 
 log = logging.getLogger("sievenet.session")
+
+#: Bytes that may wait without being counted.
+_MUCH: Final = 1 << 17
 
 
 class Connection:
@@ -45,6 +48,8 @@ class Connection:
         self.door = door
         #: Bytes given to the connection so far.
         self.written = 0
+        #: Told when much waits to be read by the other side.
+        self.hoards: Callable[[], None] | None = None
         #: Whether decoding is timed, and the processor seconds that it took last.
         self.timed, self.spent = False, 0.0
         #: The other side said goodbye; or it did not, and was turned out.
@@ -108,6 +113,8 @@ class Connection:
         self._outgoing.write(data)
         if not self.patient:
             self._outgoing.flush()
+        if self.hoards is not None and self.waiting > _MUCH:
+            self.hoards()
         return True
 
     async def unread(self, until: Awaitable[None]) -> None:

@@ -3,7 +3,7 @@
 A connection that says nothing costs a file descriptor, and one that sends a part of a frame costs memory. Both are
 bounded in all; connections are bounded per address too, so that one machine cannot keep all others out. If unfinished
 frames take more than they may, the connection that holds most of them is closed: that is never one that sends small
-frames while another hoards.
+frames while another hoards. The same holds for what others do not read: of one member, and in all.
 
 Pure: the shell says what came and went, and closes what it is told to.
 """
@@ -11,13 +11,13 @@ Pure: the shell says what came and went, and closes what it is told to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 from sievenet.errors import InvalidInput, Rejected
 
-__all__ = ["Admission", "Limits", "Unfinished"]
+__all__ = ["Admission", "Limits", "Unfinished", "Unread"]
 
 C = TypeVar("C", bound=Hashable)
 
@@ -30,7 +30,8 @@ class Limits:
     hello: float = 5.0
     #: Seconds that a frame may take to arrive, besides one for every 64 KiB of it.
     frame: float = 30.0
-    #: Seconds in which the other side must read something of what waits for it; None leaves that to its lease.
+    #: Seconds in which the other side must read what waits for it, besides one for every 64 KiB of it, and something of
+    #: it in any case; None leaves that to its lease.
     unread: float | None = None
     #: Connections in all, and from one address.
     connections: int = 4096
@@ -41,6 +42,8 @@ class Limits:
     unfinished: int = 1 << 28
     #: Bytes that wait to be written to one connection; then events for it are dropped. At twice as many it is closed.
     buffer: int = 1 << 26
+    #: Bytes that wait to be written to all connections. All of one member may hold what one of them may.
+    waiting: int = 1 << 30
     #: Malformed messages of one connection before it is closed.
     malformed: int = 100
     #: Messages of one connection that are taken at once, before others have their turn; None: all that came together.
@@ -108,3 +111,34 @@ class Unfinished(Generic[C]):
         return [
             each for each, (size, since) in self._held.items() if now - since > self._limits.frame + size / (1 << 16)
         ]
+
+
+class Unread(Generic[C]):
+    """Who has not read how many bytes yet; ``party`` says to whom a connection belongs, ``waiting`` how much it is now.
+
+    Bytes leave without a word, so what is noted here is as much as it was. Only when that is too much, it is looked at
+    again: the work is small as long as nobody holds much.
+    """
+
+    def __init__(self, limits: Limits, party: Callable[[C], Hashable], waiting: Callable[[C], int]) -> None:
+        self._limits, self._party, self._waiting = limits, party, waiting
+        self._held: dict[C, int] = {}
+        self._total = 0
+
+    def note(self, connection: C, size: int) -> C | None:
+        """So many bytes wait for a connection; who has to go, if anybody: whoever holds most, of a member or of all."""
+        self._total += size - self._held.pop(connection, 0)
+        if size:
+            self._held[connection] = size
+        most = 2 * self._limits.buffer
+        if self._total <= min(most, self._limits.waiting):
+            return None
+        self._held = {each: now for each in self._held if (now := self._waiting(each))}
+        self._total = sum(self._held.values())
+        if self._total > self._limits.waiting:
+            return max(self._held, key=self._held.__getitem__)
+        party = self._party(connection)
+        mine = [each for each in self._held if self._party(each) == party]
+        if sum(map(self._held.__getitem__, mine)) > most:
+            return max(mine, key=self._held.__getitem__)
+        return None

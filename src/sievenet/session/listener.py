@@ -23,10 +23,11 @@ from sievenet.access.identity import Gate, Identity, OpenGate, Role
 from sievenet.access.quota import TooFast
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.callee import Callee, Step
+from sievenet.session.complaints import Complaints
 from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
 from sievenet.session.lifetime import Tasks
-from sievenet.session.limits import Admission, Limits, Unfinished
+from sievenet.session.limits import Admission, Limits, Unfinished, Unread
 from sievenet.session.message import Welcome, failure
 from sievenet.session.pace import Pace
 from sievenet.session.protocol import Protocol
@@ -74,22 +75,6 @@ class Service(ABC, Generic[C]):
         """A beat; this process was held up for so long since the last one."""
 
 
-class Complaints:
-    """What the event loop complains of; of a lack of file descriptors, which it does for every connection, seldom."""
-
-    def __init__(self, pause: float = 10.0) -> None:
-        self._pause = pause
-        self._next = 0.0
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS):
-            loop.default_exception_handler(context)
-        elif loop.time() >= self._next:
-            self._next = loop.time() + self._pause
-            log.error("no connection can be accepted: %s (see `ulimit -n`)", error.strerror)
-
-
 class Listener(Generic[C]):
     """Listens for one protocol; ``make`` is the class of its connections, ``pause`` the time between beats."""
 
@@ -114,11 +99,13 @@ class Listener(Generic[C]):
         #: Where it listens.
         self.address = (host, port)
         self._admission = Admission(limits)
-        self._pace = Pace(limits.arrivals, limits.hello)
+        #: Of handshakes; other listeners of the process may share it.
+        self.pace = Pace(limits.arrivals, limits.hello)
         self._turns = Turns(limits.turn or 1)
         #: One large message is decoded at a time, beside the event loop.
         self._apart = asyncio.Semaphore(1)
         self._unfinished: Unfinished[C] = Unfinished(limits)
+        self._unread: Unread[C] = Unread(limits, lambda each: each.party, lambda each: each.waiting)
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
         self.connections: set[C] = set()
@@ -235,7 +222,7 @@ class Listener(Generic[C]):
             if self.tls is not None:
                 # Not by the listening socket: the context may be another one for the next connection. Nothing was read
                 # yet, since this is the first step of a task that begins before its connection is read.
-                wait = self._pace.wait(address, time.monotonic())
+                wait = self.pace.wait(address, time.monotonic())
                 if wait is None:
                     self._admission.turned_away += 1
                     writer.close()
@@ -248,12 +235,12 @@ class Listener(Generic[C]):
             connection = self.enter(reader, writer, door=door)
             reason = await self.serve(connection)
             if time.monotonic() - begin > _LASTING:
-                self._pace.stayed(address)
+                self.pace.stayed(address)
             elif reason is not None or connection.identity is None:
-                self._pace.failed(address)
+                self.pace.failed(address)
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", address, error)
-            self._pace.failed(address)
+            self.pace.failed(address)
             writer.close()
         except asyncio.CancelledError:
             # The listener is closing; asyncio would log a cancelled handler as an error.
@@ -272,8 +259,17 @@ class Listener(Generic[C]):
         """A connection that was accepted or dialled."""
         callee = Callee(self.protocol, self.limits, time.monotonic(), dialled=dialled)
         connection = self._make(reader, writer, callee, self.limits, dialled=dialled, door=door)
+        connection.hoards = lambda: self._hoards(connection)
         self.connections.add(connection)
         return connection
+
+    def _hoards(self, connection: C) -> None:
+        """Much waits for a connection: whoever reads too little goes, and what waited for it."""
+        hoarder = self._unread.note(connection, connection.waiting)
+        if hoarder is not None:
+            log.warning("%s does not read, and too much waits for it: disconnected", hoarder)
+            self._unread.note(hoarder, 0)
+            hoarder.abort()
 
     async def serve(self, connection: C) -> SievenetError | None:
         """Serve a connection until it ends; why, if something was wrong."""
@@ -291,6 +287,8 @@ class Listener(Generic[C]):
         finally:
             self.connections.discard(connection)
             self._unfinished.note(connection, 0, 0.0, whole=True)
+            self._unread.note(connection, 0)
+            connection.hoards = None
             connection.close()
             await self._service.lost(connection)
             await self._closed(connection)

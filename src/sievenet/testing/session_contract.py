@@ -223,6 +223,17 @@ def who_reads_nothing_is_given_up(talk: Talk, rng: Random) -> None:
     assert "read within 30 s" in str(callee.tick(310.0, 5000, 2100))
 
 
+def who_reads_too_slowly_is_given_up(talk: Talk, rng: Random) -> None:
+    """Of much that waits, 64 KiB per second have to be read; whoever does so may have ever more that waits."""
+    callee, size = talk.open(lease=0.0, now=0.0), 10 << 16
+    for now in range(41):
+        assert callee.tick(float(now), size, size - now) is None
+    assert "64 KiB per second" in str(callee.tick(41.0, size, size - 41))
+    callee = talk.open(lease=0.0, now=0.0)
+    for now in range(300):
+        assert callee.tick(float(now), size + (now << 16), size) is None
+
+
 # -- the dialling side ---------------------------------------------------------------------
 
 
@@ -339,6 +350,7 @@ PURE: Final[tuple[Callable[[Talk, Random], None], ...]] = (
     silence_ends_it_and_every_word_counts,
     who_hears_nothing_is_told_that_this_side_lives,
     who_reads_nothing_is_given_up,
+    who_reads_too_slowly_is_given_up,
     answers_find_their_requests_in_any_order,
     what_does_not_belong_ends_it,
     whatever_comes_is_heard_answered_or_ends_it,

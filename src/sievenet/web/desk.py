@@ -2,6 +2,9 @@
 
 One middleware for everything: headers that keep browsers safe, the checks of `origin`, who it is (`signin`), the role
 of the route, and errors as JSON. A handler then finds its visitor with `visitor_of`.
+
+Where members are known, what costs a stranger nothing is answered at a bounded rate: requests that need no sign-in, and
+refusals. Beyond it answers wait, and with them the connection; no quota counts those.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from aiohttp import web
 
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import Rejected, SievenetError
+from sievenet.session.pace import Pace
 from sievenet.web.errors import TooLarge, Unknown, facts, headers_of, status_of
 from sievenet.web.origin import check_host, check_origin
 from sievenet.web.routes import ROUTES, Route
@@ -32,6 +36,10 @@ VISITOR: Final = web.RequestKey("visitor", Visitor)
 _SAFE: Final = ("GET", "HEAD")
 #: What proxies say of those behind them.
 _PROXIED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
+#: Answers per second to one address, or member, that no quota counts; seconds that one waits at most.
+_FREE: Final = 100.0
+_PATIENCE: Final = 5.0
+_REFUSALS: Final = (401, 403, 429)
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -64,6 +72,7 @@ class Desk:
         self._names = frozenset(name.lower() for name in names)
         self._sign_ins = SignIns(life)
         self._visits = Visits()
+        self._pace = Pace(_FREE, _PATIENCE)
         self._secure = secure
         #: The cookie's name; browsers take one that begins so only from an encrypted page, for this very name.
         self.cookie = "__Host-sievenet" if secure else "sievenet"
@@ -101,6 +110,8 @@ class Desk:
                 message = f"internal error (please report): {type(error).__name__}"
                 response = answer({"error": {"kind": "SievenetError", "message": message}}, 500)
             self.observe(name or "none", response.status, time.perf_counter() - begin)
+            if self.known and not response.prepared:
+                await self._wait(request, response)
             return response
 
         return serve
@@ -120,6 +131,19 @@ class Desk:
             self._lobby.check(visitor, route.role)
             request[VISITOR] = visitor
         return await handler(request)
+
+    async def _wait(self, request: web.Request, response: web.StreamResponse) -> None:
+        """An answer that costs whoever asked nothing comes when it is its turn."""
+        visitor = request.get(VISITOR)
+        if visitor is not None and response.status not in _REFUSALS:
+            return
+        whose = f"member {visitor.name}" if visitor is not None else request.remote or ""
+        wait = self._pace.wait(whose, time.monotonic())
+        if wait is None:
+            response.force_close()
+            wait = _PATIENCE
+        if wait:
+            await asyncio.sleep(wait)
 
     @staticmethod
     async def head(request: web.Request, response: web.StreamResponse) -> None:

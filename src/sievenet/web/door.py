@@ -1,8 +1,7 @@
-"""The door: where HTTP connections come in, within limits, with the TLS of now.
+"""The door: where HTTP connections come in, within limits, with the TLS of now (`entrance`).
 
 A connection has some seconds for its first request, and there are at most so many of them: the rest is told so at once.
-Certificates change while it stands open: the listening socket stays, and what is accepted from then on meets the new
-ones.
+Certificates change while it stands open: what is accepted from then on meets the new ones.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from sievenet.errors import InvalidInput, Unavailable
+from sievenet.session.pace import Pace
+from sievenet.web.entrance import Entrance
 
 __all__ = ["Door", "address_of"]
 
@@ -30,6 +31,8 @@ _FIRST: Final = 10.0
 _IDLE: Final = 75.0
 #: Seconds within which a plain connection stands once it is accepted.
 _SOON: Final = 0.5
+#: Handshakes per second from one address, unless somebody else counts them.
+_ARRIVALS: Final = 100.0
 
 
 def address_of(text: str, where: str = "web.listen") -> tuple[str, int]:
@@ -45,16 +48,23 @@ def address_of(text: str, where: str = "web.listen") -> tuple[str, int]:
 
 
 class Door:
-    """Opens at an address; ``tls`` gives the context of now, None for plain HTTP; ``option`` is what errors name."""
+    """Opens at an address; ``tls`` gives the context of now, None for plain HTTP; ``option`` is what errors name.
+
+    Handshakes begin at a ``pace``, shared with other listeners of the process.
+    """
 
     def __init__(
-        self, address: tuple[str, int], tls: Callable[[], ssl.SSLContext | None], most: int, option: str
+        self,
+        address: tuple[str, int],
+        tls: Callable[[], ssl.SSLContext | None],
+        most: int,
+        option: str,
+        pace: Pace | None = None,
     ) -> None:
         self.address = address
         self._current, self._most, self._option = tls, most, option
-        self._tls: ssl.SSLContext | None = None
+        self._pace = pace or Pace(_ARRIVALS, _FIRST)
         self._runner: web.AppRunner | None = None
-        self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         #: Connections that have not asked for anything yet, and when they came.
         self._new: dict[RequestHandler, float] = {}
@@ -98,42 +108,25 @@ class Door:
         host, port = self.address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._socket = socket.create_server((host, port), family=family, backlog=512)
+            sock = socket.create_server((host, port), family=family, backlog=512)
         except OSError as error:
             await self._runner.cleanup()
             reason = str(error) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
             raise Unavailable(
                 f"Cannot listen on {host}:{port}: {reason}; say another one: {self._option} ADDRESS:PORT"
             ) from None
-        self._socket.setblocking(False)
-        self.address = self._socket.getsockname()[:2]
-        await self._listen(self._current())
-
-    async def look(self) -> None:
-        """Meet new certificates; called now and then."""
-        tls = self._current()
-        if tls is not self._tls:
-            await self._listen(tls)
-
-    async def _listen(self, tls: ssl.SSLContext | None) -> None:
-        """Accept with this TLS from now on; connections that stand stay, and none is refused meanwhile."""
-        assert self._socket is not None
-        loop, older = asyncio.get_running_loop(), self._server
-        patience = None if tls is None else _FIRST
-        self._server = await loop.create_server(
-            self._connection, sock=self._socket.dup(), ssl=tls, ssl_handshake_timeout=patience
-        )
-        self._tls = tls
-        if older is not None:
-            older.close()
+        sock.setblocking(False)
+        self.address = sock.getsockname()[:2]
+        self._server = await asyncio.get_running_loop().create_server(self._connection, sock=sock)
 
     def _connection(self) -> asyncio.Protocol:
         assert self._runner is not None
         server = self._runner.server
         assert server is not None
         loop = asyncio.get_running_loop()
+        tls = self._current()
         # Those on their way: accepted, or in the middle of a handshake.
-        since = loop.time() - (_SOON if self._tls is None else _FIRST)
+        since = loop.time() - (_SOON if tls is None else _FIRST)
         coming = sum(made.transport is None and at > since for made, at in self._new.items())
         if len(server.connections) + coming >= self._most:
             self.turned_away += 1
@@ -141,7 +134,7 @@ class Door:
         made = server()
         self._new[made] = loop.time()
         loop.call_later(_FIRST, self._late, made)
-        return made
+        return made if tls is None else Entrance(made, tls, self._pace, _FIRST)
 
     def _late(self, made: RequestHandler) -> None:
         """A connection that has not asked for anything in time goes."""
@@ -158,8 +151,6 @@ class Door:
         self.shut()
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._socket is not None:
-            self._socket.close()
 
 
 class _Ours(logging.Filter):

@@ -58,7 +58,7 @@ def headers_of(error: SievenetError) -> dict[str, str] | None:
         case 401:
             return {"WWW-Authenticate": "Bearer"}
         case 429:
-            return {"Retry-After": str(math.ceil(error.wait) if isinstance(error, OverQuota) else 1)}
+            return {"Retry-After": str(max(1, math.ceil(error.wait)) if isinstance(error, OverQuota) else 1)}
     return None
 
 

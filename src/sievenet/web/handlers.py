@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import blake2b
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -17,6 +17,7 @@ from sievenet.control import protocol as p
 from sievenet.daemon.daemon import Daemon
 from sievenet.errors import InvalidInput, SchemaError, SievenetError
 from sievenet.index.plan import Plan
+from sievenet.session.framing import LARGE
 from sievenet.web.desk import Desk, answer, visitor_of
 from sievenet.web.errors import TooLarge, facts, headers_of, status_of
 from sievenet.web.metrics import CONTENT_TYPE
@@ -126,6 +127,7 @@ class Handlers:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Counts for Prometheus."""
+        self._daemon.lobby.count(visitor_of(request))
         return web.Response(body=await self._metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     # -- questions ------------------------------------------------------------------------
@@ -161,18 +163,27 @@ class Handlers:
 
     async def schemas(self, request: web.Request) -> web.Response:
         """All schemas, in their latest versions."""
+        self._daemon.lobby.count(visitor_of(request))
         latest = {each.name: self._daemon.control.category(each.name) for each in self._daemon.control.categories()}
-        return answer([msgspec.to_builtins(each.schema) for each in latest.values()])
+        return self._counted(request, [each.schema for each in latest.values()])
 
     async def schema(self, request: web.Request) -> web.Response:
         """One schema."""
-        return answer(msgspec.to_builtins(self._daemon.control.category(request.match_info["name"]).schema))
+        self._daemon.lobby.count(visitor_of(request))
+        return self._counted(request, self._daemon.control.category(request.match_info["name"]).schema)
+
+    def _counted(self, request: web.Request, data: Any) -> web.Response:
+        response = answer(data)
+        self._daemon.lobby.answered(visitor_of(request), response.content_length or 0)
+        return response
 
     async def register(self, request: web.Request) -> web.Response:
         """Make a schema known."""
         body = await self._body(request, self._daemon.config.listen.max_request)
+        if len(body) > LARGE:
+            self._daemon.lobby.count(visitor_of(request), len(body))
         try:
-            schema = Schema.from_json(body)
+            schema = await asyncio.to_thread(Schema.from_json, body) if len(body) > LARGE else Schema.from_json(body)
         except SchemaError as error:  # wrong, not missing
             raise InvalidInput(str(error), where="schema") from None
         reply = await self._daemon.lobby.carry_out(visitor_of(request), p.Register(0, schema))

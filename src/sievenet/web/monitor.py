@@ -13,7 +13,6 @@ For parts that serve no page: routers, configurators, matchers, caches. Each giv
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Self
@@ -24,7 +23,7 @@ from prometheus_client.core import Metric
 from sievenet.access.doorkeeper import Doorkeeper, check_exposure
 from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.errors import Rejected
-from sievenet.session.lifetime import Starting, ended
+from sievenet.session.lifetime import Starting
 from sievenet.web.desk import answer
 from sievenet.web.door import Door, address_of
 from sievenet.web.metrics import CONTENT_TYPE, exposition
@@ -32,7 +31,6 @@ from sievenet.web.metrics import CONTENT_TYPE, exposition
 __all__ = ["Monitor"]
 
 _CONNECTIONS: Final = 64
-_LOOK: Final = 1.0
 
 Collect = Callable[[], Iterable[Metric] | Awaitable[Iterable[Metric]]]
 
@@ -55,7 +53,6 @@ class Monitor(Starting):
         self.door = Door(address, lambda: None if keeper is None else keeper.tls, _CONNECTIONS, "--metrics")
         #: The last one who showed a token, so that the audit log has one greeting and not one for each scrape.
         self._last: tuple[str, Identity] | None = None
-        self._beat: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -69,18 +66,11 @@ class Monitor(Starting):
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._readiness)
         await self.door.open(app)
-        self._beat = asyncio.create_task(self._look())
         return self
 
     async def close(self) -> None:
         """Listen no more."""
-        await ended(self._beat)
         await self.door.close()
-
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK)
-            await self.door.look()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         try:

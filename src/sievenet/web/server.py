@@ -1,7 +1,7 @@
 """The web server: HTTP in the daemon's own event loop.
 
     `door` ─▶ `desk` ─▶ `routes` ─▶ `handlers`, `subscription`
-    every second ─▶ what nobody uses is taken back, who is no member any more goes, new certificates are met
+    every second ─▶ what nobody uses is taken back, who is no member any more goes
 
 What one connection may use is bounded: headers (by aiohttp), bodies, time until its first request; so are connections,
 streams, filters and windows in all (`config.WebConfig`).
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any, Final, Self
 
 import msgspec
@@ -44,7 +45,7 @@ class WebServer(Starting):
         config, keeper = daemon.config.web, daemon.keeper
         self._daemon, self._config = daemon, config
         address = self.check(daemon.config)
-        self.door = Door(address, lambda: keeper.tls, config.max_connections, "--web")
+        self.door = Door(address, lambda: keeper.tls, config.max_connections, "--web", daemon.server.pace)
         self.desk = Desk(daemon.lobby, config.names, config.session, secure=keeper.known)
         self.requests = metrics.Requests()
         self.desk.observe = self.requests.observe
@@ -53,6 +54,9 @@ class WebServer(Starting):
         self.subscriptions = Subscriptions(daemon.lobby, self.residents, self.live, config)
         self._handlers = Handlers(daemon, self.desk, self.residents, self.metrics)
         self._beat: asyncio.Task[None] | None = None
+        #: What `metrics` said last, and when it may look again.
+        self._metrics, self._look_at = b"", 0.0
+        self._looking = asyncio.Lock()
 
     @staticmethod
     def check(config: Config) -> tuple[str, int]:
@@ -93,7 +97,6 @@ class WebServer(Starting):
         while True:
             await asyncio.sleep(_LOOK)
             try:
-                await self.door.look()
                 self.subscriptions.look()
                 await self.residents.tidy(loop.time())
             except Exception:
@@ -113,7 +116,15 @@ class WebServer(Starting):
         return {"hybrid": self._daemon.answers.hybrid(), "caches": self._daemon.service.caches.status()}
 
     async def metrics(self) -> bytes:
-        """Everything for Prometheus."""
+        """Everything for Prometheus; however many ask, looking takes a twentieth of the time at most."""
+        async with self._looking:
+            begin = time.monotonic()
+            if begin >= self._look_at:
+                self._metrics = await self._exposition()
+                self._look_at = time.monotonic() + 19 * (time.monotonic() - begin)
+            return self._metrics
+
+    async def _exposition(self) -> bytes:
         answers = self._daemon.answers
         control = msgspec.to_builtins(self._daemon.control.status())
         found = metrics.fabric_metrics(await answers.status(), answers.topology(), control)

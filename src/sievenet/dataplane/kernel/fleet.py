@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -42,6 +42,9 @@ log = logging.getLogger("sievenet.kernel")
 
 #: Seconds of silence after which an agent is given up, at least: a machine without power says nothing more.
 _LEASE: Final = 3.0
+#: Bytes of the packet that every IPv6 link carries.
+_SMALLEST: Final = 1280
+_T = TypeVar("_T")
 #: Seconds for an answer.
 _ANSWER: Final = 10.0
 
@@ -127,14 +130,20 @@ class RemoteSwitch:
 
     async def table(self) -> FlowTable:
         """What it holds."""
-        found = msgspec.convert(await self.ask(p.Read), list[p.WireFlow])
-        return FlowTable(map(p.unpacked, found))
+        return FlowTable(map(p.unpacked, self._read(await self.ask(p.Read), list[p.WireFlow])))
 
     async def counters(self) -> SwitchCounters:
         """What it has counted."""
-        found = msgspec.convert(await self.ask(p.Read, True), p.Counted)
+        found = self._read(await self.ask(p.Read, True), p.Counted)
         self._counters, self._reasons = p.counters_of(found), found.reasons
         return self._counters
+
+    def _read(self, answer: Any, kind: type[_T]) -> _T:
+        """What an agent has answered; `Unavailable` if it is something else."""
+        try:
+            return msgspec.convert(answer, kind)
+        except msgspec.ValidationError as error:
+            raise Unavailable(f"Switch {self.name}: its agent answers with something else: {error}") from None
 
     def counters_now(self) -> SwitchCounters:
         """What it said last."""
@@ -302,6 +311,9 @@ class Fleet(Service[AgentConnection]):
                 got=hello.interfaces,
                 where="agent",
             )
+        if hello.mtu < _SMALLEST:
+            where = f"agent of switch {switch.name}"
+            raise InvalidInput(expected=f"interfaces with an MTU of at least {_SMALLEST}", got=hello.mtu, where=where)
         self.mtu = min(self.mtu, hello.mtu)
         connection.switch = switch
         switch.connect(connection)

@@ -68,7 +68,8 @@ _LARGEST: Final = 1 << 27
 
 _PortNumber = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 #: Packets and bytes that came and went, and packets dropped.
-_WirePort = tuple[int, int, int, int, int]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_WirePort = tuple[_Count, _Count, _Count, _Count, _Count]
 
 
 class WireFlow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -107,12 +108,12 @@ class Client(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a switch has counted: flows with packets and bytes; ports with both of either way and what was dropped."""
 
-    flows: tuple[tuple[WireFlow, int, int], ...]
-    ports: dict[int, _WirePort]
+    flows: tuple[tuple[WireFlow, _Count, _Count], ...]
+    ports: dict[_PortNumber, _WirePort]
     #: Clients' ports that are gone, all together.
     departed: _WirePort
-    reasons: dict[str, int]
-    capacity: int | None = None
+    reasons: Annotated[dict[Text, _Count], msgspec.Meta(max_length=256)]
+    capacity: _Count | None = None
 
 
 # -- what an agent says ----------------------------------------------------------------------------
