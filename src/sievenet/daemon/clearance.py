@@ -7,6 +7,7 @@ where packets are ours to look at), and the audit log (who changed what).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -30,6 +31,7 @@ from sievenet.control import protocol as p
 from sievenet.control.directed import is_twin
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.planes import AnyPlane
+from sievenet.daemon.recipients import size_of
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.errors import Rejected, SievenetError
 from sievenet.session.framing import LARGE
@@ -330,6 +332,12 @@ class Clearance(clearance.Clearance):
             why = str(error) if isinstance(error, SievenetError) else "failed"
             self.note(identity, client, origin, message, why)
             raise
+
+    def done(self, identity: Identity, client: str, origin: str, message: Message, reply: Message | None) -> None:
+        """A request was carried out: put it in the audit log if it changed something; a large answer counts too."""
+        self.note(identity, client, origin, message)
+        if isinstance(reply, p.CategoryReply):
+            self.answered(identity, size_of(reply.category), asyncio.get_running_loop().time())
 
     def note(self, identity: Identity, client: str, origin: str, message: Message, error: str = "") -> None:
         """Put a request that changes something, or was refused, in the audit log."""

@@ -35,7 +35,7 @@ from sievenet.daemon.observers import make_room, welcome
 from sievenet.daemon.places import Places
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.questions import Questions
-from sievenet.daemon.recipients import info_of, size_of
+from sievenet.daemon.recipients import info_of
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.revision import Reviser
 from sievenet.daemon.room import Room
@@ -227,9 +227,7 @@ class Service(RequestService[Peer]):
         """Carry out one request."""
         with self._noted(peer, message) as identity:
             reply = await self._carry_out(peer, identity, message)
-            self._clearance.note(identity, peer.client or "", peer.address, message)
-            if isinstance(reply, p.CategoryReply):
-                self._clearance.answered(identity, size_of(reply.category), asyncio.get_running_loop().time())
+            self._clearance.done(identity, peer.client or "", peer.address, message, reply)
             return reply
 
     def _noted(self, peer: Peer, message: Message) -> AbstractContextManager[Identity]:
