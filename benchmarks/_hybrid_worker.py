@@ -11,32 +11,45 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+
+import numpy as np
 
 from sievenet.client.component import ComponentNode
-from sievenet.client.matcher import MatcherNode
-from sievenet.client.ports.burst import Arrivals, Burst
-from sievenet.control.directed import everybody
+from sievenet.client.matcher import MatcherNode, load
+from sievenet.client.parcel import Targets
+from sievenet.client.ports.burst import Arrivals
+from sievenet.control.directed import everybody, twin_schema
+from sievenet.dataplane.packet import Packet, encode_packet
 
 
 class Relay:
-    """Gives back whatever comes."""
+    """Sends whatever comes on to one subscriber, in the same packets as a matcher would: several events in each."""
 
     def __init__(self, url: str, name: str, host: str) -> None:
         self.node = ComponentNode(url, self.take, name=name, host=host)
+        self._twin, self._numbers = "", np.zeros(1, np.uint32)
         self.received = 0
+
+    async def start(self, category: str, subscriber: str) -> None:
+        """Get all of a category, and have a number for the subscriber."""
+        await self.node.start()
+        schema = await self.node.schema(category)
+        sender = await self.node.directed(category)
+        self._twin, self._numbers[0] = twin_schema(category).name, (await sender.recipient([subscriber]))[0]
+        await self.node.want(everybody(schema))
 
     def done(self) -> int:
         return self.received
 
-    def take(self, packets: Any) -> None:
+    def take(self, packets: list[Packet] | Arrivals) -> None:
         self.received += len(packets)
-        port = self.node._session.port
-        assert port is not None
         if isinstance(packets, Arrivals):
-            port.send(Burst.of(packets.matrix))
+            rows = packets.matrix
         else:
-            port.send(list(packets))
+            rows = np.frombuffer(b"".join(map(encode_packet, packets)), np.uint8).reshape(len(packets), -1)
+        every = np.arange(len(rows))
+        for burst in self.node.rows_for(self._twin, rows, Targets(every, np.zeros_like(every), self._numbers)):
+            self.node.give(burst)
 
 
 async def main(kind: str, url: str, name: str, host: str) -> None:
@@ -47,11 +60,10 @@ async def main(kind: str, url: str, name: str, host: str) -> None:
         await node.start()
         count = node.done
     else:
+        await asyncio.to_thread(load)
         relay = Relay(url, name, host)
-        await relay.node.start()
+        await relay.start("point", "sub")
         count = relay.done
-        schema = await relay.node.schema("point")
-        await relay.node.want(everybody(schema))
     print(json.dumps({"ready": True}), flush=True)
     loop = asyncio.get_running_loop()
     while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip():

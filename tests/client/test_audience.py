@@ -5,18 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.client.audience import Audience
-from sievenet.client.directed import wrapped_many
-from sievenet.client.parcel import parcels
+from sievenet.client.directed import TOGETHER, several
+from sievenet.client.parcel import Targets, parcels
 from sievenet.client.ports.burst import Burst, uniform
 from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import decode_event
 from sievenet.content.layout import layout_of
+from sievenet.control.directed import OVERHEAD, twin_schema
+from sievenet.dataplane.packet import Packet, encode_packet
 from sievenet.errors import CodecError
 from sievenet.matcher import Matcher
 from sievenet.matcher.decoder import Decoder
 from sievenet.transport.duplicates import DuplicateWindow
 from sievenet.workload import Ticks, grid
 
+TWIN = twin_schema("any")
 MIXED = Schema(
     "mixed",
     (
@@ -112,16 +115,34 @@ def test_each_new_event_goes_once_to_each_who_wants_it_on_another_side(seed, cou
     assert (window.duplicates, window.late) == (plain.duplicates, plain.late)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 30))
-def test_packets_are_packed_as_they_are_wrapped_one_after_the_other(seed, count):
+@given(st.integers(0, 2**32), st.integers(1, 150), st.integers(0, 700), st.integers(1, 5))
+def test_each_recipient_gets_its_packets_in_order_in_as_few_parcels_as_three_sizes_allow(
+    seed, count, width, several_to
+):
     rng = np.random.default_rng(seed)
-    rows = rng.integers(256, size=(count, int(rng.integers(1, 300)))).astype(np.uint8)
-    which = rng.integers(count, size=2 * count)
-    to = rng.integers(2**32, size=2 * count).astype(np.uint32)
-    codes = to.astype(np.uint64) << np.uint64(32)
-    burst = Burst(9, codes, np.zeros(2 * count, np.uint64), wrapped_many(to, rows[which]))
-    burst.stamp(3, 2**64 - 1, np.arange(2 * count, dtype=np.uint64) + np.uint64(1000), 17)
-    assert (parcels(9, 3, 2**64 - 1, 1000, 17, rows, which, to) == burst.matrix).all()
+    inside = [Packet(7, i, 1, i, 0, 0, rng.bytes(width), 9) for i in range(count)]
+    rows = np.frombuffer(b"".join(map(encode_packet, inside)), np.uint8).reshape(count, -1)
+    which = np.sort(rng.integers(count, size=2 * count))
+    numbers = rng.choice(2**32, size=several_to, replace=False).astype(np.uint32)
+    places = rng.integers(several_to, size=2 * count)
+    made = parcels(9, 3, 2**64 - 1, lambda wanted: 1000, 17, rows, Targets(which, places, numbers))
+    packets = [packet for matrix in made for packet in uniform(matrix)]
+    assert [each.sequence for each in packets] == list(range(1000, 1000 + len(packets)))
+    assert {(each.category, each.publisher, each.incarnation, each.departure) for each in packets} == {
+        (9, 3, 2**64 - 1, 17)
+    }
+    most = max(1, TOGETHER // rows.shape[1])
+    for place, number in enumerate(numbers.tolist()):
+        mine = [each for each in packets if each.code == number << 96]
+        assert all(decode_event(TWIN, each.body)["recipient"] == number for each in mine)
+        contents = [several(each.body) for each in mine]
+        assert [one for some in contents for one in some] == [inside[i] for i in which[places == place].tolist()]
+        total = int((places == place).sum())
+        least = total // most + (rest := total % most) // (quarter := max(1, most // 4)) + rest % quarter
+        assert len(contents) == least
+        assert all(
+            len(each.body) <= TOGETHER + OVERHEAD or len(some) == 1 for each, some in zip(mine, contents, strict=True)
+        )
 
 
 def test_schemas_whose_events_are_not_equally_long_are_not_read_so():

@@ -12,7 +12,7 @@ from sievenet.client.directed import (
     begin,
     end,
     marker_of,
-    stream_of,
+    several,
     unwrapped,
     unwrapped_many,
     wrapped,
@@ -75,22 +75,23 @@ def test_bytes_that_hold_no_packet_are_refused(data):
         unwrapped(data)
 
 
-@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.data())
-def test_several_packets_of_a_caches_stream_share_one(bodies, data):
-    packets = [Packet(5, i << 64 | 7, 1, i, 0, Mark.CACHED, body, 3) for i, body in enumerate(bodies)]
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from((Mark.CACHED, Mark.EVENT)), st.data())
+def test_several_packets_share_one(bodies, mark, data):
+    packets = [Packet(5, i << 64 | 7, 1, i, 0, mark, body, 3) for i, body in enumerate(bodies)]
     encoded = list(map(encode_packet, packets))
     together = b"".join(encoded)
-    assert stream_of(wrapped(3, together)) == packets
+    assert several(wrapped(3, together)) == packets
     # What is cut off, or has a packet of another kind or category in it, is refused as a whole.
     cuts = {sum(map(len, encoded[:count])) for count in range(1, len(encoded))}
     cut = data.draw(st.integers(0, len(together) - 1).filter(lambda each: each not in cuts))
     for bad in (
         together[:cut],
-        together + encode_packet(Packet(5, 0, 1, 0, 0)),
-        together + encode_packet(Packet(6, 0, 1, 0, 0, Mark.CACHED)),
+        together + encode_packet(Packet(5, 0, 1, 0, 0, Mark.CACHED - mark)),
+        together + encode_packet(Packet(6, 0, 1, 0, 0, mark)),
+        encode_packet(Packet(5, 0, 1, 0, 0, Mark.BEGIN)),
     ):
         with pytest.raises(CodecError):
-            stream_of(wrapped(3, bad))
+            several(wrapped(3, bad))
 
 
 def test_a_number_that_is_too_large_is_refused():
@@ -173,6 +174,42 @@ def test_a_caches_packets_that_came_as_one_are_taken_one_by_one():
     counts = receiver.statistics()
     assert seen == [0, 1, 2, 3, 4]
     assert (counts.received, counts.malformed, counts.strangers) == (8, 1, 2)
+
+
+def parcel(some, to=3, sequence=0):
+    return outer(b"".join(map(encode_packet, some)), to, sequence)
+
+
+@pytest.mark.parametrize("stuck", [False, True], ids=["free", "full"])
+@pytest.mark.parametrize("changing", [False, True], ids=["settled", "changing"])
+def test_events_that_came_as_one_are_delivered_as_one_by_one(changing, stuck):
+    """In parcels, in a matrix of parcels, or each alone; also while ways change, and where a queue is full."""
+    some = [packet(i, (i * 37) % 256, i % 8) for i in range(40)]
+    rows = b"".join(encode_packet(parcel(some[i : i + 10], sequence=i)) for i in range(0, 40, 10))
+    ways = {
+        "alone": [outer(each, sequence=i) for i, each in enumerate(some)],
+        "parcels": [parcel(some[:7]), parcel(some[7:8]), parcel(some[8:40])],
+        "matrix": uniform(np.frombuffer(rows, np.uint8).reshape(4, -1)),
+    }
+    found = {}
+    for name, packets in ways.items():
+        receiver, _, sinks = both("x < 100", "y > 3")
+        if changing:
+            receiver.take([packet(50, 50)], 0)
+            handover(receiver)
+        sinks[1].room = not stuck
+        receiver.take(packets, 0)
+        receiver.take([packet(60, 60)], 0)
+        for _ in range(3 if stuck else 0):
+            assert receiver.blocked
+            assert not receiver.resume(0)
+        sinks[1].room = True
+        assert receiver.resume(0)
+        if changing:
+            finish(receiver, {(1, 0): 39})
+        found[name] = [sink.got for sink in sinks], receiver.statistics()
+    assert found["alone"] == found["parcels"] == found["matrix"]
+    assert found["alone"][0][0][-1] == 60
 
 
 def test_what_a_node_published_itself_does_not_come_back_to_it():

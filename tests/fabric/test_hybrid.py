@@ -15,6 +15,8 @@ from sievenet.errors import Rejected, Unavailable
 from sievenet.index import Dz, Plan
 from tests.fabric.harness import SCHEMA, eventually, fabric, publisher, reading, run
 
+EVERYTHING = Dz(0, 0)
+
 
 @contextlib.asynccontextmanager
 async def matching(daemon, name="m", host="h2"):
@@ -43,6 +45,77 @@ async def traffic(pub, stop, sent, count=10):
         sent += [(e["x"], e.payload) for e in events]
         i += count
         await asyncio.sleep(0.002)
+
+
+def x_of(event):
+    return event["x"]
+
+
+def payload_of(event):
+    return event.payload
+
+
+def dies(matcher):
+    """As a process that is killed: its connection ends, and it does nothing."""
+    matcher.node._session._link.writer.transport.abort()
+    hangs(matcher)
+
+
+def hangs(matcher):
+    """As a process that is stopped: it takes packets and does nothing."""
+    for each in matcher._tasks:
+        each.cancel()
+
+
+class Scene:
+    """A publisher at one end of a line, a subscriber at the other, and a matcher in between if there is to be one."""
+
+    def __init__(self, daemon, pub, far, matcher):
+        self.daemon, self.pub, self.far, self.matcher = daemon, pub, far, matcher
+        self.hybrid = daemon.service.components.hybrid
+        self.number, self.switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+        #: What the subscriber got, and what was published with `traffic`.
+        self.got, self.sent = [], []
+
+    async def divert(self, dz=EVERYTHING):
+        await self.hybrid.divert(self.number, dz, self.switch)
+
+    async def release(self, dz=EVERYTHING):
+        await self.hybrid.release(self.number, dz, self.switch)
+
+    async def publish(self, *numbers):
+        await self.pub.publish_many([reading(x) for x in range(*numbers)])
+
+    @contextlib.asynccontextmanager
+    async def traffic(self, flow=traffic, lo=100, hi=900):
+        """Events all the time; at the end all that was wanted of them has come, and nothing else."""
+        stop = asyncio.Event()
+        task = asyncio.create_task(flow(self.pub, stop, self.sent))
+        yield
+        stop.set()
+        await task
+        wanted = [mark for x, mark in self.sent if lo <= x <= hi]
+        await eventually(lambda: len(self.got) >= len(wanted))
+        assert sorted(self.got) == sorted(wanted)
+
+    @property
+    def wanted(self):
+        return [mark for x, mark in self.sent if 100 <= x <= 900]
+
+
+@contextlib.asynccontextmanager
+async def scene(text="any", mark=x_of, names=("m",), **changes):
+    """With a subscription, and matchers of these names."""
+    async with (
+        by_hand(**changes) as daemon,
+        publisher(daemon, name="pub", host="h1") as pub,
+        sievenet.connect(daemon.url, name="far", host="h3") as far,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        nodes = [await stack.enter_async_context(matching(daemon, name=name)) for name in names]
+        found = Scene(daemon, pub, far, nodes[0] if nodes else None)
+        await far.subscribe(f"reading: {text}", lambda e: found.got.append(mark(e)))
+        yield found
 
 
 def test_an_event_goes_through_a_matcher_to_those_who_want_it_and_to_nobody_else():
@@ -101,92 +174,50 @@ def test_order_and_completeness_through_many_changes_of_way_under_traffic(bulk):
             await asyncio.sleep(0.02)
 
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon),
-        ):
-            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
-            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e["y"] if bulk else e.payload))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            task = asyncio.create_task((flood if bulk else traffic)(pub, stop, sent))
-            for _ in range(4):
-                await hybrid.divert(number, Dz(0, 0), switch)
-                await asyncio.sleep(0.2)
-                await hybrid.release(number, Dz(0, 0), switch)
-                await asyncio.sleep(0.05)
-            stop.set()
-            await task
-            wanted = [mark for x, mark in sent if 100 <= x <= 900]
-            await eventually(lambda: len(got) >= len(wanted))
-            assert got == wanted
-            counts = far.statistics().received
+        async with scene("x in [100, 900]", (lambda e: e["y"]) if bulk else payload_of) as line:
+            async with line.traffic(flood if bulk else traffic):
+                for _ in range(4):
+                    await line.divert()
+                    await asyncio.sleep(0.2)
+                    await line.release()
+                    await asyncio.sleep(0.05)
+            assert line.got == line.wanted
+            counts = line.far.statistics().received
             assert counts.directed > 100
             assert counts.hasty == 0
-            assert hybrid.failures == 0
+            assert line.hybrid.failures == 0
 
     run(main())
 
 
 def test_a_matcher_that_dies_loses_nothing():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-        ):
-            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
-            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            task = asyncio.create_task(traffic(pub, stop, sent))
-            for kind in ("silent", "gone"):
-                matcher = MatcherNode(daemon.url, name=f"m-{kind}", host="h2")
-                await matcher.start()
-                await hybrid.divert(number, Dz(0, 0), switch)
-                await asyncio.sleep(0.1)
-                if kind == "silent":  # as a process that is stopped: it takes packets and does nothing
-                    for each in matcher._tasks:
-                        each.cancel()
-                else:
-                    matcher.node._session._link.writer.transport.abort()
-                    for each in matcher._tasks:
-                        each.cancel()
-                await eventually(lambda: not hybrid.concerns(number))
-                await asyncio.sleep(0.1)
-                await matcher.close()
-            stop.set()
-            await task
-            wanted = [payload for x, payload in sent if 100 <= x <= 900]
-            await eventually(lambda: len(got) >= len(wanted))
-            assert got == wanted
-            assert hybrid.failures == 2
-            assert far.statistics().received.duplicates > 0
+        async with scene("x in [100, 900]", payload_of, names=()) as line:
+            async with line.traffic():
+                for end in (hangs, dies):
+                    matcher = MatcherNode(line.daemon.url, name=f"m-{end.__name__}", host="h2")
+                    await matcher.start()
+                    await line.divert()
+                    await asyncio.sleep(0.1)
+                    end(matcher)
+                    await eventually(lambda: not line.hybrid.concerns(line.number))
+                    await asyncio.sleep(0.1)
+                    await matcher.close()
+            assert line.got == line.wanted
+            assert line.hybrid.failures == 2
+            assert line.far.statistics().received.duplicates > 0
 
     run(main())
 
 
 def test_what_a_dead_matcher_had_is_sent_again_though_another_gives_the_last_subspace_back_meanwhile():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon, name="dies") as dies,
-            matching(daemon, name="well"),
-        ):
-            hybrid, got = daemon.service.components.hybrid, []
-            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
-            number, switch, halves = (
-                daemon.control.category("reading").number,
-                switch_of(daemon, "h2"),
-                Dz(0, 0).children,
-            )
+        async with scene(names=("dies", "well")) as line:
+            hybrid, halves = line.hybrid, Dz(0, 0).children
             for dz in halves:
-                await hybrid.divert(number, dz, switch)
-            for task in dies._tasks:
-                task.cancel()
-            await pub.publish_many([reading(x) for x in range(0, 1024, 8)])
+                await line.divert(dz)
+            hangs(line.matcher)
+            await line.publish(0, 1024, 8)
             deploy, begun = hybrid._deploy, asyncio.Event()
 
             async def slowly(*where):
@@ -199,43 +230,34 @@ def test_what_a_dead_matcher_had_is_sent_again_though_another_gives_the_last_sub
             failing = asyncio.create_task(hybrid.fail("dies", "a test says so"))
             await begun.wait()
             for dz in halves:
-                await hybrid.release(number, dz, switch)
-            assert not hybrid.concerns(number)
+                await line.release(dz)
+            assert not hybrid.concerns(line.number)
             await failing
-            await eventually(lambda: len(got) >= 128, timeout=10)
-            assert sorted(got) == list(range(0, 1024, 8))
-            await eventually(lambda: not pub._publisher.retention)  # nothing is kept in the end
+            await eventually(lambda: len(line.got) >= 128, timeout=10)
+            assert sorted(line.got) == list(range(0, 1024, 8))
+            await eventually(lambda: not line.pub._publisher.retention)  # nothing is kept in the end
 
     run(main())
 
 
 def test_a_matcher_that_dies_when_its_flow_is_gone_but_not_its_last_event_loses_nothing():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon) as matcher,
-        ):
-            hybrid, got = daemon.service.components.hybrid, []
-            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            await hybrid.divert(number, Dz(0, 0), switch)
-            deploy = hybrid._deploy
+        async with scene() as line:
+            await line.divert()
+            hybrid, deploy = line.hybrid, line.hybrid._deploy
 
             async def then_dies(*where):
                 if hybrid._deploy is then_dies:
                     hybrid._deploy = deploy
-                    for task in matcher._tasks:
-                        task.cancel()
-                    await pub.publish_many([reading(x) for x in range(100)])
-                    await eventually(lambda: matcher.received >= 100)
+                    hangs(line.matcher)
+                    await line.publish(100)
+                    await eventually(lambda: line.matcher.received >= 100)
                 await deploy(*where)
 
             hybrid._deploy = then_dies
-            await hybrid.release(number, Dz(0, 0), switch)
-            await eventually(lambda: len(got) >= 100, timeout=10)
-            assert got == list(range(100))
+            await line.release()
+            await eventually(lambda: len(line.got) >= 100, timeout=10)
+            assert line.got == list(range(100))
             assert hybrid.failures == 1
 
     run(main())
@@ -243,22 +265,15 @@ def test_a_matcher_that_dies_when_its_flow_is_gone_but_not_its_last_event_loses_
 
 def test_publishers_keep_what_no_matcher_has_passed_on_for_as_long_as_that_takes():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon) as matcher,
-        ):
-            hybrid, got = daemon.service.components.hybrid, []
-            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            await hybrid.divert(number, Dz(0, 0), switch)
-            kept = pub._publisher.retention._kept[number]
-            await pub.publish_many([reading(x) for x in range(100)])
+        async with scene() as line:
+            await line.divert()
+            got, pub, matcher = line.got, line.pub, line.matcher
+            kept = pub._publisher.retention._kept[line.number]
+            await line.publish(100)
             await eventually(lambda: len(got) == 100 and not kept.sent)  # passed on, and so forgotten
             # It says that it lives, but passes nothing on.
             matcher._until = asyncio.get_running_loop().time() + 3600
-            await pub.publish_many([reading(x) for x in range(100, 200)])
+            await line.publish(100, 200)
             await eventually(lambda: matcher.received >= 200)
             # The connection of the publisher is lost meanwhile; it keeps what it kept.
             pub._session._link.writer.transport.abort()
@@ -275,54 +290,37 @@ def test_publishers_keep_what_no_matcher_has_passed_on_for_as_long_as_that_takes
 
 def test_what_did_not_fit_into_the_queue_for_a_matcher_is_sent_again_by_the_network():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon) as matcher,
-        ):
-            hybrid, got = daemon.service.components.hybrid, []
-            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            await hybrid.divert(number, Dz(0, 0), switch)
-            daemon.plane._by_token[daemon.plane.clients()["m"].token].link.max_bytes = 10_000
-            matcher.node.pause()  # it lives, and reads nothing: too slow
+        async with scene() as line:
+            await line.divert()
+            plane = line.daemon.plane
+            plane._by_token[plane.clients()["m"].token].link.max_bytes = 10_000
+            line.matcher.node.pause()  # it lives, and reads nothing: too slow
             for start in range(0, 4000, 200):
-                await pub.publish_many([reading((start + i) % 1024) for i in range(200)])
+                await line.pub.publish_many([reading((start + i) % 1024) for i in range(200)])
                 await asyncio.sleep(0.01)
-            await eventually(lambda: len(got) >= 4000)
-            assert got == [i % 1024 for i in range(4000)]
-            assert "dropped" in hybrid.last_failure
+            await eventually(lambda: len(line.got) >= 4000)
+            assert line.got == [i % 1024 for i in range(4000)]
+            assert "dropped" in line.hybrid.last_failure
 
     run(main())
 
 
 def test_a_publisher_that_was_away_when_a_matcher_died_sends_again_when_it_is_back():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon) as matcher,
-        ):
-            hybrid, got = daemon.service.components.hybrid, []
-            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            await hybrid.divert(number, Dz(0, 0), switch)
-            for task in matcher._tasks:
-                task.cancel()
-            await pub.publish_many([reading(x) for x in range(100)])
-            say, away = daemon.service.components.orders._say, [True]
-            daemon.service.components.orders._say = lambda name, word: (
-                not (away[0] and name == "pub") and say(name, word)
-            )
-            await hybrid.fail("m", "a test says so")
-            assert not hybrid.concerns(number)
-            assert not got
+        async with scene() as line:
+            await line.divert()
+            hangs(line.matcher)
+            await line.publish(100)
+            orders, away = line.daemon.service.components.orders, [True]
+            say = orders._say
+            orders._say = lambda name, word: not (away[0] and name == "pub") and say(name, word)
+            await line.hybrid.fail("m", "a test says so")
+            assert not line.hybrid.concerns(line.number)
+            assert not line.got
             away[0] = False
-            pub._session._link.writer.transport.abort()
-            await eventually(lambda: len(got) >= 100)
-            assert got == list(range(100))
+            line.pub._session._link.writer.transport.abort()
+            await eventually(lambda: len(line.got) >= 100)
+            assert line.got == list(range(100))
 
     run(main())
 
@@ -367,54 +365,34 @@ def test_the_fabric_chooses_by_itself_what_is_filtered_exactly_and_keeps_its_bou
 
 def test_a_category_that_is_removed_takes_its_diversions_along_and_twins_are_left_alone():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon),
-        ):
-            hybrid, switch = daemon.service.components.hybrid, switch_of(daemon, "h2")
-            await far.subscribe("reading: x < 300")
-            number = daemon.control.category("reading").number
-            await hybrid.divert(number, Dz(0, 0), switch)
+        async with scene("x < 300") as line:
+            await line.divert()
             twin = twin_schema("reading")
             with pytest.raises(Rejected, match="daemon's own"):
-                await pub.apply_plan(twin.name, Plan.regular(twin, 8).to_json())
+                await line.pub.apply_plan(twin.name, Plan.regular(twin, 8).to_json())
             with pytest.raises(Rejected, match="daemon's own"):
-                await pub.remove_schema(twin.name, force=True)
-            assert "sievenet.directed.reading" not in (await far.ask("interests", "nobody "))["categories"]
-            await pub.remove_schema("reading", force=True)
-            assert daemon.control.diverted(number) == {}
-            assert not hybrid.concerns(number)
-            assert (await daemon.answers.check())["ok"]
+                await line.pub.remove_schema(twin.name, force=True)
+            assert "sievenet.directed.reading" not in (await line.far.ask("interests", "nobody "))["categories"]
+            await line.pub.remove_schema("reading", force=True)
+            assert line.daemon.control.diverted(line.number) == {}
+            assert not line.hybrid.concerns(line.number)
+            assert (await line.daemon.answers.check())["ok"]
 
     run(main())
 
 
 def test_one_subspace_goes_back_while_others_stay_and_nobody_waits_for_long():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon),
-        ):
-            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
-            await far.subscribe("reading: any", lambda e: got.append(e.payload))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
+        async with scene("any", payload_of) as line:
             halves = Dz(0, 1), Dz(1, 1)
             for dz in halves:
-                await hybrid.divert(number, dz, switch)
-            task = asyncio.create_task(traffic(pub, stop, sent))
-            await asyncio.sleep(0.2)
-            await hybrid.release(number, halves[0], switch)
-            # It has ended by its marker, not by the clock.
-            await eventually(lambda: not far._receiver.handovers, timeout=1.5)
-            assert far.statistics().received.hasty == 0
-            stop.set()
-            await task
-            await eventually(lambda: len(got) >= len(sent))
-            assert sorted(got) == sorted(payload for _, payload in sent)
+                await line.divert(dz)
+            async with line.traffic(lo=0, hi=1023):
+                await asyncio.sleep(0.2)
+                await line.release(halves[0])
+                # It has ended by its marker, not by the clock.
+                await eventually(lambda: not line.far._receiver.handovers, timeout=1.5)
+                assert line.far.statistics().received.hasty == 0
 
     run(main())
 
@@ -537,13 +515,7 @@ def test_a_publisher_that_leaves_waits_until_matchers_have_passed_on_what_it_sen
                 if fate != "well":
                     matcher.node._take = lambda packets: None
                 await pub.publish_many([reading(x) for x in range(500)])
-                if fate == "stopped":
-                    for task in matcher._tasks:
-                        task.cancel()
-                elif fate == "killed":
-                    matcher.node._session._link.writer.transport.abort()
-                    for task in matcher._tasks:
-                        task.cancel()
+                {"well": lambda matcher: None, "stopped": hangs, "killed": dies}[fate](matcher)
                 left = asyncio.get_running_loop().time()
             took = asyncio.get_running_loop().time() - left
             await eventually(lambda: len(got) >= 500)
@@ -619,59 +591,37 @@ def test_a_young_subscription_gets_nothing_from_before_it_when_events_are_sent_a
 
 def test_before_a_plan_changes_subspaces_go_back_in_order():
     async def main():
-        async with (
-            by_hand(control__forwarding_delay=0.05) as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon) as matcher,
-        ):
-            hybrid, got, sent, stop = daemon.service.components.hybrid, [], [], asyncio.Event()
-            await far.subscribe("reading: x in [100, 900]", lambda e: got.append(e.payload))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            passing, slow = matcher._pass, 0.03
+        async with scene("x in [100, 900]", payload_of, control__forwarding_delay=0.05) as line:
+            passing, slow = line.matcher._pass, 0.03
 
             async def late(packets):  # what it has is overtaken by whatever does not wait for it
                 await asyncio.sleep(slow)
                 await passing(packets)
 
-            matcher._pass, matcher._rows = late, lambda packets: None
-            task = asyncio.create_task(traffic(pub, stop, sent))
-            for bits in (8, 6):
-                await hybrid.divert(number, Dz(0, 0), switch)
-                await asyncio.sleep(0.1)
-                await daemon.control.apply_plan("reading", Plan.regular(SCHEMA, bits))
-                assert not hybrid.concerns(number)
-            stop.set()
-            await task
-            wanted = [payload for x, payload in sent if 100 <= x <= 900]
-            await eventually(lambda: len(got) >= len(wanted))
-            assert got == wanted
-            assert hybrid.failures == 0
+            line.matcher._pass, line.matcher._rows = late, lambda packets: None
+            async with line.traffic():
+                for bits in (8, 6):
+                    await line.divert()
+                    await asyncio.sleep(0.1)
+                    await line.daemon.control.apply_plan("reading", Plan.regular(SCHEMA, bits))
+                    assert not line.hybrid.concerns(line.number)
+            assert line.got == line.wanted
+            assert line.hybrid.failures == 0
 
     run(main())
 
 
 def test_what_a_matcher_had_when_its_diversions_ended_by_themselves_is_not_lost_if_it_dies():
     async def main():
-        async with (
-            by_hand() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            sievenet.connect(daemon.url, name="far", host="h3") as far,
-            matching(daemon) as matcher,
-        ):
-            hybrid, got = daemon.service.components.hybrid, []
-            await far.subscribe("reading: any", lambda e: got.append(e["x"]))
-            number, switch = daemon.control.category("reading").number, switch_of(daemon, "h2")
-            await hybrid.divert(number, Dz(0, 0), switch)
-            matcher.node._take = lambda packets: None
-            await pub.publish_many([reading(x) for x in range(100)])
+        async with scene() as line:
+            await line.divert()
+            line.matcher.node._take = lambda packets: None
+            await line.publish(100)
             await asyncio.sleep(0.05)
-            daemon.control._controller.fleet.diversions.end([number])  # as other trees do
-            assert not hybrid.concerns(number)
-            matcher.node._session._link.writer.transport.abort()
-            for each in matcher._tasks:
-                each.cancel()
-            await eventually(lambda: len(got) >= 100)
-            assert got == list(range(100))
+            line.daemon.control._controller.fleet.diversions.end([line.number])  # as other trees do
+            assert not line.hybrid.concerns(line.number)
+            dies(line.matcher)
+            await eventually(lambda: len(line.got) >= 100)
+            assert line.got == list(range(100))
 
     run(main())

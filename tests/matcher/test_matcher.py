@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.matcher import Matcher, level, matcher
 from sievenet.workload import Mixed
 from tests.matcher import strategies as ours
@@ -32,20 +35,26 @@ def agree(found, wanted, events):
     assert found.counts_batch(events).tolist() == [len(keys) for keys in expected] == matches.counts.tolist()
 
 
-def clustered(monkeypatch):
+#: Blocks of their own even for a handful of filters: as bitmaps, and as sorted lists wherever that is possible.
+FORCED = {"natural": None, "bitmaps": 0.0, "lists": 1e9}
+forced_or_not = pytest.mark.parametrize("narrow", FORCED.values(), ids=FORCED)
+
+
+def clustered(monkeypatch, narrow):
     """Blocks of their own, and slices, even for a handful of filters."""
-    monkeypatch.setattr(level, "_WORTH", 1)
-    monkeypatch.setattr(level, "_SLICED", 1)
+    if narrow is not None:
+        monkeypatch.setattr(level, "_WORTH", 1)
+        monkeypatch.setattr(level, "_SLICED", 1)
+        monkeypatch.setattr(level, "_NARROW", narrow)
 
 
-@pytest.mark.parametrize("forced", [False, True], ids=["natural", "clustered"])
+@forced_or_not
 @pytest.mark.parametrize("walk", [0, 256])
-def test_agrees_with_matches(monkeypatch, forced, walk):
+def test_agrees_with_matches(monkeypatch, narrow, walk):
     monkeypatch.setattr(matcher, "_WALKED", walk)
-    if forced:
-        clustered(monkeypatch)
+    clustered(monkeypatch, narrow)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(
         st.lists(ours.subscriptions(ours.filters(), SCHEMA), max_size=12),
         st.lists(ours.events, min_size=1, max_size=8),
@@ -58,14 +67,13 @@ def test_agrees_with_matches(monkeypatch, forced, walk):
     check()
 
 
-@pytest.mark.parametrize("forced", [False, True], ids=["natural", "clustered"])
+@forced_or_not
 @pytest.mark.parametrize("walk", [0, 256])
-def test_agrees_with_matches_schemaless(monkeypatch, forced, walk):
+def test_agrees_with_matches_schemaless(monkeypatch, narrow, walk):
     monkeypatch.setattr(matcher, "_WALKED", walk)
-    if forced:
-        clustered(monkeypatch)
+    clustered(monkeypatch, narrow)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(
         st.lists(ours.subscriptions(ours.loose_filters(), None), max_size=12),
         st.lists(ours.records, min_size=1, max_size=8),
@@ -85,18 +93,19 @@ class Coming(RuleBasedStateMachine):
     one = ours.subscriptions(ours.filters(), SCHEMA)
     event = ours.events
 
-    @initialize(walked=st.sampled_from([0, 2, 5]), forced=st.booleans())
-    def start(self, walked, forced):
-        self.before = matcher._WALKED, level._WORTH, level._SLICED
+    @initialize(walked=st.sampled_from([0, 2, 5]), narrow=st.sampled_from(list(FORCED.values())))
+    def start(self, walked, narrow):
+        self.before = matcher._WALKED, level._WORTH, level._SLICED, level._NARROW
         matcher._WALKED = walked
-        if forced:
+        if narrow is not None:
             level._WORTH = level._SLICED = 1
+            level._NARROW = narrow
         self.found = Matcher(self.schema)
         self.wanted = {}
 
     def teardown(self):
         if hasattr(self, "before"):
-            matcher._WALKED, level._WORTH, level._SLICED = self.before
+            matcher._WALKED, level._WORTH, level._SLICED, level._NARROW = self.before
 
     @rule(data=st.data(), key=st.integers(-5, 5))
     def add(self, data, key):
@@ -171,3 +180,25 @@ def test_agrees_with_matches_at_size(monkeypatch, worth):
     assert [keys.tolist() for keys in found.match_batch(batch)] == expected
     clustered_blocks = found.statistics().levels[0]
     assert (clustered_blocks.unclustered < clustered_blocks.blocks) == (worth == 64)
+
+
+def test_narrow_filters_are_found_in_sorted_lists():
+    """Thousands that hardly overlap, some removed, some alike, and one that reaches over all others of its block."""
+    schema = Schema("line", (Attribute("x", "int", lo=0, hi=9_999), Attribute("y", "int", lo=0, hi=9)))
+    rng = random.Random(5)
+    wanted = {}
+    for key in range(3000):
+        lo = rng.randrange(10_000)
+        rest = {"y": ValueSet.interval(0, rng.randrange(10))} if key % 3 else {}
+        wanted[key] = Filter(schema, {"x": ValueSet.interval(lo, lo + rng.randrange(6)), **rest})
+    wanted[1234] = Filter(schema, {"x": ValueSet.interval(4_000, 4_400)})
+    found = Matcher(schema)
+    found.add_many(wanted, wanted.values())
+    events = [schema.event(x=rng.randrange(10_000), y=rng.randrange(10)) for _ in range(400)]
+    assert found.match_batch(events).keys.tolist() == [key for event in events for key in brute(wanted, event)]
+    (built,) = found._levels.values()
+    assert len(built.begins) >= 10 * 256
+    found.remove_many(range(0, 3000, 5))
+    for key in range(0, 3000, 5):
+        del wanted[key]
+    agree(found, wanted, [*events[:40], schema.event(x=0, y=0), schema.event(x=9_999, y=9)])

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.cache.record import Run, packed
-from sievenet.client.directed import Mark
+from sievenet.client.directed import TOGETHER, Mark
 from sievenet.client.ports.burst import Arrivals
 from sievenet.dataplane.packet import Packet
 
@@ -29,8 +29,6 @@ _HEAD: Final = struct.Struct(">HHBBQQ")
 #: Where the record begins in a packet.
 START: Final = _HEAD.size
 _EVENT_HEAD: Final = 32
-#: Bytes of packets that share one; IPv6 links carry 1,280, and heads take some of them.
-TOGETHER: Final = 1100
 _ROW: Final = np.dtype([("length", ">u2"), ("category", ">u2"), ("flags", "u1"), ("zero", "u1"), ("hi", ">u8"), ("lo", ">u8")])  # fmt: skip  # noqa: E501
 
 

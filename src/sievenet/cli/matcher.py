@@ -17,6 +17,7 @@ from sievenet.cli.shutdown import stop_signal
 from sievenet.cli.startup import load_first
 
 if TYPE_CHECKING:
+    from sievenet.daemon.daemon import Daemon
     from sievenet.network.topology import Topology
 
 __all__ = ["matcher", "matchers", "spread"]
@@ -107,13 +108,14 @@ def spread(topology: Topology, count: int) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def matchers(url: str, hosts: Sequence[str]) -> AsyncIterator[None]:
-    """Matchers in this process, at these hosts."""
+async def matchers(daemon: Daemon, hosts: Sequence[str]) -> AsyncIterator[None]:
+    """Matchers in a daemon's process, at these hosts: those of `sievenet up --matchers`."""
     from sievenet.client.matcher import MatcherNode
 
     async with contextlib.AsyncExitStack() as stack:
         for i, host in enumerate(hosts, 1):
-            node = MatcherNode(url, name=f"matcher-{i}", host=host)
+            name, login = daemon.keeper.own_login(f"matcher-{i}")
+            node = MatcherNode(daemon.url, name=name, host=host, login=login)
             await node.start()
             stack.push_async_callback(node.close)
         yield

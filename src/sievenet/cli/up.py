@@ -195,8 +195,6 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if sample is not None and config.access.folder is not None:
         raise click.UsageError("--sample cannot be used with --access: the sample's clients have no logins")
-    if said.matchers and config.access.folder is not None:
-        raise click.UsageError("--matchers cannot be used with --access: start `sievenet matcher --login FILE` instead")
     taps = None if config.tap is None or sample is None else tapping(config.tap, said.tap_factor)
     run(_up(config, taps))
     if taps is not None:
@@ -223,7 +221,7 @@ async def _up(config: Config, taps: Taps | None) -> None:
             stop.set()
         if sample_name is not None:
             await daemon.control.register_schema(load_schema(sample_name))
-        await stack.enter_async_context(matchers(daemon.url, spread(daemon.plane.topology, config.run.matchers)))
+        await stack.enter_async_context(matchers(daemon, spread(daemon.plane.topology, config.run.matchers)))
         welcome = [*await _serve(stack, daemon, web), *_welcome(daemon, sample_name)]
         if as_json or not sys.stdout.isatty():
             click.echo("\n".join(welcome), err=as_json)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.parcel import INCARNATION, PUBLISHER, SEQUENCE, load_big
+from sievenet.client.parcel import INCARNATION, PUBLISHER, SEQUENCE, Targets, load_big
 from sievenet.content.layout import Bytes
 from sievenet.content.schema import Schema
 from sievenet.dataplane.packet import PACKET_HEADER
@@ -26,7 +26,7 @@ from sievenet.matcher.decoder import Decoder
 from sievenet.matcher.records import Array
 from sievenet.transport.duplicates import DuplicateWindow
 
-__all__ = ["Audience", "Targets"]
+__all__ = ["Audience"]
 
 #: Sources that are told apart at a time.
 _SOURCES: Final = 64
@@ -110,17 +110,6 @@ def choose(
     return count, unwanted
 
 
-class Targets:
-    """Where packets go: rows of them and recipients, in order; and what became of the others."""
-
-    __slots__ = ("malformed", "recipients", "rows", "unwanted")
-
-    def __init__(
-        self, rows: npt.NDArray[np.int64], recipients: npt.NDArray[np.uint32], unwanted: int, malformed: int
-    ) -> None:
-        self.rows, self.recipients, self.unwanted, self.malformed = rows, recipients, unwanted, malformed
-
-
 class Audience:
     """Who gets packets of one category: what a matcher knows of duplicates, subscriptions and sides."""
 
@@ -168,7 +157,7 @@ class Audience:
         count, unwanted = choose(
             self._kept[:sound], self._origins, found.offsets, found.keys, places, sides, self._last, which, to
         )
-        return Targets(which[:count], numbers[to[:count]], unwanted, malformed)
+        return Targets(which[:count], to[:count], numbers, unwanted, malformed)
 
     def _note(self, rows: Bytes, start: int, publishers: dict[int, int]) -> int:
         """Note from a row on which packets are new, as far as there is room for their sources; where that ends."""

@@ -26,9 +26,9 @@ from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.advertisement import Advertisement
 from sievenet.client.catalog import Category
-from sievenet.client.directed import Begin, End, begin, end, unwrapped, wrapped
+from sievenet.client.directed import Begin, End, begin, end, several, wrapped
 from sievenet.client.fabric_node import FabricNode
-from sievenet.client.parcel import parcels
+from sievenet.client.parcel import Targets, parcels
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.registrations import Registration
 from sievenet.content.codec import encode_subscription
@@ -46,8 +46,9 @@ __all__ = ["ComponentNode", "DirectedSender"]
 
 #: Bits below a recipient's number in a code.
 _SHIFT: Final = 96
-#: Packets made at a time, so that others get their turn.
+#: Packets made at a time, so that others get their turn: one by one, and by rows.
 _CHUNK: Final = 2048
+_ROWS: Final = 8192
 #: Packets that may wait at the port while more are given to it from outside of tasks.
 _FEW: Final = 1024
 
@@ -95,9 +96,7 @@ class ComponentNode(FabricNode):
                 found.append(packet)
                 continue
             with suppress(CodecError):
-                inside = unwrapped(packet.body)
-                if not inside.flags:
-                    found.append(inside)
+                found += [inside for inside in several(packet.body) if not inside.flags]
         return found
 
     def _instructed(self, message: Any) -> None:
@@ -186,28 +185,16 @@ class ComponentNode(FabricNode):
         burst.stamp(self._outbox.publisher, self._outbox.incarnation, numbers, time.time_ns())
         await self._send(burst)
 
-    def rows_for(
-        self,
-        twin: str,
-        packets: Bytes,
-        rows: npt.NDArray[np.int64],
-        recipients: npt.NDArray[np.uint32],
-    ) -> Burst:
-        """Rows of equally long packets, to recipients in a twin, ready to be sent."""
-        outbox, number = self._outbox, self._outbox.reserve(len(rows))
-        place = (self._catalog[twin].number, outbox.publisher, outbox.incarnation, number, time.time_ns())
-        return Burst.of(parcels(*place, packets, rows, recipients))
+    def rows_for(self, twin: str, packets: Bytes, targets: Targets) -> list[Burst]:
+        """Rows of equally long packets, to recipients in a twin, ready to be sent one after the other."""
+        outbox = self._outbox
+        place = (self._catalog[twin].number, outbox.publisher, outbox.incarnation, outbox.reserve, time.time_ns())
+        return [Burst.of(each) for each in parcels(*place, packets, targets)]
 
-    async def send_rows(
-        self,
-        twin: str,
-        packets: Bytes,
-        rows: npt.NDArray[np.int64],
-        recipients: npt.NDArray[np.uint32],
-    ) -> None:
+    async def send_rows(self, twin: str, packets: Bytes, targets: Targets) -> None:
         """Send rows of equally long packets to recipients in a twin, in order."""
-        if len(rows):
-            await self._send(self.rows_for(twin, packets, rows, recipients))
+        for burst in self.rows_for(twin, packets, targets):
+            await self._send(burst)
 
     @property
     def free(self) -> bool:
@@ -260,30 +247,28 @@ class DirectedSender:
             self.sent += len(chunk)
             await asyncio.sleep(0)
 
-    async def send_many(
-        self, arrivals: Arrivals, rows: npt.NDArray[np.int64], recipients: npt.NDArray[np.uint32]
-    ) -> None:
+    async def send_many(self, arrivals: Arrivals, targets: Targets) -> None:
         """Send rows of packets that came together to recipients, in order."""
-        for start in range(0, len(rows), _CHUNK):
-            part, to = rows[start : start + _CHUNK], recipients[start : start + _CHUNK]
+        for start in range(0, len(targets), _ROWS):
+            part = targets.part(start, start + _ROWS)
             if self._ending:
-                heads = arrivals.heads[part]
+                heads = arrivals.heads[part.rows]
                 sources = zip(heads["publisher"].tolist(), heads["incarnation"].tolist(), strict=True)
                 codes = zip(heads["hi"].tolist(), heads["lo"].tolist(), strict=True)
-                packets = zip(to.tolist(), sources, heads["sequence"].tolist(), codes, strict=True)
+                packets = zip(part.recipients.tolist(), sources, heads["sequence"].tolist(), codes, strict=True)
                 for one, source, number, (hi, lo) in packets:
                     self._note(one, source, number, hi << 64 | lo)
-            await self._node.send_rows(self._twin, arrivals.matrix, part, to)
+            await self._node.send_rows(self._twin, arrivals.matrix, part)
             self.sent += len(part)
             await asyncio.sleep(0)
 
-    def at_once(self, packets: Bytes, rows: npt.NDArray[np.int64], recipients: npt.NDArray[np.uint32]) -> bool:
+    def at_once(self, packets: Bytes, targets: Targets) -> bool:
         """Whether rows of packets could be sent without waiting for anything; else `send_many` has to send them."""
-        if self._ending or len(rows) > _CHUNK or not self._node.free:
+        if self._ending or len(targets) > _ROWS or not self._node.free:
             return False
-        if len(rows):
-            self._node.give(self._node.rows_for(self._twin, packets, rows, recipients))
-            self.sent += len(rows)
+        for burst in self._node.rows_for(self._twin, packets, targets) if len(targets) else ():
+            self._node.give(burst)
+        self.sent += len(targets)
         return True
 
     def _note(self, recipient: int, source: Source, number: int, code: int) -> None:

@@ -8,8 +8,8 @@ The body of a twin's packet is an event of the twin's schema whose payload is th
 Nothing in it differs in length from packet to packet if the packets inside are equally long, so that many of them are
 a matrix of bytes here too: wrapping puts columns in front, unwrapping takes them off.
 
-Inside may be several packets, one behind the other, if all of them are of a cache's stream (`Mark.CACHED`): what goes
-to one recipient at one time shares the cost of a packet.
+Inside may be several packets, one behind the other, if all of them are events, or all of a cache's stream
+(`Mark.CACHED`): what goes to one recipient at one time shares the cost of a packet.
 
 A packet inside whose `flags` are not 0 is no event but a *marker* of a handover (`client.handover`): its publisher and
 sequence number name the way, its category and code the subspace, and its body says the rest.
@@ -26,25 +26,28 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sievenet.client.arrival import Arrival
 from sievenet.content.binary import varint
 from sievenet.content.codec import encode_event
 from sievenet.content.layout import Bytes
 from sievenet.control.directed import BITS, twin_schema
-from sievenet.dataplane.packet import Packet, encode_packet, packet_alone, packets_within
+from sievenet.dataplane.packet import PACKET_HEADER, Packet, encode_packet, packet_alone, packets_within
 from sievenet.errors import CodecError, InvalidInput
 from sievenet.transport.duplicates import Source
 
 __all__ = [
+    "TOGETHER",
     "Begin",
     "Cached",
     "End",
     "Mark",
     "Marker",
+    "alone",
     "begin",
     "end",
     "frame",
     "marker_of",
-    "stream_of",
+    "several",
     "unwrapped",
     "unwrapped_many",
     "wrapped",
@@ -57,6 +60,8 @@ _NUMBER: Final = struct.Struct("<I")
 _AT: Final = len(_OPENING) + _NUMBER.size
 _BEGIN: Final = struct.Struct(">BI")
 _MARK: Final = struct.Struct(">QQQ")
+#: Bytes of packets that share one; IPv6 links carry 1,280, and heads take some of them.
+TOGETHER: Final = 1100
 #: Sources that a marker speaks of at most.
 MARKS: Final = 1024
 #: Milliseconds for which a marker may have packets held at most.
@@ -123,15 +128,25 @@ def unwrapped(body: bytes) -> Packet:
     return found
 
 
-def stream_of(body: bytes) -> list[Packet]:
-    """The packets of a cache's stream inside the body of a twin's packet; `CodecError` if they are something else."""
+def several(body: bytes) -> list[Packet]:
+    """The packets inside the body of a twin's packet, of one category: events, or all of a cache's stream.
+
+    `CodecError` if they are something else.
+    """
     if not body.startswith(_OPENING):
         raise CodecError("Expected an event of a twin", where="body")
     length, at = _length(body)
     found = packets_within(body, at) if length == len(body) - at else []
-    if not found or any(each.flags != Mark.CACHED or each.category != found[0].category for each in found):
-        raise CodecError("Expected packets of a cache's stream in the event of a twin", where="body")
+    kinds = {(each.flags, each.category) for each in found}
+    if len(kinds) != 1 or found[0].flags not in (Mark.EVENT, Mark.CACHED):
+        raise CodecError("Expected events, or packets of a cache's stream, in the event of a twin", where="body")
     return found
+
+
+def alone(outer: Arrival, packet: Packet) -> Packet:
+    """A packet that came with others in one of a twin, as if it had come in one of its own."""
+    body = wrapped(0, encode_packet(packet))
+    return Packet(outer.category, 0, outer.publisher, outer.sequence, outer.departure, 0, body, outer.incarnation)
 
 
 def _length(body: bytes) -> tuple[int, int]:
@@ -165,7 +180,7 @@ def wrapped_many(recipients: npt.NDArray[Any], packets: Bytes) -> Bytes:
 
 
 def unwrapped_many(bodies: Bytes) -> Bytes | None:
-    """The packets inside, one in each row; None if they have to be looked at one by one."""
+    """The packets inside, one in each row, in order; None if they have to be looked at one by one."""
     if not len(bodies) or bodies.shape[1] <= _AT + 1:
         return None
     try:
@@ -176,7 +191,9 @@ def unwrapped_many(bodies: Bytes) -> Bytes | None:
     front[:, len(_OPENING) : _AT] = 0
     if length != bodies.shape[1] - at or front[0, : len(_OPENING)].tobytes() != _OPENING or not _alike(front):
         return None
-    return bodies[:, at:]
+    # Several in each body lie one behind the other; that they are equally long is seen when they are looked at.
+    width = PACKET_HEADER + int(bodies[0, at]) * 256 + int(bodies[0, at + 1]) if length > 1 else 0
+    return bodies[:, at:] if width in (0, length) or length % width else bodies[:, at:].reshape(-1, width)
 
 
 def _alike(rows: Bytes) -> bool:

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.access.login import Login
-from sievenet.client.audience import Targets
 from sievenet.client.component import ComponentNode, DirectedSender
+from sievenet.client.parcel import Targets
 from sievenet.client.ports.burst import Arrivals
 from sievenet.client.served import Served, load
 from sievenet.content.batch import EventBatch
@@ -205,7 +205,7 @@ class MatcherNode:
                     case p.Finish():
                         await self._finish(what)
                     case _Rest(sender=sender, arrivals=arrivals, targets=targets):
-                        await sender.send_many(arrivals, targets.rows, targets.recipients)
+                        await sender.send_many(arrivals, targets)
                     case _:
                         await self._pass(what)
             except SievenetError as error:
@@ -279,7 +279,7 @@ class MatcherNode:
             return False
         begin = time.perf_counter()
         targets = self._targets(served, arrivals)
-        if not served.sender.at_once(arrivals.matrix, targets.rows, targets.recipients):
+        if not served.sender.at_once(arrivals.matrix, targets):
             self._waiting += len(arrivals)
             self._enqueue(_Rest(served.sender, arrivals, targets))
         self._seconds = time.perf_counter() - begin
@@ -293,7 +293,7 @@ class MatcherNode:
 
     async def _pass_many(self, served: Served, arrivals: Arrivals) -> None:
         targets = self._targets(served, arrivals)
-        await served.sender.send_many(arrivals, targets.rows, targets.recipients)
+        await served.sender.send_many(arrivals, targets)
 
     async def _pass_some(self, served: Served, packets: list[Packet]) -> None:
         fresh, events = [], []

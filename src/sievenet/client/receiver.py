@@ -24,7 +24,7 @@ import numpy as np
 
 from sievenet.client.arrival import Arrival
 from sievenet.client.delivery import Delivery
-from sievenet.client.directed import Begin, Cached, End, marker_of, stream_of, unwrapped, unwrapped_many
+from sievenet.client.directed import Begin, Cached, End, alone, marker_of, several, unwrapped, unwrapped_many
 from sievenet.client.edge import Edge
 from sievenet.client.entitlement import Entitlements
 from sievenet.client.handover import Handovers
@@ -35,6 +35,7 @@ from sievenet.client.statistics import ReceiverStatistics
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
+from sievenet.content.layout import Bytes
 from sievenet.content.schema import Schema
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import CodecError
@@ -139,7 +140,8 @@ class Receiver:
             self._held.extend(packets)
             return
         if isinstance(packets, Arrivals) and not self.handovers:
-            inside = packets if packets.category not in self.directs else self._inside(packets)
+            twin = packets.category in self.directs
+            inside = self._inside(packets.bodies, packets.category) if twin else packets
             if inside is not None and self._take_many(inside, now, inside is not packets):
                 self.directed += len(inside) if inside is not packets else 0
                 return
@@ -149,10 +151,10 @@ class Receiver:
                 self._held.extend(waiting)
                 return
 
-    def _inside(self, arrivals: Arrivals) -> Arrivals | None:
+    def _inside(self, bodies: Bytes, twin: int) -> Arrivals | None:
         """The packets inside those of a twin; None if they have to be taken one by one."""
-        found = None if (matrix := unwrapped_many(arrivals.bodies)) is None else uniform(matrix)
-        if found is None or found.heads["flags"][0] or not self._belongs(found.category, arrivals.category):
+        found = None if (matrix := unwrapped_many(bodies)) is None else uniform(matrix)
+        if found is None or found.heads["flags"][0] or not self._belongs(found.category, twin):
             return None
         return None if (found.heads["publisher"] == np.uint64(self.own)).any() else found
 
@@ -262,7 +264,7 @@ class Receiver:
             packet = unwrapped(outer.body)
             marker = marker_of(packet) if packet.flags else None
         except CodecError:
-            return self._deliver_stream(outer, now)
+            return self._deliver_several(outer, now)
         if not self._belongs(packet.category, outer.category):
             self.strangers += 1
             return True
@@ -273,16 +275,25 @@ class Receiver:
                 return self._release(self.handovers.end(marker), now)
             case Cached():
                 return self.cached(packet, now)
+        return self._deliver_directed(outer.publisher, packet, now)
+
+    def _deliver_directed(self, component: int, packet: Packet, now: int) -> bool:
         self.directed += 1
         if packet.publisher == self.own:
             return True
         self._pass(packet, now, directed=True)
-        return self._release(self.handovers.directed(outer.publisher, packet), now)
+        return self._release(self.handovers.directed(component, packet), now)
 
-    def _deliver_stream(self, outer: Arrival, now: int) -> bool:
-        """Several packets of a cache's stream that came as one."""
+    def _deliver_several(self, outer: Arrival, now: int) -> bool:
+        """Several packets that came as one: events, or packets of a cache's stream."""
+        if not self.handovers:
+            inside = self._inside(np.frombuffer(outer.body, np.uint8).reshape(1, -1), outer.category)
+            if inside is not None and self._take_many(inside, now, True):
+                self.received -= 1
+                self.directed += len(inside)
+                return self._stuck is None
         try:
-            packets = stream_of(outer.body)
+            packets = several(outer.body)
         except CodecError:
             self.malformed += 1
             return True
@@ -290,8 +301,14 @@ class Receiver:
         if not self._belongs(packets[0].category, outer.category):
             self.strangers += len(packets)
             return True
-        for packet in packets:
-            self.cached(packet, now)
+        for i, packet in enumerate(packets):
+            if packet.flags:
+                self.cached(packet, now)
+            elif not self._deliver_directed(outer.publisher, packet, now):
+                rest = [alone(outer, each) for each in packets[i + 1 :]]
+                self.received -= len(rest)
+                self._held.extendleft(reversed(rest))  # in front of all else, as if each had come singly
+                return False
         return True
 
     def _pass(self, packet: Arrival, now: int, directed: bool = False) -> bool:

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.audience import Audience, Targets
+from sievenet.client.audience import Audience
 from sievenet.client.component import DirectedSender
-from sievenet.client.parcel import parcels
+from sievenet.client.parcel import Targets, parcels
 from sievenet.client.ports.burst import Burst
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_subscription
@@ -114,4 +114,4 @@ def load() -> None:
         # Bytes as they were received cannot be written to, which to a compiler is another type.
         for matrix in (rows.matrix, np.frombuffer(rows.matrix.tobytes(), np.uint8).reshape(rows.matrix.shape)):
             found = audience.targets(matrix, {}, np.zeros(1, np.uint32), *keys)
-            parcels(0, 0, 0, 0, 0, matrix, found.rows, found.recipients)
+            parcels(0, 0, 0, lambda count: 0, 0, matrix, found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from sievenet.jit import compiled
+from sievenet.matcher.bitrow import WORDS
 from sievenet.matcher.records import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
 from sievenet.matcher.scan import (
     ATTR,
@@ -20,7 +21,8 @@ from sievenet.matcher.scan import (
     S_ROW,
     S_SHIFT,
     SLOTS,
-    WORDS,
+    SORTED,
+    last_begun,
 )
 
 
@@ -128,6 +130,57 @@ def make_copies(words: Array, places: Array, edges: Array, chosen: Array, copies
                 at += 1
             last = max(last, hi)
             copies[at - 1, 2] = last
+
+
+@compiled
+def sort_narrow(
+    words: Array, places: Array, slots: Array, copies: Array, blocks: Array, most: float, begins: Array, reaches: Array
+) -> int:
+    """Sort the slots of blocks of narrow filters by where these begin; how many such blocks there are.
+
+    They are narrow if an event that lies where one of them begins has to look at no more than ``most`` on average.
+    `copies[slot]`, the first and last bucket of the slot's copy, is sorted with the slots.
+    """
+    count = 0
+    keys, lasts = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)
+    for block in range(len(blocks)):
+        blocks[block, SORTED] = -1
+        attr, filled, base = blocks[block, ATTR], blocks[block, FILLED], block * SLOTS
+        if attr < 0:
+            continue
+        single = True
+        for j in range(filled):
+            p = places[slots[base + j]]
+            q = p + 2
+            while words[q] >> 32 != attr:
+                q += 1 + 2 * (words[q] & LOW)
+            single &= words[q] & LOW == 1
+            keys[j], lasts[j] = words[q + 1], words[q + 2]
+        if not single:
+            continue
+        order = np.argsort(keys[:filled])
+        at = count * SLOTS
+        reach = MIN
+        for j in range(SLOTS):
+            begins[at + j] = keys[order[j]] if j < filled else MAX
+            reach = max(reach, lasts[order[j]]) if j < filled else MAX
+            reaches[at + j] = reach
+        looks = 0
+        for j in range(filled):
+            x = begins[at + j]
+            k = min(last_begun(begins, at, x), filled - 1)
+            while k >= 0 and reaches[at + k] >= x:
+                looks += 1
+                k -= 1
+        if looks > most * filled:
+            continue
+        before, spans = slots[base : base + filled].copy(), copies[base : base + filled].copy()
+        for j in range(filled):
+            slots[base + j] = before[order[j]]
+            copies[base + j, 0], copies[base + j, 1] = spans[order[j], 0], spans[order[j], 1]
+        blocks[block, SORTED] = at
+        count += 1
+    return count
 
 
 @compiled

@@ -20,6 +20,9 @@ sorted by where they begin.  A block so admits only a short run of buckets of th
 no short hull; its filter is *copied*, once for each run of buckets, if these are few.  Groups too small to fill a block
 join the next wider one; what nothing narrows is in blocks that every event visits, which is not so bad: 256 for one.
 
+*Narrow filters.*  Where hardly two filters of a block overlap, bitmaps are a waste: a bucket holds dozens of them, and
+all but one would be checked in vain.  Such a block is a sorted list, in which an event finds its place by bisection.
+
 *Exactness.*  If all ends of a constraint are edges, its bitmaps are exact.  What they are not exact about becomes a
 *check* of the slot with full keys, or of the whole record where a constraint has several stretches.  A copy may be
 found twice in one bucket: reported keys are made distinct at the end.
@@ -43,7 +46,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher import construction, records, scan
+from sievenet.matcher import bitrow, construction, records, scan
 
 __all__ = ["Level", "build", "unbuilt"]
 
@@ -64,6 +67,8 @@ _FINE: Final = 32
 #: Rows of a slice, fine and coarse.
 _ROWS: Final = 128
 _FEW_ROWS: Final = 32
+#: Filters of a block that an event looks at, on average, up to which a sorted list is better than bitmaps.
+_NARROW: Final = 4.0
 #: Ends sampled to place the edges of the buckets.
 _SAMPLE: Final = 20_000
 
@@ -88,6 +93,9 @@ class Level:
     checked: Ints
     slices: Ints
     rows: npt.NDArray[np.uint64]
+    #: Of blocks that are sorted lists: where their slots begin, and how far those up to each reach.
+    begins: Ints
+    reaches: Ints
     #: Records that live.
     live: int
     #: Records there were when it was built.
@@ -97,7 +105,7 @@ class Level:
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
         filters = self.words, self.alive, self.keys
-        slices = self.slices, self.rows, self.used, self.checked
+        slices = self.slices, self.rows, self.used, self.checked, self.begins, self.reaches
         return *filters, self.blocks, self.slots, self.check_ends, self.checks, *slices
 
     @property
@@ -115,13 +123,15 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         cuts=cuts,
         edges=np.empty((attributes, records.BUCKETS - 1), np.int64),
         used=np.empty(0, np.int64),
-        blocks=np.empty((0, 6), np.int64),
+        blocks=np.empty((0, 7), np.int64),
         slots=np.empty(0, np.uint32),
         check_ends=np.empty(0, np.uint32),
         checks=np.empty((0, 3), np.int64),
         checked=np.empty(0, np.int64),
         slices=np.empty((0, 3), np.int64),
-        rows=np.empty((0, scan.WORDS), np.uint64),
+        rows=np.empty((0, bitrow.WORDS), np.uint64),
+        begins=np.empty(0, np.int64),
+        reaches=np.empty(0, np.int64),
         live=len(alive),
         built=len(alive),
     )
@@ -151,6 +161,8 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
+    begins, reaches = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
+    narrow = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, begins, reaches) * scan.SLOTS
     slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
     construction.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
     check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
@@ -168,6 +180,8 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
         checked=checked,
         slices=slices,
         rows=rows,
+        begins=begins[:narrow].copy(),
+        reaches=reaches[:narrow].copy(),
         live=len(places),
         built=len(places),
     )
@@ -221,7 +235,7 @@ def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The table of blocks without slices, and the slot of each copy; a block has copies of one group."""
     number = -(-counts // scan.SLOTS)
-    blocks = np.zeros((int(number.sum()), 6), np.int64)
+    blocks = np.zeros((int(number.sum()), 7), np.int64)
     blocks[:, scan.ATTR] = np.repeat(groups, number)
     # The slots that the groups before leave empty shift a group's slots.
     shift = np.cumsum(number * scan.SLOTS - counts) - (number * scan.SLOTS - counts)
@@ -242,9 +256,11 @@ def _slices(
     constraints = construction.count_constraints(words, places, slots, blocks, counts)
     clustered = blocks[:, scan.ATTR] >= 0
     counts[clustered, blocks[clustered, scan.ATTR]] = scan.SLOTS + 1
-    # Every block has a slice; one of a single row lets everything pass.
+    listed = blocks[:, scan.SORTED] >= 0
+    # Every other block has a slice; one of a single row lets everything pass.
     bare = counts.max(axis=1) < _SLICED
     counts[bare, 0] = _SLICED
+    counts[listed] = 0
     block, attr = np.nonzero(counts >= _SLICED)
     count = counts[block, attr]
     order = np.lexsort((-count, block))
@@ -263,7 +279,7 @@ def _slices(
     slices[:, scan.S_ROW] = ends - height - np.where(own, blocks[block, scan.LO], 0)
     blocks[:, scan.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
     blocks[:, scan.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
-    return slices, np.empty((int(height.sum()), scan.WORDS), np.uint64), constraints
+    return slices, np.empty((int(height.sum()), bitrow.WORDS), np.uint64), constraints
 
 
 def _checks(

@@ -4,6 +4,10 @@ A *block* has 256 slots, each the number of a record.  Its *slices* are bitmaps 
 per bucket of an attribute: bit j of row v says whether slot j admits a value in bucket v.  What the slices cannot say
 exactly, the *checks* of a slot do: rows of column, lo, last, where the columns are those attributes that have checks;
 or of -1 and the place of a record to be checked whole.
+
+A block whose filters are so narrow that hardly two of them overlap has no slices.  Its slots are sorted by where they
+begin; `begins` says where, and `reaches` how far those up to a slot reach.  An event finds the last slot that begins
+before it by bisection, and goes back from there as long as something reaches it.
 """
 
 from __future__ import annotations
@@ -11,11 +15,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.np.arrayobj import make_array
 
-from sievenet.jit import compiled, inlined, intrinsic
+from sievenet.jit import compiled, inlined
+from sievenet.matcher.bitrow import WORDS, and_row, copy_row, lowest_bit
 from sievenet.matcher.records import (
     BUCKETS,
     Array,
@@ -25,68 +27,17 @@ from sievenet.matcher.records import (
     walk,
 )
 
-_array_of: Any = make_array
-
-#: Slots of a block, and the words of a row of its slices.
-SLOTS: Final = 256
-WORDS: Final = SLOTS // 64
+#: Slots of a block: a bit for each in a row of its slices.
+SLOTS: Final = 64 * WORDS
 #: Events for which sorting pays.
 _MANY: Final = 32
 #: Events whose bitmaps are made at a time: they stay in the nearest cache.
 _TILE: Final = 256
 #: Columns of the table of blocks: the attribute it is clustered by (-1: none) and the buckets it can match,
-#: the range of its slices, the number of its slots.
-ATTR, LO, HI, FIRST, BEHIND, FILLED = range(6)
+#: the range of its slices, the number of its slots, where its slots begin in `begins` and `reaches` (-1: nowhere).
+ATTR, LO, HI, FIRST, BEHIND, FILLED, SORTED = range(7)
 #: Columns of the table of slices: attribute, buckets per row as a shift, row of bucket 0.
 S_ATTR, S_SHIFT, S_ROW = range(3)
-
-
-@intrinsic
-def lowest_bit(typingctx: Any, word: Any) -> Any:
-    """The position of the lowest bit that is set, by the machine's own instruction."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
-
-
-def _rows(context: Any, builder: Any, signature: Any, args: Any, arrays: tuple[int, ...]) -> list[Any]:
-    """Pointers to rows of four words; args alternate between arrays and indices."""
-    row = ir.VectorType(ir.IntType(64), WORDS)
-    pointers = []
-    for at in arrays:
-        array = _array_of(signature.args[at])(context, builder, args[at])
-        base = builder.bitcast(array.data, row.as_pointer())
-        pointers.append(builder.gep(base, [args[at + 1]], source_etype=row))
-    return pointers
-
-
-@intrinsic
-def copy_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
-    """target[i] = source[j], for rows of four words, with one wide load and store."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, of = _rows(context, builder, signature, args, (0, 2))
-        row = ir.VectorType(ir.IntType(64), WORDS)
-        builder.store(builder.load(of, align=8, typ=row), to, align=8)
-        return context.get_dummy_value()
-
-    return types.void(target, i, source, j), generate
-
-
-@intrinsic
-def and_row(typingctx: Any, target: Any, i: Any, source: Any, j: Any) -> Any:
-    """target[i] &= source[j], for rows of four words; the compiler would take them one by one."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, of = _rows(context, builder, signature, args, (0, 2))
-        row = ir.VectorType(ir.IntType(64), WORDS)
-        both = builder.and_(builder.load(to, align=8, typ=row), builder.load(of, align=8, typ=row))
-        builder.store(both, to, align=8)
-        return context.get_dummy_value()
-
-    return types.void(target, i, source, j), generate
 
 
 @inlined
@@ -104,6 +55,19 @@ def passes(checks: Array, first: int, behind: int, values: Array, j: int, words:
     return True
 
 
+@inlined
+def last_begun(begins: Array, at: int, x: int) -> int:
+    """The last of a block's slots that begins at x or before, -1 if none does; unused slots begin nowhere."""
+    found = at - 1
+    step = SLOTS >> 1
+    while step:
+        found += step if begins[found + step] <= x else 0
+        step >>= 1
+    # Steps of 128 to 1 come to 255 slots; there may be one more.
+    found += 1 if found + 1 < at + SLOTS and begins[found + 1] <= x else 0
+    return found - at
+
+
 @compiled
 def match_few(
     xs: Array,
@@ -119,6 +83,8 @@ def match_few(
     slices: Array,
     rows: Array,
     checked: Array,
+    begins: Array,
+    reaches: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -135,6 +101,21 @@ def match_few(
             if attr >= 0:
                 v = np.int64(buckets[i, attr])
                 if v < blocks[block, LO] or v > blocks[block, HI]:
+                    continue
+                listed = blocks[block, SORTED]
+                if listed >= 0:
+                    x = xs[i, attr]
+                    j = min(last_begun(begins, listed, x), blocks[block, FILLED] - 1)
+                    while j >= 0 and reaches[listed + j] >= x:
+                        at = block * SLOTS + j
+                        if passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i):
+                            number = slots[at]
+                            if alive[number]:
+                                if count < room:
+                                    found_event[count] = i
+                                    found_key[count] = keys[number]
+                                count += 1
+                        j -= 1
                     continue
             w0 = w1 = w2 = w3 = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
             for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
@@ -218,6 +199,8 @@ def match_chunk(
     rows: Array,
     used: Array,
     checked: Array,
+    begins: Array,
+    reaches: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -232,7 +215,7 @@ def match_chunk(
     if n < _MANY:
         return match_few(
             xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
-            found_event, found_key, count,
+            begins, reaches, found_event, found_key, count,
         )  # fmt: skip
     room = len(found_key)
     order = np.empty(n, np.int32)
@@ -254,6 +237,23 @@ def match_chunk(
                 for column in range(len(checked)):
                     values[j, column] = xs[i, checked[column]]
         end = starts[blocks[block, HI] + 1]
+        listed = blocks[block, SORTED]
+        if listed >= 0:
+            for t in range(starts[blocks[block, LO]], end):
+                i = np.int64(order[t])
+                x = xs[i, sorted_by]
+                j = min(last_begun(begins, listed, x), blocks[block, FILLED] - 1)
+                while j >= 0 and reaches[listed + j] >= x:
+                    at = block * SLOTS + j
+                    if passes(checks, check_ends[at], check_ends[at + 1], values, t, words, xs, i):
+                        number = slots[at]
+                        if alive[number]:
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = keys[number]
+                            count += 1
+                    j -= 1
+            continue
         for begin in range(starts[blocks[block, LO]], end, _TILE):
             m = min(_TILE, end - begin)
             intersect(columns, begin, m, block, blocks, slices, rows, acc)
@@ -304,6 +304,8 @@ def match_one(
     rows: Array,
     used: Array,
     checked: Array,
+    begins: Array,
+    reaches: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -315,7 +317,7 @@ def match_one(
         return walk(xs, 1, words, alive, found_event, found_key, count)
     fill_buckets(xs, 1, edges, used, buckets)
     return match_few(
-        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
+        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked, begins, reaches,
         found_event, found_key, count,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ _BUFFER: Final = 8 << 20
 _BURST: Final = 64
 _LARGEST: Final = 1 << 16
 #: Packets of a datagram from which on they are worth a matrix.
-_SEVERAL: Final = 16
+_SEVERAL: Final = 8
 #: Seconds between greetings until one is answered.
 _GREET_EVERY: Final = 0.05
 #: Packets that may wait for the window before a publisher has to wait too.
