@@ -9,11 +9,16 @@ events/s with bursts up to 2,000, and Poisson arrivals with 750 events/s, 100,00
 *Throughput* is one cache's own work from its socket to its socket (`_cache_pump`), one event in each datagram. It is
 compared with a process that reads the same datagrams and sends each of them to every subscriber. A cache puts several
 events for a subscriber into one packet; the figures `singly` are without that.
+
+*Memory* is what the system says that a process has more of when events wait in it (`_cache_store`), all of them in
+memory or nearly all on disk.
 """
 
 from __future__ import annotations
 
-import resource
+import json
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -24,7 +29,6 @@ from benchmarks import _cache_worker as worker
 from benchmarks._cache_pump import Pump, Sockets, packets, resend
 from benchmarks.fabric import Worker
 from benchmarks.harness import Bench, Report
-from sievenet.cache.queue import Queue
 from sievenet.cache.record import packed
 from sievenet.cache.ring import Ring
 from sievenet.cache.spill import Spill
@@ -153,18 +157,22 @@ def _throughput(bench: Bench, report: Report) -> None:
     report.table("events/s sent in all", ["subscribers", *best, "cache/resending"], rows)
 
 
+def _stored(count: int, memory: int, *folder: str) -> dict[str, int]:
+    """What events that wait cost a process that has nothing else to do."""
+    order = [sys.executable, "-m", "benchmarks._cache_store", str(count), str(memory), *folder]
+    found: dict[str, int] = json.loads(subprocess.run(order, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
 def _storage(bench: Bench, report: Report) -> None:
     count = bench.size(400_000, quick=20_000)
+    with tempfile.TemporaryDirectory() as folder:
+        kept, spilled = _stored(count, 1 << 33), _stored(count, 1 << 20, folder)
+    report.figure("memory_per_queued_event", kept["grown"] / kept["waiting"], "bytes")
+    report.figure("memory_per_spilled_event", spilled["grown"] / spilled["waiting"], "bytes")
+    report.figure("disk_per_spilled_event", spilled["disk"] / spilled["waiting"], "bytes")
+    report.figure("bytes_of_an_event", kept["size"], "bytes")
     records = [packed(1, 1, i, 0, b"x" * 32) for i in range(count)]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ring = Ring(seconds=1e9, max_bytes=1 << 33)
-    queue = Queue(1, ring, None, "end", 10 * count, 0.0)
-    for at in range(0, count, 256):
-        start = ring.append([bytes(bytearray(each)) for each in records[at : at + 256]], 0.0)
-        queue.push(range(start, ring.next))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    report.figure("memory_per_queued_event", grown / count, "bytes")
-    report.figure("bytes_of_an_event", len(records[0]), "bytes")
     with tempfile.TemporaryDirectory() as folder:
         durable = Ring(seconds=1e9, max_bytes=1 << 24, spill=Spill(Path(folder), 1 << 33), durable=True)
         begin = time.perf_counter()

@@ -52,9 +52,9 @@ def test_whoever_reads_the_network_reads_no_event(tmp_path):
 
     async def traffic(daemon, first, second):
         seen, said = [], encode_event(reading(x=77))
-        arrive, leave = daemon.plane._datagram, daemon.plane._transmit
+        arrive, leave = daemon.plane._datagram, daemon.plane.transmit
         daemon.plane._datagram = lambda data, *rest: (seen.append(bytes(data)), arrive(data, *rest))[1]
-        daemon.plane._transmit = lambda data, address: (seen.append(bytes(data)), leave(data, address))[1]
+        daemon.plane.transmit = lambda data, address: (seen.append(bytes(data)), leave(data, address))[1]
         async with first as pub, second as sub:
             await pub.advertise(want("x < 500"))
             feed = await sub.subscribe(SCHEMA)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.cache import messages
+from sievenet.cache import drops, messages
 from sievenet.cache.cache import Cache
 from sievenet.cache.doubts import Doubts
 from sievenet.cache.held import Held
 from sievenet.cache.interruptions import Interruptions
-from sievenet.cache.messages import Missing, Position, Take
+from sievenet.cache.looks import Looks
+from sievenet.cache.messages import Dropped, Ended, Missing, Position, Progress, Take
 from sievenet.cache.overload import Meter, Pace, PortMeter
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import key_of, packed
@@ -22,7 +23,7 @@ from sievenet.cache.ring import Ring
 from sievenet.cache.search import search
 from sievenet.cache.spill import Spill
 from sievenet.cache.states import TRANSITIONS, State, diagram
-from sievenet.cache.subscriber import Lost, Subscriber
+from sievenet.cache.subscriber import Lost, Say, Subscriber
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 from tests.cache.world import Remainders
 
@@ -317,6 +318,72 @@ def test_a_full_queue_drops_what_it_is_told_to(policy, kept):
     assert found.dropped == 50
 
 
+@pytest.mark.parametrize("disk", [0, 1 << 20])
+@pytest.mark.parametrize("policy", ["oldest", "newest"])
+def test_what_the_ring_had_no_room_for_is_named(policy, disk, tmp_path):
+    spill = Spill(tmp_path, disk) if disk else None
+    ring = Ring(seconds=1e9, max_bytes=500_000, spill=spill)
+    cache = Cache(seed=1)
+    cache.open("x", lambda: ring, Remainders(), 0.0)
+    cache.assign(1, "x", {0}, "need", 0.0)
+    taken = cache.hear(1, Take(0, (), 0.0, 0.0, 100.0, policy), 0.0)
+    sent, told, now = [], [], 0.0
+    for number in range(30_000):
+        cache.arrive("x", [packed(1 + number % 2, 7, number // 2, 0, bytes([0]))], now)
+        if number % 100 == 0:
+            now += 0.01
+            told += [word for _, word in cache.tick(now) if isinstance(word, Dropped)]
+        for each in cache.send(now):
+            for run in each.runs:
+                sent += map(key_of, run.records)
+                cache.hear(1, Progress(0, taken.stream, len(sent), len(sent)), now)
+    told += [word for _, word in cache.tick(now) if isinstance(word, Dropped)]
+    waiting = cache.statistics().waiting
+    lost = [(each.publisher, 7, n) for word in told for each in word.missing for n in range(each.first, each.last + 1)]
+    assert lost
+    assert not any(word.unknown for word in told)
+    assert len(lost) + len(sent) + waiting == 30_000
+    assert len({*lost, *sent}) == len(lost) + len(sent)
+    assert cache.statistics().dropped == len(lost)
+    assert bool(disk) == any(tmp_path.iterdir())
+
+
+def test_a_subscriber_that_wants_events_dropped_goes_on_when_what_it_misses_is_gone():
+    ring = Ring(seconds=1e9, max_bytes=500_000)
+    cache = Cache(seed=1)
+    cache.open("x", lambda: ring, Remainders(), 0.0)
+    cache.assign(1, "x", {0}, "need", 0.0)
+    taken = cache.hear(1, Take(0, (Position(1, 7, 4),), 9.0, 9.0, 1e6, "oldest"), 0.0)
+    cache.arrive("x", [packed(1, 7, number, 0, bytes([0])) for number in range(5, 105)], 0.1)
+    assert sum(len(run.records) for run in cache.send(0.2)[0].runs) == 100
+    cache.arrive("x", [packed(1, 7, number, 0, bytes([0])) for number in range(105, 20_000)], 0.3)
+    cache.tick(0.4)
+    assert ring.first > 100
+    # It got only ten of the hundred, and the others are gone.
+    cache.hear(1, Progress(0, taken.stream, 10, 10, again=True), 0.5)
+    cache.send(0.6)
+    [(_, ended)] = [each for each in cache.tick(0.7) if isinstance(each[1], Ended)]
+    assert not ended.full
+    again = cache.hear(1, Take(1, (Position(1, 7, 14),), 9.0, 9.0, 1e6, "oldest"), 0.8)
+    assert again.missing == (Missing(1, 7, 15, 5 + ring.first - 1),)
+
+
+def test_a_damaged_segment_leaves_the_others_and_what_is_dropped_is_told(tmp_path):
+    ring = Ring(seconds=1e9, max_bytes=500_000, spill=Spill(tmp_path, 1 << 24))
+    for number in range(20_000):
+        ring.append([record(number)], 0.0)
+    ring.trim(0.0, 0)
+    [first, *_] = sorted(tmp_path.iterdir())
+    first.write_bytes(first.read_bytes()[:-1])
+    found = Queue(1, ring, 100.0, "newest", 15_000, 0.0)
+    found.join(1, 0, 0.0)
+    found.push(range(20_000))
+    found.gone.extend(range(10))
+    [(_, word)] = drops.words(found, ring)
+    assert word.unknown == 10
+    assert sum(each.last - each.first + 1 for each in word.missing) == 5_000
+
+
 def test_end_marks_come_in_their_order():
     _, found = queue()
     found.push(range(3))
@@ -352,6 +419,12 @@ def test_a_search_finds_what_is_lacking_and_names_what_nobody_has():
     assert [key_of(each)[2] for each in search(ring, recent, 2.9, Interruptions(), 3.0).records] == [14, 15]
     behind = Take(1, back=1e9, age=1e9, after=Position(1, 7, 9))
     assert [key_of(each)[2] for each in search(ring, behind, 0.0, Interruptions(), 3.0).records] == [5, 14, 15]
+    # A ring that has an event has what came behind it, if it had everything since then; else what it reaches is said.
+    assert search(ring, behind, 1.0, Interruptions(), 3.0).reaches is None
+    assert search(ring, behind, 1.5, Interruptions(), 3.0).reaches == 1.5
+    gone = Take(1, back=1e9, age=1e9, after=Position(1, 7, 2))
+    missing = search(ring, gone, 0.0, Interruptions(), 3.0)
+    assert (missing.reaches, missing.missing) == (3.0, (Missing(1, 7, 3, 6),))
 
 
 def test_in_a_span_every_jump_may_be_a_loss():
@@ -433,12 +506,74 @@ def test_responsibilities_go_where_the_same_need_is_and_where_least_is():
     assert choice(loads, "new") == "b"
     assert choice(loads, "new", without=("a", "b")) is None
     assert choice({"a": Load(durable=True), "b": Load()}, "new", past=True) == "a"
+    # Nothing comes: what counts is for how many subscriptions each is responsible.
     loads["a"].needs |= {4: "u", 5: "v", 6: "x"}
-    assert move(loads) == (2, "b")
-    loads["a"].active = frozenset((2, 4, 5))
-    assert move(loads) == (1, "b")
-    assert move({"a": Load({1: "x"}), "b": Load()}) is None
-    assert move({"a": Load({1: "x"})}) is None
+    first = {1: "a", 2: "a", 3: "b", 4: "a", 5: "a", 6: "a"}
+    assert move(loads, first) == ([1, 6], "b")
+    loads["a"].active = frozenset((1,))
+    assert move(loads, first) == ([2], "b")
+    assert move({"a": Load({1: "x"}), "b": Load()}, {1: "a"}) is None
+    assert move({"a": Load({1: "x"})}, {1: "a"}) is None
+
+
+def test_responsibilities_move_by_events_per_second_and_not_by_how_many_they_are():
+    loads = {"a": Load({1: "hot", 2: "warm", 3: "cold"}), "b": Load({number: number for number in range(10, 20)})}
+    first = {number: name for name, load in loads.items() for number in load.needs}
+    for second in range(60):
+        loads["a"].reported(1500 * second, [(1, 1000.0, 0.0), (2, 450.0, 0.0), (3, 1.0, 0.0)], float(second))
+        loads["b"].reported(20 * second, [], float(second))
+    assert loads["a"].rate == pytest.approx(1500, rel=0.01)
+    # Ten subscriptions to which little comes are less than three; of these, the one that halves the difference best.
+    assert move(loads, first) == ([2], "b")
+    assert choice(loads, "new") == "b"
+    # What is sent counts as what comes; and what another keeps anyway does not come to it anew.
+    loads["b"].needs |= {1: "hot"}
+    loads["a"].rates["hot"] = (1000.0, 600.0)
+    assert move(loads, first) == ([1], "b")
+    loads["a"].active = frozenset((1, 2))
+    assert move(loads, first) == ([3], "b")
+
+
+@given(st.data())
+def test_responsibilities_come_to_rest_and_the_heaviest_cache_never_gets_heavier(data):
+    names = [f"c{number}" for number in range(data.draw(st.integers(2, 4)))]
+    kinds = {need: data.draw(st.tuples(st.floats(0, 1000), st.floats(0, 1000))) for need in range(6)}
+    needs = {number: data.draw(st.sampled_from(sorted(kinds))) for number in range(data.draw(st.integers(0, 15)))}
+    first = {number: data.draw(st.sampled_from(names)) for number in needs}
+    heaviest = float("inf")
+    for _ in range(100):
+        loads = {}
+        for name in names:
+            own = {number: need for number, need in needs.items() if first[number] == name}
+            rates = {need: kinds[need] for need in own.values()}
+            loads[name] = Load(own, rate=sum(map(sum, rates.values())), rates=rates)
+        weights = [load.weight(len(load.needs)) for load in loads.values()]
+        assert max(weights) <= heaviest + 1e-6
+        heaviest = max(weights)
+        found = move(loads, first)
+        if found is None:
+            return
+        for number in found[0]:
+            first[number] = found[1]
+    raise AssertionError("they move for ever")
+
+
+def test_rates_are_those_of_what_matches_and_of_what_is_sent():
+    cache = Cache(seed=1)
+    cache.open("x", Ring, Remainders(), 0.0)
+    cache.assign(1, "x", {0, 1}, "most", 0.0)
+    cache.assign(2, "x", {2}, "some", 0.0)
+    cache.assign(3, "x", {9}, "nothing", 0.0)
+    assert cache.rates(0.0) == []
+    cache.hear(2, Take(0, (), 0.0, 0.0, None), 0.0)
+    for number in range(3000):
+        cache.arrive("x", [packed(1, 7, number, 0, bytes([number % 3]))], number / 1000)
+    sent = sum(len(run.records) for each in cache.send(3.0) for run in each.runs)
+    found = {number: each for number, *each in cache.rates(3.0)}
+    assert found[1] == pytest.approx((667, 0), rel=0.05)
+    assert found[2] == pytest.approx((333, sent / 3), rel=0.05)
+    assert 3 not in found
+    assert cache.rates(6.0) == []
 
 
 def test_words_survive_the_wire_and_garbage_does_not():
@@ -453,6 +588,65 @@ def test_the_picture_of_states_is_that_of_the_table():
     with open("docs/topics/caches.md", encoding="utf-8") as page:
         assert diagram() in page.read()
     assert {state for state, _ in TRANSITIONS} == {*State} - {State.OVER}
+
+
+def test_what_a_cache_has_said_stays_doubtful_until_an_event_that_was_not_held():
+    doubts = Doubts({(1, 1): 7})
+    doubts.beyond((1, 1), 8, said=True)
+    doubts.clear()  # another was asked for everything, and nobody says this again
+    assert doubts.settled((1, 1), 7) == ()
+    assert doubts.settled((1, 1), 9, held=True) == (Missing(1, 1, 8, 8),)
+    assert doubts.open() == (Missing(1, 1, 10, -1),)
+    assert doubts.settled((1, 1), 14) == (Missing(1, 1, 10, 13),)
+    assert doubts.open() == ()
+    # A guess ends with any event behind it.
+    doubts.all()
+    assert doubts.settled((1, 1), 9, held=True) == (Missing(1, 1, 8, 8),)
+    assert doubts.open() == ()
+
+
+def test_two_interruptions_at_one_place_are_two():
+    found = Interruptions()
+    found.point(4)
+    heard = (4, found.count)
+    assert not found.beyond(*heard)
+    found.begin(4)
+    found.end(4)
+    assert found.beyond(*heard).points == {4}
+
+
+def test_a_look_that_began_before_something_was_wanted_does_not_count():
+    looks = Looks()
+    first = looks.want()
+    assert looks.begin() == first
+    second = looks.want()
+    looks.end(first)
+    assert looks.over(first)
+    assert not looks.over(second)
+    assert looks.begin() == second
+    assert looks.begin() is None
+    # What was dropped is told after a look; then not again within a second; and in the end without one.
+    looks.doubt(10.0)
+    assert not looks.settle(10.1)
+    looks.end(looks.begin())
+    assert looks.settle(10.2)
+    looks.doubt(10.3)
+    looks.end(looks.begin())
+    assert [when for when in (10.4, 11.1, 11.25) if looks.settle(when)] == [11.25]
+    looks.doubt(20.0)
+    assert [when for when in (20.1, 24.9, 25.0) if looks.settle(when)] == [25.0]
+    assert not looks.doubtful
+
+
+def test_who_waits_for_an_answer_asks_again_if_its_cache_began_anew():
+    core = Subscriber(100, now=0.0)
+    core.plain((1, 1, 0), "event", 0.1)
+    [asked] = [each.word for each in core.overloaded(0.2) if isinstance(each, Say)]
+    [again] = [each.word for each in core.hear(Ended(asked.epoch, "anew", again=True), 0.3) if isinstance(each, Say)]
+    assert (again.epoch, again.positions) == (asked.epoch + 1, asked.positions)
+    assert core.state is State.TAKING
+    # One that is not responsible does not bring it to ask at once.
+    assert core.hear(Ended(again.epoch, "not responsible"), 0.4) == []
 
 
 def test_a_later_overload_does_not_end_the_doubt_about_a_source_that_a_dead_cache_had():

@@ -112,6 +112,25 @@ def test_what_the_ports_of_caches_that_stand_still_drop_is_told_or_comes_by_anot
         assert told & {*world.wanted(application)} <= world.overflowed
 
 
+@pytest.mark.parametrize("seed", seeds(12, watched=3))
+def test_nobody_leaves_a_cache_whose_port_is_read_late_before_everything_came(seed):
+    world = World(seed, caches=1 + seed % 2)
+    rng, now = world.rng, world.now
+    world.room = rng.choice([0, 5, 60, 1 << 30])
+    applications = [Application(world, n, {0, 1, 2}, limit=200, rate=220) for n in range(1, 4)]
+    narrow = Application(world, 9, {3}, limit=80, rate=90)
+    end = traffic(world, 14)
+    for index in world.caches:
+        for _ in range(5):
+            world.clock.call_at(now + rng.uniform(1, 13), world.clog, index, rng.uniform(0.05, 1.5))
+    world.clock.run(end + 100)
+    for application in (*applications, narrow):
+        world.check(application, losses=bool(world.overflowed))
+        assert application.core.state is State.IDLE
+        told = {(e.publisher, e.incarnation, n) for e in application.lost for n in range(e.first, e.last + 1)}
+        assert told & {*world.wanted(application)} <= world.overflowed
+
+
 def world_seconds(seed):
     """Rings that reach back far enough, or not."""
     return 30.0 if seed % 2 else 0.5
@@ -134,11 +153,13 @@ def test_groups_share_a_stream(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(3, watched=1))
-def test_a_durable_cache_that_comes_back_goes_on_where_it_was(seed, tmp_path):
+@pytest.mark.parametrize("away", [0.15, 6.0])
+def test_a_durable_cache_that_comes_back_goes_on_where_it_was(seed, away, tmp_path):
     def make(index):
         return Ring(seconds=300, max_bytes=100_000, spill=Spill(tmp_path / str(index), 1 << 24), durable=True)
 
     world = World(seed, make=make)
+    world.patience = 10.0
     application = Application(world, 1, {0, 1, 2, 3}, limit=200, rate=220)
     end = traffic(world, 10)
     world.clock.run(end)
@@ -148,7 +169,7 @@ def test_a_durable_cache_that_comes_back_goes_on_where_it_was(seed, tmp_path):
     waiting = len(world.wanted(application)) - len(application.taken)
     # Everything is published; much of it waits in the cache, which dies.
     world.kill(0)
-    world.clock.run(end + 0.2)
+    world.clock.run(end + 0.05 + away)
     world.start(0)
     world.clock.run(end + 120)
     assert waiting > 100

@@ -4,6 +4,7 @@ The network delivers whatever is published to whoever has a path at that moment.
 lost. Events on the plain path and to caches do not, but a subscriber that stands still has a socket that overflows.
 """
 
+from collections import deque
 from random import Random
 
 from sievenet.cache.cache import Cache
@@ -146,6 +147,65 @@ class Application:
         self.serve()
 
 
+class Port:
+    """A cache's end of its link: what waits is read in order. Where there was no room, there is a hole (None)."""
+
+    def __init__(self, world, index, cache):
+        self.world, self.index, self.cache = world, index, cache
+        self.waiting, self.until, self.reading = deque(), 0.0, False
+
+    def come(self, record):
+        """A record comes by the network."""
+        if sum(isinstance(each, bytes) for each in self.waiting) < self.world.room or not self._closed:
+            self.waiting.append(record)
+        else:
+            self.world.overflowed.add(key_of(record))
+            if not self.waiting or self.waiting[-1] is not None:
+                self.waiting.append(None)
+        self.read()
+
+    @property
+    def _closed(self):
+        return self.reading or self.world.now < self.until
+
+    def look(self, number):
+        """Everything that waits here now is to be read."""
+        self.waiting.append(number)
+        self.read()
+
+    def clog(self, seconds):
+        """Nobody reads for so long."""
+        self.until = max(self.until, self.world.now + seconds)
+        self.world.clock.call_at(self.until, self.read)
+
+    def read(self):
+        """Read some of what waits, and the rest a little later."""
+        world = self.world
+        if self._closed or world.caches[self.index] is not self.cache:
+            return
+        for _ in range(world.rng.randint(1, 30)):
+            if self.waiting:
+                self.take(self.waiting.popleft())
+        if self.waiting:
+            self.reading = True
+            world.clock.call_later(world.rng.uniform(0.001, 0.02), self.read_more)
+
+    def read_more(self):
+        self.reading = False
+        self.read()
+
+    def take(self, found):
+        world, cache = self.world, self.cache
+        if isinstance(found, int):
+            cache.looks.end(found)
+        elif found is None:
+            cache.missed(world.now)
+        else:
+            cache.arrive("x", [found], world.now)
+            cache.sure()
+        world.release(cache)
+
+
 class World:
     def __init__(self, seed, caches=1, loss=0.05, make=None, seconds=20.0):
         self.rng = Random(seed)
@@ -157,11 +217,13 @@ class World:
         self.numbers = {}
         self.caches = {}
         self.to_cache = {}
-        #: By cache: until when it stands still, and what has come for it meanwhile.
+        #: By cache: until when it stands still, and what was said to it meanwhile.
         self.still, self.later = {}, {}
-        #: Events that a cache's port has room for while it stands still, and those that it had none for.
-        self.room, self.overflowed, self.drops = 1 << 30, set(), {}
+        #: Events that a cache's port has room for while nobody reads it, and those that it had none for.
+        self.room, self.overflowed, self.ports = 1 << 30, set(), {}
         self.turn = 0
+        #: Seconds that subscribers wait for a cache that is gone.
+        self.patience = 0.0
         for index in range(caches):
             self.start(index)
 
@@ -173,27 +235,26 @@ class World:
         cache = self.caches[index] = Cache(seed=self.rng.getrandbits(32), max_events=50_000)
         cache.open("x", lambda: self.make(index), Remainders(), self.now)
         self.to_cache[index] = Pipe(self.clock, self.rng, delay=0.002, jitter=0.004)
+        self.ports[index] = Port(self, index, cache)
         self.clock.call_later(TICK, self.every, index, cache)
 
     def freeze(self, index, seconds):
         """The cache stands still, as after SIGSTOP; its port has so much room for what comes."""
         if self.caches[index] is not None:
             self.still[index] = self.now + seconds
+            self.ports[index].clog(seconds)
             self.clock.call_at(self.still[index], self.thaw, index, self.caches[index])
 
+    def clog(self, index, seconds):
+        """The cache's port is not read for a while, and the cache goes on: the machine is busy, or much waits there."""
+        if self.caches[index] is not None:
+            self.ports[index].clog(seconds)
+
     def thaw(self, index, cache):
-        if self.caches[index] is cache:
-            # What is readable comes before anybody looks at what the port has dropped.
+        # Its port, words and timers get their turns in any order.
+        if self.caches[index] is cache and self.now >= self.still[index]:
             for action, args in self.later.pop(index, []):
                 action(*args)
-            self.look(index, cache)
-
-    def look(self, index, cache):
-        """Ask the port whether it has dropped anything."""
-        if self.drops.pop(index, 0):
-            cache.missed(self.now)
-        else:
-            cache.sure()
 
     def frozen(self, index, action, *args):
         """Whether the cache does this later, since it stands still."""
@@ -207,7 +268,6 @@ class World:
         if self.caches[index] is None:
             return
         self.later.pop(index, None)
-        self.drops.pop(index, None)
         self.caches[index] = None
         for application in self.applications.values():
             if application.cache == index:
@@ -216,7 +276,7 @@ class World:
     def tell_lost(self, application, index):
         if application.cache == index:
             application.cache = None
-            application.do(application.core.lost(self.now))
+            application.do(application.core.lost(self.now, self.patience))
 
     def pick(self):
         there = [index for index, cache in self.caches.items() if cache is not None]
@@ -243,6 +303,8 @@ class World:
             application = self.applications[number]
             application.down.send(100, application.reach, application.hear, word)
         self.release(cache)
+        if (number := cache.looks.begin()) is not None:
+            self.clock.call_later(self.rng.uniform(0.001, 0.1), self.ports[index].look, number)
         self.clock.call_later(TICK, self.every, index, cache)
 
     def release(self, cache):
@@ -254,19 +316,6 @@ class World:
                         args = application.directed, stream, first + i, record, leaver
                         application.directed_pipe.send(100, application.reach, *args)
 
-    def arrive(self, index, record):
-        cache = self.caches[index]
-        waiting = sum(action == self.arrive for action, _ in self.later.get(index, ()))
-        if cache is not None and waiting >= self.room and self.now < self.still.get(index, 0.0):
-            self.overflowed.add(key_of(record))
-            self.drops[index] = self.drops.get(index, 0) + 1
-            return
-        if cache is not None and not self.frozen(index, self.arrive, index, record):
-            cache.arrive("x", [record], self.now)
-            if self.now >= self.still.get(index, 0.0) and index not in self.later:
-                self.look(index, cache)
-            self.release(cache)
-
     def publish(self, source, value):
         number = self.numbers[source] = self.numbers.get(source, -1) + 1
         record = packed(*source, number, int(self.now * 1e9), bytes([value]))
@@ -276,7 +325,7 @@ class World:
                 application.plain_pipe.send(100, application.reach, application.plain, record)
         for index, cache in self.caches.items():
             if cache is not None:
-                self.to_cache[index].send(100, self.arrive, index, record)
+                self.to_cache[index].send(100, self.ports[index].come, record)
 
     def wanted(self, application, since=1000.0):
         return [key for key, value, when in self.published if value in application.wanted and when >= since]
@@ -290,6 +339,8 @@ class World:
             assert number > last.get((publisher, life), -1), f"{publisher} {number} out of order"
             last[publisher, life] = number
         missing = set(self.wanted(application)) - set(got)
+        told = {(e.publisher, e.incarnation, n) for e in application.lost for n in range(e.first, e.last + 1)}
+        assert not told & set(got), f"{min(told & set(got))} was told to be lost, and came"
         assert not set(got) - set(self.wanted(application))
         if not losses:
             assert not missing, f"{len(missing)} lost, first {min(missing)}"

@@ -134,16 +134,20 @@ def test_responsibilities_move_to_a_cache_with_less(monkeypatch):
         for i in range(6):
             await world.assign("a", i, b"%d" % i)
         world.serve("y")
-        for _ in range(40):
-            world.caches.handle("x", c.CacheLoad(active=(1, 2)))
+        await eventually(lambda: all(None not in each for each in world.responsible().values()))
+        assert {cache for cache, _ in world.responsible().values()} == {"x"}
+        for second in range(1, 40):
+            # Much comes for the last one, and for the others together as much.
+            rates = (*((number, 20.0, 0.0) for number in range(1, 6)), (6, 100.0, 500.0))
+            world.caches.handle("x", c.CacheLoad(7 * second, 0, active=(1, 2), rates=rates))
             world.caches.handle("y", c.CacheLoad())
+            world.caches.handle("a", c.ToCache(3, b"word"))
             await asyncio.sleep(0.01)
-        first = [cache for cache, _ in world.responsible().values()]
-        assert len(first) == 6
-        assert {"x", "y"} >= set(first)
-        # Those that are being served stay.
-        assert world.responsible()["a", 0][0] == "x"
-        assert world.responsible()["a", 1][0] == "x"
+        first = {id: cache for (_, id), (cache, _) in world.responsible().items()}
+        # The other one keeps the events as a standby, and takes over; those that are being served stay, and those that
+        # have just said something.
+        assert first[5] == "y"
+        assert first[0] == first[1] == first[3] == "x"
         rows = {row["cache"]: row for row in world.caches.status()}
         assert rows["x"]["active"] == 2
         assert not rows["y"]["durable"]

@@ -1,9 +1,11 @@
 """Caches and subscribers as processes of their own: kill -9, SIGSTOP, a durable restart, garbage."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -185,6 +187,64 @@ def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_pa
         return [row for row in await look.ask("caches") if row["received"] >= count]
 
     run(main(), 120)
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A folder on a disk of its own."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "sievenet-test", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_full_disk_ends_subscriptions_with_a_reason_or_drops_by_name_and_the_cache_goes_on(tmp_path):
+    async def main(disk):
+        async with Commands.open(tmp_path) as commands:
+            options = ["--folder", str(disk), "--disk", "1G", "--memory", "1200K"]
+            url, (cache,) = await started(commands, [*options, "--name", "c1"])
+            limits = ["--url", url, "--json", "--max-rate", "1500"]
+            ends = await commands.start("sub", "stock", *limits)
+            drops = await commands.start("sub", "stock: volume >= 0", *limits, "--on-full", "oldest")
+            for each in (ends, drops):
+                await each.says("subscribed")
+            async with sievenet.connect(url) as node:
+                await node.schema(STOCK)
+                await node.advertise(STOCK)
+                for at in range(0, 8000, 100):
+                    some = [STOCK.event(b"x" * 1000, symbol="IBM", price=1.0, volume=i) for i in range(at, at + 100)]
+                    await node.publish_many(some)
+                    await asyncio.sleep(0.01)
+                await ends.ends()
+                assert "ended by its cache: the cache had no room for what waits (Cannot write" in ends.text()
+                assert "No space left on device" in ends.text()
+                assert "No space left on device" in cache.text()
+
+                def told():
+                    return [n for gap in drops.events("gap") for n in range(gap["from"], gap["to"] + 1)]
+
+                await eventually(lambda: len(volumes(drops)) + len(told()) >= 8000, 40)
+                assert volumes(drops) == sorted(volumes(drops))
+                assert sorted([*volumes(drops), *told()]) == list(range(8000))
+                assert len(told()) > 1000
+                # With room on the disk again, the cache goes on, and so can who was ended.
+                subprocess.run(["mount", "-o", "remount,size=64M", disk], check=True)
+                again = await commands.start("sub", "stock", *limits)
+                await again.says("subscribed")
+                for at in range(8000, 14000, 100):
+                    some = [STOCK.event(b"x" * 1000, symbol="IBM", price=1.0, volume=i) for i in range(at, at + 100)]
+                    await node.publish_many(some)
+                    await asyncio.sleep(0.01)
+            await has(again, 6000)
+            assert volumes(again) == list(range(8000, 14000))
+            assert volumes(drops)[-1] == 13_999
+
+    with small_disk(tmp_path / "disk", "1500k") as disk:
+        run(main(disk), 120)
 
 
 def test_garbage_from_either_side_disturbs_nobody():

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -250,15 +250,65 @@ def test_what_came_before_is_replayed_then_events_are_live():
     run(main())
 
 
+def test_a_cache_says_at_its_start_what_it_cannot_work_with(tmp_path, caplog):
+    async def main():
+        for wrong in ({"memory": 0}, {"seconds": 0.0}, {"queue": 0}, {"durable": True}):
+            with pytest.raises(InvalidInput, match="cache"):
+                CacheHost("sievenet://127.0.0.1:1", CacheSettings(**wrong))
+        (tmp_path / "file").touch()
+        own = CacheSettings(folder=tmp_path / "own", disk=1 << 24, durable=True)
+        async with fabric() as daemon, publisher(daemon, host="h1") as pub:
+            with pytest.raises(Unavailable, match="Cannot keep events in"):
+                await CacheHost(daemon.url, CacheSettings(folder=tmp_path / "file" / "below", disk=1)).start()
+            async with CacheHost(daemon.url, own, keep=["reading"]) as cache:
+                with pytest.raises(Unavailable, match="that no other cache uses"):
+                    await CacheHost(daemon.url, own).start()
+                await flood(pub, 100, 1e6)
+                await eventually(lambda: cache.statistics().received == 100)
+            # One that comes later has the folder, and says what is damaged.
+            [segment] = (tmp_path / "own" / "reading").iterdir()
+            segment.write_bytes(segment.read_bytes()[:-1])
+            async with CacheHost(daemon.url, own, keep=["reading"]):
+                await eventually(lambda: "1 of 1 segments were not whole" in caplog.text)
+
+    run(main())
+
+
+def test_a_cache_that_has_the_past_because_of_somebody_else_says_so(caplog):
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            first = await sub.subscribe("reading", max_rate=1000)
+            await flood(pub, 10, 1e6)
+            found = [await first.next() for _ in range(10)]
+            behind = Slow(await sub.subscribe("reading: x < 9", since=found[4]), 1e6)
+            await eventually(lambda: behind.got == [5, 6, 7, 8])
+            assert "the cache has only" not in caplog.text
+            await asyncio.sleep(0.2)
+            longer = Slow(await sub.subscribe("reading", since=60), 1e6)
+            await eventually(lambda: longer.got == list(range(10)))
+            # It has what came since the first one subscribed, which is not long ago, but some time.
+            assert 0.2 <= float(caplog.text.rpartition("the cache has only the last ")[2].split()[0]) < 60
+
+    run(main())
+
+
 def test_what_is_asked_for_wrongly_is_refused():
     async def main():
         async with fabric() as daemon, publisher(daemon) as pub:
-            times = [{"since": each} for each in (-1, "5s", datetime(2020, 1, 1), (1, 2), (1, 2, -3), (1, 2, 1 << 63))]
-            for wrong in ({"max_rate": 0}, {"max_rate": "fast"}, {"max_rate": 5, "on_full": "wait"}, *times):
-                with pytest.raises(InvalidInput):
+            times = (-1, 1e12, "5s", datetime(2020, 1, 1), (1, 2), (1, 2, -3), (1, 2, 1 << 63))
+            rates = [({"max_rate": each}, "above 0 and at most 1e9") for each in (0, "fast", 1 << 80)]
+            others = [({"max_rate": 5, "on_full": "wait"}, "one of end"), ({"on_gap": 3}, "call")]
+            for wrong, why in (*rates, *others, *(({"since": each}, "since") for each in times)):
+                with pytest.raises(InvalidInput, match=why):
                     await pub.subscribe("reading", **wrong)
-            with pytest.raises(Unavailable, match="no cache serves this fabric"):
-                await pub.subscribe("reading", since=5)
+            for before in (5, datetime(1960, 1, 1, tzinfo=UTC)):
+                with pytest.raises(Unavailable, match="no cache serves this fabric"):
+                    await pub.subscribe("reading", since=before)
             # Without a cache a limit is no reason to fail: events come, and the next cache takes over.
             slow = Slow(await pub.subscribe("reading", max_rate=300), 400)
             assert slow.caches().cache is None

@@ -7,8 +7,8 @@
 Idle it only keeps its rings. `Take` begins a queue with what the ring has and the subscriber lacks, and everything that
 matches joins it from then on, so the time between the overload and this moment is covered. Subscribers with the same
 filter, limit and policy share a queue and one transmission, if the newcomer needs nothing that was sent already; who
-holds the others up gets a queue of its own. `Stop` ends a stream with a mark, a moment later: what was published before
-the plain path stood may still be on its way here.
+holds the others up gets a queue of its own. `Stop` ends a stream with a mark, after a look through the port (`looks`):
+what was published before the plain path stood may still be on its way here.
 
 Invariant: a queue holds, in the order of arrival, every record of its ring that matches from an offset on (`whole`) and
 whatever its first member lacks before that. Who joins lacks nothing before it. Pure: stimuli come with the time `now`,
@@ -26,24 +26,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.cache import drops
+from sievenet.cache.looks import Looks
 from sievenet.cache.messages import Drained, Ended, Progress, Stop, Take, Taken, Word
 from sievenet.cache.place import Filters, Place, Served
 from sievenet.cache.queue import Queue
+from sievenet.cache.rates import Rates
 from sievenet.cache.record import Run, key_of
 from sievenet.cache.ring import Ring
 from sievenet.cache.search import named, search
 
 __all__ = ["Cache", "CacheStatistics", "Filters", "Sending"]
 
-#: Seconds that a stream goes on after `Stop`, for what is on its way to the cache.
+#: Seconds that a stream goes on after `Stop`, for what is in the network; then a look sees to the cache's port.
 LINGER: Final = 0.2
-#: Seconds without progress after which a member leaves a group that goes on.
-_LAG: Final = 2.0
 #: Seconds between two times that a subscriber is told the same.
 _REPEAT: Final = 0.5
-#: Seconds after a drop until what waited in the port has surely come, and after which subscribers are told anyway.
-_SETTLED: Final = 1.0
-_TOLD: Final = 5.0
 #: Seconds that the ring keeps what a subscriber waits for until it has asked again.
 _RESERVED: Final = 15.0
 #: Records that one queue sends at once.
@@ -84,9 +81,7 @@ class Cache:
         self._places: dict[str, Place] = {}
         self._subscribers: dict[int, Served] = {}
         self.received = self.sent = self.dropped = 0
-        #: Since when the port drops, and when all that waited in it has come.
-        self._doubted: float | None = None
-        self._settles = 0.0
+        self.looks, self._rates = Looks(), Rates()
 
     # -- responsibilities -----------------------------------------------------------------
 
@@ -137,14 +132,12 @@ class Cache:
         for place in self._places.values():
             start = place.sure if not back else min(place.sure, place.ring.at(now - back))
             place.interruptions.begin(start)
-        self._doubted = now if self._doubted is None else self._doubted
-        self._settles = now + _SETTLED
+        self.looks.doubt(now)
 
     def _settle(self, now: float) -> list[tuple[int, Word]]:
         """When everything that waited has come, those who are served ask anew, and are told what may be missing."""
-        if self._doubted is None or (now < self._settles and now < self._doubted + _TOLD):
+        if not self.looks.settle(now):
             return []
-        self._doubted = None
         words: list[tuple[int, Word]] = []
         for place in self._places.values():
             place.interruptions.end(place.ring.next)
@@ -156,12 +149,12 @@ class Cache:
             place = self._places[found.category]
             if queue.needed is not None:
                 place.reserved[member] = queue.needed, now + _RESERVED
-            words.append((member, Ended(found.epoch, "the cache may have missed events")))
+            words.append((member, Ended(found.epoch, "the cache may have missed events", again=True)))
             self._leave(member, found)
         return words
 
     def _leave(self, member: int, found: Served) -> None:
-        queue, found.queue, found.answer, found.stops = found.queue, None, None, None
+        queue, found.queue, found.answer, found.stops, found.look = found.queue, None, None, None, None
         if queue is None:
             return
         queue.leave(member)
@@ -206,7 +199,7 @@ class Cache:
                 return self._take(member, found, word, now)
             case Progress(epoch, stream, expected, taken, again):
                 if found.queue is None or found.epoch != epoch:
-                    return Ended(epoch, found.over or "the cache began anew", full=found.over is not None)
+                    return _anew(epoch, found)
                 found.heard = found.named
                 if found.queue.stream == stream:
                     found.queue.reported(member, expected, taken, again, now)
@@ -214,7 +207,7 @@ class Cache:
                     return found.answer
             case Stop(epoch, stream):
                 if found.queue is None or found.epoch != epoch:
-                    return Ended(epoch, found.over or "the cache began anew", full=found.over is not None)
+                    return _anew(epoch, found)
                 if found.queue.stream == stream and found.stops is None:
                     found.stops = now + LINGER
         return None
@@ -225,12 +218,12 @@ class Cache:
         if found.epoch == take.epoch and found.answer is not None:
             return found.answer
         if take.epoch <= found.epoch:
-            return Ended(take.epoch, "that is over")
+            return _anew(take.epoch, found)
         self._leave(member, found)
         place = self._places[found.category]
-        unheard = place.interruptions.beyond(found.heard)
+        unheard = place.interruptions.beyond(*found.heard)
         state = search(place.ring, take, max(place.began, found.since), unheard, now)
-        found.named = place.ring.next
+        found.named = place.ring.next, place.interruptions.count
         rows = place.filters.rows(found.wanted, state.records)
         lacking = [state.offsets[row] for row in rows]
         key = (found.need, take.limit, take.on_full)
@@ -245,8 +238,7 @@ class Cache:
             place.groups[queue.stream] = key
         place.reserved.pop(member, None)
         first = queue.join(member, take.epoch, now)
-        found.queue, found.epoch, found.stops = queue, take.epoch, None
-        found.turn = 0
+        found.queue, found.epoch, found.turn = queue, take.epoch, 0
         missing = state.missing
         if take.check:
             missing = named(place, found.wanted, take, now, missing)
@@ -268,17 +260,17 @@ class Cache:
         """Unite queues of the same need: the one that is ahead waits until its members have everything, then joins."""
         words: list[tuple[int, Word]] = []
         leaders: dict[Hashable, Queue] = {}
-        for queue in place.queues.values():
-            queue.parked = False
+        for each in place.queues.values():
+            each.parked = False
         streams = [stream for stream, queue in place.queues.items() if queue.ended is None and not queue.stopping]
         if len(streams) < 2:
             return words
-        for stream in sorted(streams, key=lambda each: self._front(place.queues[each])):
+        for stream in sorted(streams, key=lambda each: _front(place.queues[each])):
             queue, key = place.queues[stream], place.groups.get(stream)
             leader = leaders.setdefault(key, queue) if key is not None else queue
             if leader is queue:
                 continue
-            near, front = max(64, int(leader.release.limit or 0)), self._front(queue)
+            near, front = max(64, int(leader.release.limit or 0)), _front(queue)
             queue.parked = leader.whole <= front and leader.ahead(front) <= near
             if queue.parked and queue.settled:
                 for member in list(queue.members):
@@ -290,12 +282,6 @@ class Cache:
                         found.answer = Taken(found.epoch, leader.stream, first, turn=found.turn)
                         words.append((member, found.answer))
         return words
-
-    @staticmethod
-    def _front(queue: Queue) -> int:
-        """The offset of the next event that a queue sends; far away if nothing waits."""
-        position = queue.position()
-        return 1 << 62 if position is None else position
 
     def _queue(self, found: Served, limit: float | None, on_full: Any, now: float) -> Queue:
         place = self._places[found.category]
@@ -315,7 +301,9 @@ class Cache:
             for queue in place.queues.values():
                 runs = queue.take(now, _BURST)
                 if runs:
-                    self.sent += sum(len(run.records) for run in runs)
+                    count = sum(len(run.records) for run in runs)
+                    self.sent += count
+                    self._rates.sent(self._subscribers[next(iter(queue.members))].need, count)
                     found.append(Sending(category, tuple(sorted(queue.members)), runs))
         return found
 
@@ -335,29 +323,26 @@ class Cache:
             if found.queue is not queue:
                 continue
             if queue.ended is not None:
-                found.over = queue.ended
-                words.append((member, Ended(found.epoch, queue.ended, full=True)))
+                # Who wants events dropped goes on: it asks again, and hears what is missing.
+                full = queue.on_full == "end"
+                found.over = queue.ended if full else None
+                words.append((member, Ended(found.epoch, queue.ended, full=full, again=not full)))
                 self._leave(member, found)
             elif found.stops is not None:
+                if found.look is None and now >= found.stops:
+                    found.look = self.looks.want()
                 # Who leaves while something may be missing would never be told.
-                if now >= found.stops and self._doubted is None:
+                if self.looks.over(found.look) and not self.looks.doubtful:
                     queue.stop(member)
                 stopping = queue.members[member].stopping
                 if stopping is not None and queue.members[member].next > stopping:
                     self._leave(member, found)
-            elif queue.drained and self._doubted is None and now - found.told >= _REPEAT:
+            elif queue.drained and not self.looks.doubtful and now - found.told >= _REPEAT:
                 found.told = now
                 words.append((member, Drained(found.epoch, queue.stream)))
-            elif self._lags(queue, member, now):
+            elif queue.lags(member, now):
                 words.append((member, self._part(member, found, queue, now)))
         return words
-
-    @staticmethod
-    def _lags(queue: Queue, member: int, now: float) -> bool:
-        """Whether a member holds the others of its group up."""
-        own = queue.members[member]
-        others = [each for key, each in queue.members.items() if key != member]
-        return bool(others) and now - own.heard > _LAG and all(each.next > own.next for each in others)
 
     def _part(self, member: int, found: Served, queue: Queue, now: float) -> Word:
         """Give a member of a group a queue of its own, with what it lacks."""
@@ -383,6 +368,13 @@ class Cache:
         """The subscriptions that are served now."""
         return [number for number, found in self._subscribers.items() if found.queue is not None]
 
+    def rates(self, now: float) -> list[tuple[int, float, float]]:
+        """Events per second that came for each need and went out for it, lately, by one subscription that has it."""
+        needs = {found.need: (found.category, found.wanted) for found in self._subscribers.values()}
+        rates = self._rates.look(self._places, needs, now)
+        numbers = {found.need: number for number, found in self._subscribers.items()}
+        return [(numbers[need], *each) for need, each in rates.items() if any(each)]
+
     def statistics(self) -> CacheStatistics:
         """What it holds and did."""
         queues = [queue for place in self._places.values() for queue in place.queues.values()]
@@ -395,3 +387,14 @@ class Cache:
             len(self._subscribers),
             sum(place.ring.memory for place in self._places.values()),
         )
+
+
+def _anew(epoch: int, found: Served) -> Ended:
+    """What who speaks of an epoch that is over is told."""
+    return Ended(epoch, found.over or "the cache began anew", full=found.over is not None, again=found.over is None)
+
+
+def _front(queue: Queue) -> int:
+    """The offset of the next event that a queue sends; far away if nothing waits."""
+    position = queue.position()
+    return 1 << 62 if position is None else position

@@ -11,12 +11,14 @@ noted as seen then: what was told to be lost is never delivered after that. Pure
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from sievenet.cache.messages import DROPPED, LONGEST, Dropped, Missing, Word, ranges
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import Key, Source, key_of
 from sievenet.cache.ring import Ring
+from sievenet.errors import Unavailable
 from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Drops", "words"]
@@ -31,14 +33,23 @@ def words(queue: Queue, ring: Ring) -> list[tuple[int, Word]]:
         return []
     gone = sorted(queue.gone)
     del queue.gone[:]
-    there = [each for each in gone if each >= ring.first]
-    missing, unknown = ranges(map(key_of, ring.read(there))), len(gone) - len(there)
+    known = _named(gone, ring)
+    missing, unknown = ranges(known), len(gone) - len(known)
     parts = [tuple(missing[at : at + DROPPED]) for at in range(0, len(missing), DROPPED)] or [()]
     return [
         (number, Dropped(member.epoch, part, unknown if part is parts[0] else 0))
         for number, member in queue.members.items()
         for part in parts
     ]
+
+
+def _named(offsets: list[int], ring: Ring) -> list[Key]:
+    """Which events are or were at ascending offsets of a ring, as far as it knows."""
+    while True:
+        there = [each for each in offsets if each >= ring.first]
+        with suppress(Unavailable):  # a segment is damaged: a block less is there
+            here = ring.read(there)
+            return [*ring.names.of(offsets[: len(offsets) - len(there)]), *map(key_of, here)]
 
 
 class Drops:

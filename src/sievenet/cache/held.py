@@ -59,6 +59,16 @@ class Held:
             if found[0] != key:
                 yield found
 
+    def without(self, source: Source, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The parts of a range of numbers that are not held."""
+        for (_, _, number), *_ in self._sources.get(source, ()):
+            if first <= number <= last:
+                if first < number:
+                    yield first, number - 1
+                first = number + 1
+        if first <= last:
+            yield first, last
+
     def all(self) -> tuple[list[_Entry], set[Source]]:
         """All of them, which are then held no more; and the sources of which some may be missing behind them."""
         found, broken = list(self._everything()), self._broken

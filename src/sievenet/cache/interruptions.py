@@ -20,8 +20,10 @@ class Interruptions:
     """Those of one ring, by offset."""
 
     def __init__(self) -> None:
-        #: First and last of each span, ascending; both are the same for a point.
-        self._closed: list[tuple[int, int]] = []
+        #: First and last of each span, ascending, and its number; the first two are the same for a point.
+        self._closed: list[tuple[int, int, int]] = []
+        #: How many there were: two may be at the same offset, one after the other.
+        self.count = 0
         #: Where the span began that has not ended.
         self.begun: int | None = None
 
@@ -30,8 +32,8 @@ class Interruptions:
 
     def point(self, offset: int) -> None:
         """Something may be missing just before an offset."""
-        if self.begun is None and (offset, offset) not in self._closed:
-            self._closed.append((offset, offset))
+        if self.begun is None:
+            self._close(offset, offset)
 
     def begin(self, offset: int) -> None:
         """Something may be missing from before an offset on."""
@@ -41,38 +43,43 @@ class Interruptions:
     def end(self, offset: int) -> None:
         """Nothing is missing behind an offset."""
         if self.begun is not None:
-            self._closed.append((self.begun, offset))
+            self._close(self.begun, offset)
             self.begun = None
+
+    def _close(self, start: int, end: int) -> None:
+        self.count += 1
+        self._closed = [*(each for each in self._closed if each[:2] != (start, end)), (start, end, self.count)]
 
     def forget(self, first: int) -> None:
         """The ring begins with an offset now."""
         self._closed = [each for each in self._closed if each[1] > first or first == 0]
 
-    def beyond(self, offset: int) -> Interruptions:
-        """Those that are not over before an offset, as far as they are behind it."""
+    def beyond(self, offset: int, count: int) -> Interruptions:
+        """Those that were not over at an offset, when there were so many, as far as they are behind it."""
         found = Interruptions()
-        found._closed = [(max(start, offset), end) for start, end in self._closed if end > offset]
+        new = [each for each in self._closed if each[1] > offset or each[2] > count]
+        found._closed = [(max(start, offset), max(end, offset), number) for start, end, number in new]
         found.begun = None if self.begun is None else max(self.begun, offset)
         return found
 
     @property
     def points(self) -> frozenset[int]:
         """The offsets before which something of any source may be missing."""
-        return frozenset(start for start, end in self._closed if start == end)
+        return frozenset(start for start, end, _ in self._closed if start == end)
 
     def edges(self, end: int) -> frozenset[int]:
         """The same for both ends of spans; ``end`` is the offset that comes next."""
-        found = {offset for span in self._closed if span[0] < span[1] for offset in span}
+        found = {offset for start, end, _ in self._closed if start < end for offset in (start, end)}
         return frozenset(found if self.begun is None else {*found, self.begun, end})
 
     def inside(self, offset: int) -> bool:
         """Whether any jump before this offset may be a loss."""
         if self.begun is not None and offset >= self.begun:
             return True
-        return any(start <= offset < end for start, end in self._closed)
+        return any(start <= offset < end for start, end, _ in self._closed)
 
     def after(self, offset: int) -> bool:
         """Whether there was a span before this offset: what a source said first may be missing."""
         if self.begun is not None and offset >= self.begun:
             return True
-        return any(start < end and offset >= start for start, end in self._closed)
+        return any(start < end and offset >= start for start, end, _ in self._closed)

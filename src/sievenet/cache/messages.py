@@ -173,6 +173,8 @@ class Ended(Word, frozen=True):
     epoch: _Number
     reason: Annotated[str, msgspec.Meta(max_length=1024)]
     full: bool = False
+    #: It would serve another: ask again.
+    again: bool = False
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Take | Taken | Progress | Drained | Dropped | Stop | Ended)

@@ -46,12 +46,14 @@ class Served:
     answer: Taken | None = None
     #: How often it got another stream in this epoch.
     turn: int = 0
-    #: When its stream is to end.
+    #: When its stream is to end, and the look after which it may.
     stops: float | None = None
+    look: int | None = None
     told: float = float("-inf")
-    #: The offset up to which it was told what may be missing when it was answered, and up to which it has heard that.
-    named: int = -1
-    heard: int = -1
+    #: The offset up to which it was told what may be missing when it was answered, and how many interruptions there
+    #: were then; and up to which it has heard that.
+    named: tuple[int, int] = (-1, 0)
+    heard: tuple[int, int] = (-1, 0)
     #: Why its subscription is over.
     over: str | None = None
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from sievenet.cache.messages import OnFull
@@ -33,6 +33,8 @@ __all__ = ["Member", "Queue"]
 #: Seconds without progress after which everything under way is sent again: at first, and at most.
 _AGAIN: Final = 0.4
 _LONGEST: Final = 3.0
+#: Seconds without progress after which a member leaves a group that goes on.
+_LAG: Final = 2.0
 #: Seconds between two times that a member's complaint is heard.
 _DEAF: Final = 0.05
 #: Seconds of a look at how often the queue was empty.
@@ -119,8 +121,8 @@ class Queue:
 
     def position(self) -> int | None:
         """The offset of the first entry that was never sent: who needs nothing before it can join."""
-        rest: Iterator[int] = iter(self._offsets[self._new - self._base :])
-        return next((each for each in rest if each >= 0), None)
+        rest = range(self._new - self._base, len(self._offsets))
+        return next((self._offsets[at] for at in rest if self._offsets[at] >= 0), None)
 
     def push(self, offsets: Sequence[int]) -> None:
         """Events of the ring that match, ascending."""
@@ -169,6 +171,12 @@ class Queue:
         if found is not None and found.stopping is None:
             found.stopping = self._base + len(self._offsets)
             self._offsets.append(-member - 1)
+
+    def lags(self, member: int, now: float) -> bool:
+        """Whether a member holds the others up."""
+        own = self.members[member]
+        others = [each for key, each in self.members.items() if key != member]
+        return bool(others) and now - own.heard > _LAG and all(each.next > own.next for each in others)
 
     def rest(self, number: int) -> list[int]:
         """The offsets of all events from a number on."""
@@ -255,12 +263,19 @@ class Queue:
             trouble = f" ({self._ring.trouble})" if self._ring.trouble else ""
             self.ended = f"the cache had no room for what waits{trouble}"
             return False
-        gone = bisect_left([each if each >= 0 else first for each in self._offsets[at:]], first)
-        self._drop(at, gone)
+        self._drop_gone(at)
         return len(self._offsets) > at
+
+    def _drop_gone(self, at: int) -> None:
+        """Drop what waits and the ring has not any more."""
+        first = self._ring.first
+        self._drop(at, bisect_left([each if each >= 0 else first for each in self._offsets[at:]], first))
 
     def look(self, now: float) -> None:
         """Whether something waits; asked at a steady pace."""
+        position = self.position()
+        if self.on_full != "end" and position is not None and position < self._ring.first:
+            self._drop_gone(self._new - self._base)
         self._looks += 1
         self._empty += not self.waiting and self.under_way <= max(2, self.release.window // 4)
         if now - self._looked >= _LOOK:

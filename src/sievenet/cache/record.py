@@ -12,9 +12,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-__all__ = ["HEAD", "Key", "Run", "Source", "key_of", "packed"]
+__all__ = ["HEAD", "Key", "Run", "Source", "key_of", "name_of", "packed"]
 
 _HEAD: Final = struct.Struct(">QQQQ")
+_NAME: Final = struct.Struct(">QQQ")
 #: Bytes of a record before the event.
 HEAD: Final = _HEAD.size
 
@@ -39,5 +40,10 @@ def packed(publisher: int, incarnation: int, sequence: int, departure: int, body
 
 
 def key_of(record: bytes) -> Key:
-    """Which event a record is."""
-    return _HEAD.unpack_from(record)[:3]
+    """Which event a record is; its name is enough."""
+    return _NAME.unpack_from(record)
+
+
+def name_of(record: bytes) -> bytes:
+    """The part of a record that says which event it is."""
+    return record[: _NAME.size]

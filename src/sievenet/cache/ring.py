@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from sievenet.cache.names import Names
 from sievenet.cache.spill import Segment, Spill
 from sievenet.errors import Unavailable
 
@@ -62,6 +63,8 @@ class Ring:
         self._blocks: list[_Block] = []
         self._starts: list[int] = []
         self._read: OrderedDict[int, list[bytes]] = OrderedDict()
+        #: What it had to let go of though it was needed.
+        self.names = Names()
         self.memory = 0
         self.next = 0
         #: Times that the disk did not take what it should or gave back less; what it said last, until that was told.
@@ -96,6 +99,9 @@ class Ring:
             self._blocks.append(block)
             self._starts.append(start)
             self.next = start + block.count
+        if self._durable and spill.damaged:
+            here = self.next - self.first
+            self._fails(f"{spill.damaged} of {len(spill.starts)} segments were not whole: {here:,} events are there")
 
     def _forget_all(self) -> None:
         while self._blocks:
@@ -160,39 +166,42 @@ class Ring:
             if needed is not None and self._blocks[1].start > needed:
                 break
             self._drop_first()
-        for block in self._blocks:
+        for block in list(self._blocks):
             if self.memory <= self._max_bytes:
                 break
             if block.records is None or block is self._blocks[-1]:
                 continue
             wanted = needed is not None and block.start + block.count > needed
-            if (wanted or self._durable) and self._make_room(block) and self._save(block):
+            if (wanted or self._durable) and self._store(block, needed):
                 self.memory -= block.bytes
                 block.records = None
                 continue
-            self._drop_through(block)
+            self._drop_through(block, needed)
             break
         if self.memory > self._max_bytes and any(each.records is not None for each in self._blocks[:-1]):
             self.trim(now, needed)
         if self._durable and self._spill is not None:
             while len(self._blocks) > 1 and not self._spill.fits(2 * _BYTES):
-                self._drop_first()
+                self._drop_first(needed)
 
-    def _make_room(self, block: _Block) -> bool:
-        """A durable ring forgets its oldest for its newest; another one keeps what is needed."""
-        if self._spill is None:
-            return False
-        while self._durable and not self._spill.fits(block.bytes) and self._blocks[0] is not block:
-            self._drop_first()
+    def _store(self, block: _Block, needed: int | None) -> bool:
+        """Have a block on disk, if need be instead of the oldest ones; False if there is no room at all."""
+        while not self._save(block):
+            if self._blocks[0] is block or not self._blocks[0].on_disk:
+                return False
+            self._drop_first(needed)
         return True
 
-    def _drop_through(self, block: _Block) -> None:
+    def _drop_through(self, block: _Block, needed: int | None) -> None:
         while self._blocks[0] is not block:
-            self._drop_first()
-        self._drop_first()
+            self._drop_first(needed)
+        self._drop_first(needed)
 
-    def _drop_first(self) -> None:
+    def _drop_first(self, needed: int | None = None) -> None:
         block = self._blocks.pop(0)
+        if needed is not None and block.start + block.count > needed:
+            known = self._read.get(block.start) if block.records is None else block.records
+            self.names.note(block.start, self._read_back(block) if known is None else known)
         self._starts.pop(0)
         if block.records is not None:
             self.memory -= block.bytes
@@ -234,7 +243,7 @@ class Ring:
         if found is None:
             found = self._read_back(block)
             if len(found) < block.count:
-                self._drop_through(block)
+                self._drop_through(block, 0)
                 self._fails(f"Expected {block.count} events in a segment on disk, got {len(found)}: it is damaged")
                 raise Unavailable(self.trouble)
             self._read[block.start] = found

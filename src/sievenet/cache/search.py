@@ -62,6 +62,7 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Interruptions,
         source = (take.after.publisher, take.after.incarnation)
         begun = _behind(records, start, source, take.after.sequence)
         last[source] = known[source] = take.after.sequence
+        uncertain &= begun <= max(start, ring.at(oldest))  # unless the event itself is there
         doubtful = {source} if uncertain else set()
     points, edges = interruptions.points, interruptions.edges(ring.next)
     doubted = bool(interruptions)

@@ -85,6 +85,7 @@ class Subscriber:
         self._pause, self._not_before = _PAUSE, now
         #: Whether the cache that served is gone: another one, or the same again, is waited for; in vain so far.
         self._bereft = self._vain = False
+        self._patience = _PATIENCE
         self._again = False
         #: Whether events may be missing between what is delivered and what is held.
         self._gap = False
@@ -147,11 +148,11 @@ class Subscriber:
         self._again |= self.state is State.STOPPING
         self._gap |= self.state is not State.IDLE
 
-    def _deliver(self, key: Key, item: Any) -> list[Instruction]:
+    def _deliver(self, key: Key, item: Any, held: bool = False) -> list[Instruction]:
         if not self._window.fresh(*key):
             return []
         source, number = key[:2], key[2]
-        missing = self._doubts.settled(source, number)
+        missing = tuple(part for each in self._doubts.settled(source, number, held=held) for part in self._unseen(each))
         last = self._positions.pop(source, -1)
         self._positions[source] = max(last, number)
         if len(self._positions) > 2 * _SOURCES:
@@ -166,7 +167,7 @@ class Subscriber:
         self.cached += 1
         done: list[Instruction] = []
         for before, own, _ in self._held.before(key):
-            done += self._deliver(before, own)  # the cache has said what is missing before it
+            done += self._deliver(before, own, held=True)  # the cache has said what is missing before it
         return done + self._deliver(key, item)
 
     def marked(self, stream: int, number: int, mine: bool, now: float) -> list[Instruction]:
@@ -180,7 +181,11 @@ class Subscriber:
         if self._again:
             return done + self._move(Stimulus.AGAIN, now)
         rest, _ = self._held.all()
-        return [*done, *(d for key, item, _ in rest for d in self._deliver(key, item)), *self._move(Stimulus.END, now)]
+        return [
+            *done,
+            *(d for key, item, _ in rest for d in self._deliver(key, item, held=True)),
+            *self._move(Stimulus.END, now),
+        ]
 
     def _expected(self, stream: int, number: int) -> bool:
         return stream == self._stream and number == self._next
@@ -203,7 +208,7 @@ class Subscriber:
         """Deliver what was held."""
         if broken:
             self._doubts.add((key[:2],))
-        return self._deliver(key, item)
+        return self._deliver(key, item, held=True)
 
     # -- overload -------------------------------------------------------------------------
 
@@ -264,10 +269,10 @@ class Subscriber:
                 return self._taken(word, now)
             case Drained(_, stream) if stream == self._stream and self.state is State.ACTIVE:
                 return self._move(Stimulus.DRAINED, now)
-            case Ended(_, reason, full):
+            case Ended(_, reason, full, again):
                 if full and self.state not in (State.IDLE, State.OVER):
                     return [*self._flush(), *self._move(Stimulus.FULL, now), Over(reason)]
-                return self.refused(now) if self.state is State.TAKING else self.lost(now)
+                return self.refused(now) if self.state is State.TAKING and not again else self.lost(now)
         return []
 
     def _taken(self, word: Taken, now: float) -> list[Instruction]:
@@ -280,7 +285,7 @@ class Subscriber:
             done: list[Instruction] = self._move(Stimulus.TAKEN, now)
             for each in missing:
                 if each.last < 0:
-                    self._doubts.beyond((each.publisher, each.incarnation), each.first)
+                    self._doubts.beyond((each.publisher, each.incarnation), each.first, said=True)
             told = tuple(part for each in missing if each.last >= 0 for part in self._unseen(each))
             return [*done, *([Lost(told)] if told else []), self._progress(now)]
         if word.turn > self._turn and self.state in (State.ACTIVE, State.RESUMING, State.STOPPING):
@@ -290,14 +295,15 @@ class Subscriber:
         return []
 
     def _unseen(self, missing: Missing) -> list[Missing]:
-        """What of a range was not delivered: the cache may have missed what came by the plain path."""
+        """What of a range is neither delivered nor held: the cache may have missed what came by the plain path."""
         source = (missing.publisher, missing.incarnation)
-        return [Missing(*source, *part) for part in self._window.unseen(source, missing.first, missing.last)]
+        parts = self._window.unseen(source, missing.first, missing.last)
+        return [Missing(*source, *rest) for part in parts for rest in self._held.without(source, *part)]
 
     def refused(self, now: float) -> list[Instruction]:
         """No cache serves: go on by the plain path, and ask again after a while."""
         self._vain = True
-        if self.state is not State.TAKING or (self._bereft and now - self._asked < _PATIENCE):
+        if self.state is not State.TAKING or (self._bereft and now - self._asked < self._patience):
             return []
         return self._without(now)
 
@@ -310,10 +316,11 @@ class Subscriber:
         self._after, self._check = None, False
         return self._move(Stimulus.NO_CACHE, now) + self._flush()
 
-    def lost(self, now: float) -> list[Instruction]:
-        """The cache is gone: another may have what it had."""
+    def lost(self, now: float, patience: float = 0.0) -> list[Instruction]:
+        """The cache is gone: another may have what it had, or itself if it comes back within some seconds."""
         if self.state in (State.IDLE, State.OVER):
             return []
+        self._patience = max(patience, self._patience if self.state is State.TAKING and self._bereft else _PATIENCE)
         if self.state is not State.TAKING:
             # If no other cache can tell what is missing, the next event of a source does.
             self._doubts.all()
@@ -372,7 +379,7 @@ class Subscriber:
             case State.IDLE if stalled > STALL:
                 return self.overloaded(now, stalled)
             case State.TAKING:
-                if now - self._asked >= _PATIENCE:
+                if now - self._asked >= (self._patience if self._bereft else _PATIENCE):
                     return self.refused(now)
                 return [self._take(now)] if now - self._said >= _REPEAT else []
             case State.ACTIVE | State.RESUMING if now - self._said >= REPORT * 0.9:

@@ -13,23 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
 from typing import Any, Final, Self
 
-import msgspec
 import numpy as np
 
 from sievenet.access.login import Login
 from sievenet.cache import messages
 from sievenet.cache.cache import Cache, CacheStatistics, Sending
 from sievenet.cache.ring import Ring
-from sievenet.cache.spill import Spill
 from sievenet.cachehost.envelope import gathered, inside, joined, record_of, records_of, rows_of
 from sievenet.cachehost.filters import SchemaFilters
+from sievenet.cachehost.settings import CacheSettings, claimed
 from sievenet.client.component import ComponentNode, DirectedSender
 from sievenet.client.directed import wrapped, wrapped_many
 from sievenet.client.interest import Wanted, understood
@@ -40,7 +39,7 @@ from sievenet.content.filter import Subscription
 from sievenet.control import caching as c
 from sievenet.control.directed import twin_schema
 from sievenet.dataplane.packet import Packet
-from sievenet.errors import CodecError, InvalidInput, SievenetError
+from sievenet.errors import CodecError, SievenetError
 from sievenet.session.lifetime import Starting, Tasks
 
 __all__ = ["CacheHost", "CacheSettings"]
@@ -51,36 +50,19 @@ log = logging.getLogger("sievenet.cache")
 _BUSY: Final = 0.01
 _QUIET: Final = 0.1
 _REPORT: Final = 1.0
-
-
-class CacheSettings(msgspec.Struct, frozen=True):
-    """What a cache may use."""
-
-    #: Seconds that events are kept for those who may need them.
-    seconds: float = 30.0
-    #: Bytes in memory, of each category.
-    memory: int = 256 << 20
-    #: Bytes on disk, of each category; 0 spills nothing.
-    disk: int = 0
-    folder: Path | None = None
-    #: Write everything to disk as it comes, and begin with what is there.
-    durable: bool = False
-    #: Events that may wait for one subscriber.
-    queue: int = 1_000_000
-
-    def ring(self, category: str) -> Ring:
-        """The ring of a category."""
-        spill = None
-        if self.folder is not None and self.disk:
-            spill = Spill(self.folder / category, self.disk)
-        return Ring(seconds=self.seconds, max_bytes=self.memory, spill=spill, durable=self.durable)
+#: Needs whose rates are reported at most.
+_NEEDS: Final = 4096
+#: Seconds after which what is on its way is asked about again.
+_PATIENCE: Final = 2.0
 
 
 class _Assignment:
     """One subscription that this cache is responsible for."""
 
-    def __init__(self, client: str, category: str, entry: Registration) -> None:
+    def __init__(self, client: str, category: str, entry: Registration, since: float) -> None:
         self.client, self.category, self.entry = client, category, entry
+        #: Since when everything that it wants comes here.
+        self.since = since
         self.recipient = 0
 
 
@@ -99,8 +81,9 @@ class CacheHost(Starting):
         timeout: float = 30.0,
     ) -> None:
         self.settings = settings or CacheSettings()
-        if self.settings.durable and (self.settings.folder is None or not self.settings.disk):
-            raise InvalidInput(expected="a folder, and bytes on disk, for a durable cache", got="none", where="cache")
+        self.settings.check()
+        #: Holds its folder.
+        self._claim: int | None = None
         self.core = Cache(max_events=self.settings.queue)
         self._keep = tuple(keep)
         #: What is kept in any case, and since when.
@@ -126,7 +109,13 @@ class CacheHost(Starting):
 
     async def start(self) -> Self:
         """Connect and serve; raises if that is not possible."""
-        await self._node.start()
+        if self.settings.folder is not None and self.settings.disk:
+            self._claim = claimed(self.settings.folder)
+        try:
+            await self._node.start()
+        except BaseException:
+            self._release()
+            raise
         try:
             for each in self._keep:
                 _, wanted = await understood(each, self._node.schema, schemaless=False)
@@ -137,6 +126,7 @@ class CacheHost(Starting):
             await self._serve()
         except BaseException:
             await self._node.close()
+            self._release()
             raise
         self._tasks.begin(self._pump())
         self._tasks.begin(self._report())
@@ -150,6 +140,12 @@ class CacheHost(Starting):
         """Say goodbye and stop."""
         await self._tasks.close()
         await self._node.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     @property
     def name(self) -> str:
@@ -210,13 +206,13 @@ class CacheHost(Starting):
             wanted = decode_subscription(category.schema, content)
             await self._open(wanted)
             entry = await self._node.want(wanted)
-            found = _Assignment(client, name, entry)
+            found = _Assignment(client, name, entry, self._since(wanted))
             found.recipient, absent = await self._senders[name].recipient([client])
             if absent:
                 raise SievenetError(f"{client} cannot be reached")
             self._assigned[number] = found
             self._groups[name, frozenset([client])] = found.recipient
-            self.core.assign(number, name, wanted, (name, content), self._since(wanted))
+            self.core.assign(number, name, wanted, (name, content), found.since)
         except SievenetError as problem:
             error = str(problem)[:256] or "failed"
             log.warning("subscription of %s in %s: %s", client, name, error)
@@ -224,7 +220,8 @@ class CacheHost(Starting):
 
     def _since(self, wanted: Subscription) -> float:
         """Since when everything that is wanted comes here."""
-        covering = [since for kept, since in self._kept if kept.schema == wanted.schema and kept.covers(wanted)]
+        known = [*self._kept, *((each.entry.wanted, each.since) for each in self._assigned.values())]
+        covering = [since for kept, since in known if kept.schema == wanted.schema and kept.covers(wanted)]
         return min(covering, default=self._now())
 
     async def _unassign(self, number: int) -> None:
@@ -279,6 +276,22 @@ class CacheHost(Starting):
             self.core.sure()
         self._drops = drops
 
+    async def _look_through(self, look: int) -> None:
+        """Say when all that was on its way when this began has come; never, if the connection is lost."""
+        losses = self._node.losses
+        while self._node.losses == losses:
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self._node.caught_up()
+            except (SievenetError, TimeoutError) as error:
+                log.debug("%s: %s", self.name, error)
+                await asyncio.sleep(_QUIET)
+                continue
+            self._look_at_port(self._now())
+            self.core.looks.end(look)
+            self._wake.set()
+            return
+
     async def _pump(self) -> None:
         """Send what may go, and look at the time."""
         looked = self._now()
@@ -290,10 +303,13 @@ class CacheHost(Starting):
             self._wake.clear()
             if self._now() >= looked + pause:
                 looked = self._now()
+                self._look_at_port(looked)
                 for number, word in self.core.tick(looked):
                     self._node.tell(c.ToSubscriber(number, messages.encoded(word)))
             if self._node.losses != self._losses:
                 await self._returned()
+            if (look := self.core.looks.begin()) is not None:
+                self._tasks.begin(self._look_through(look))
             try:
                 for sending in self.core.send(self._now()):
                     await self._send(sending)
@@ -364,5 +380,6 @@ class CacheHost(Starting):
                 if ring.failures != self._failures.get(name, 0):
                     self._failures[name] = ring.failures
                     log.warning("%s, events of %s: %s", self.name, name, ring.trouble)
-            active = tuple(self.core.served)
-            self._node.tell(c.CacheLoad(now.received, now.sent, now.dropped, now.waiting, now.memory, disk, active))
+            active, rates = tuple(self.core.served), tuple(self.core.rates(self._now())[:_NEEDS])
+            load = (now.received, now.sent, now.dropped, now.waiting, now.memory, disk, active, rates)
+            self._node.tell(c.CacheLoad(*load))

@@ -119,6 +119,10 @@ def sub(
       $ sievenet sub stock --since 1f3a09c455b10e27/00000000a81b2c3d/41  # needs a running fabric with a cache
     """
     asked = subscribing(transport)
+    if max_rate is None and since is None and on_full != "end":
+        raise click.UsageError(
+            f"--on-full {on_full} says what a full cache does: expected --max-rate or --since with it"
+        )
     if max_rate is not None or since is not None:
         asked |= {"max_rate": max_rate, "on_full": on_full, "since": since}
     run(_sub(filters, count, seconds, name, host, schema_name, queue, when_full, payloads, url, as_json, asked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,10 @@ from sievenet.errors import InvalidInput
 from sievenet.transport.actions import Gap
 
 __all__ = ["CacheOptions"]
+
+
+#: Seconds that one may ask to look back.
+_LONGEST: Final = 1e9
 
 
 class CacheOptions(msgspec.Struct, frozen=True):
@@ -39,7 +43,8 @@ class CacheOptions(msgspec.Struct, frozen=True):
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= 1e9
         ):
-            raise InvalidInput(expected='events per second, or "measured"', got=max_rate, where="max_rate")
+            expected = 'events per second, above 0 and at most 1e9, or "measured"'
+            raise InvalidInput(expected=expected, got=max_rate, where="max_rate")
         return CacheOptions(None if limit is None else float(limit), on_full, _beginning(since), on_gap)
 
 
@@ -56,12 +61,13 @@ def _beginning(since: Any) -> float | Position | None:
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise InvalidInput(expected="a time with its time zone", got=str(since), where="since")
-        since = max(0.0, time.time() - since.timestamp())
+        since = min(max(0.0, time.time() - since.timestamp()), _LONGEST)  # caches remember less
     if isinstance(since, tuple) and len(since) == 3 and all(map(_is_number, since)) and since[2] < 1 << 63:
         return Position(*since)
     if isinstance(since, bool) or not isinstance(since, int | float):
         expected = "seconds, a time, or a delivery (or its publisher, incarnation and number) to begin behind"
         raise InvalidInput(expected=expected, got=since, where="since")
-    if not 0 <= since < 1e9:
-        raise InvalidInput(expected="seconds before now, at least 0", got=since, where="since")
+    if not 0 <= since <= _LONGEST:
+        expected = f"seconds before now, from 0 to {_LONGEST:,.0f}, or a time"
+        raise InvalidInput(expected=expected, got=since, where="since")
     return float(since)

@@ -221,10 +221,10 @@ class CacheSink:
         """The switch has counted more than this subscription takes, or dropped something in the last seconds."""
         self._do(self.core.overran(self._now(), back))
 
-    def lost(self) -> None:
-        """The cache is gone."""
+    def lost(self, patience: float) -> None:
+        """The cache is gone, and may come back within some seconds."""
         self._assigned(None)
-        self._do(self.core.lost(self._now()))
+        self._do(self.core.lost(self._now(), patience))
 
     def _tick(self) -> None:
         if self._closed:
@@ -294,7 +294,7 @@ class CacheSink:
         for each in missing:
             gap = Gap(each.publisher, each.incarnation, each.first, OPEN if each.last < 0 else each.last)
             if self._options.on_gap is None:
-                log.warning("%s may be missing in %s: a cache was lost", gap, self.feed)
+                log.warning("%s may be missing in %s: no cache has that", gap, self.feed)
                 continue
             try:
                 self._options.on_gap(gap)
@@ -386,5 +386,5 @@ class Caching:
                 sink.hear(word)
             case c.PortOverran(_, back) if sink is not None:
                 sink.overran(back)
-            case c.CacheLost() if sink is not None:
-                sink.lost()
+            case c.CacheLost(_, patience) if sink is not None:
+                sink.lost(patience)

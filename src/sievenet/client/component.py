@@ -34,6 +34,7 @@ from sievenet.client.registrations import Registration
 from sievenet.content.codec import encode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.content.layout import Bytes
+from sievenet.control import caching
 from sievenet.control import protocol as p
 from sievenet.control.directed import everybody
 from sievenet.dataplane.packet import Packet, encode_packet
@@ -129,6 +130,12 @@ class ComponentNode(FabricNode):
     def drops(self) -> int:
         """Datagrams that are known to be lost on their way in."""
         return 0 if self._session.port is None else self._session.port.drops
+
+    async def caught_up(self) -> None:
+        """Wait until packets that are on their way to this component have come; `drops` then counts what is lost."""
+        number = await self.call(caching.AskPort)
+        if self._session.port is not None:
+            await self._session.port.caught_up(number)
 
     async def category(self, name: str) -> Category:
         """A category as the daemon has it."""

@@ -21,6 +21,7 @@ from sievenet.session.message import Message, Number, Text
 
 __all__ = [
     "CARRIED",
+    "AskPort",
     "Assign",
     "Assumed",
     "Cache",
@@ -42,6 +43,7 @@ __all__ = [
 _MOST: Final = 1 << 18
 _Word = Annotated[bytes, msgspec.Meta(max_length=_MOST)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Rate = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 class Cache(Message, frozen=True):
@@ -86,6 +88,15 @@ class Assumed(Message, frozen=True):
     error: Text = ""
 
 
+class AskPort(Message, frozen=True):
+    """A cache wants all that waits for it at its switch now; answered when that was sent and what was dropped is told.
+
+    The answer has the number of a datagram behind it, or 0 where datagrams have none.
+    """
+
+    request: Number
+
+
 class ToSubscriber(Message, frozen=True):
     """A cache has a word for a subscriber. Not answered."""
 
@@ -104,6 +115,8 @@ class CacheLoad(Message, frozen=True):
     disk: _Count = 0
     #: Subscriptions that it serves now.
     active: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 16)] = ()
+    #: Of some subscriptions: events per second that came for what they want, and that went to them.
+    rates: Annotated[tuple[tuple[Number, _Rate, _Rate], ...], msgspec.Meta(max_length=4096)] = ()
 
 
 # -- from the daemon -----------------------------------------------------------------------
@@ -164,7 +177,9 @@ class CacheLost(Message, frozen=True):
     """The cache of a subscription is gone, or there was none; another takes over if there is one."""
 
     id: Number
+    #: Seconds to wait for it before others are believed: it has what it had on disk, and may come back.
+    patience: float = 0.0
 
 
-#: What the daemon's `Caches` handles at once.
-CARRIED: Final = (Uncache, ToCache, ServeCache, Assumed, ToSubscriber, CacheLoad)
+#: What the daemon's `Caches` carries out.
+CARRIED: Final = (Uncache, ToCache, ServeCache, Assumed, AskPort, ToSubscriber, CacheLoad)

@@ -303,6 +303,7 @@ CONTROL: Final = Protocol(
         caching.ToCache: Role.CLIENT,
         caching.ServeCache: Role.COMPONENT,
         caching.Assumed: Role.COMPONENT,
+        caching.AskPort: Role.COMPONENT,
         caching.ToSubscriber: Role.COMPONENT,
         caching.CacheLoad: Role.COMPONENT,
         ApplyPlan: Role.OPERATOR,

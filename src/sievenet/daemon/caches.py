@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -35,11 +35,15 @@ log = logging.getLogger("sievenet.daemon")
 #: of the new one has to reach back as far as a subscriber looks.
 _PATIENCE: Final = 10.0
 _OVERLAP: Final = 5.0
+#: Seconds that subscribers wait for a durable cache that is gone and may be started again.
+_BACK: Final = 10.0
 #: Subscriptions of one client that a cache is responsible for, unless its quota says less.
 _MOST: Final = 4096
 #: Seconds without a word after which a subscriber does not report; before a look in which something may have been
 #: dropped; and for which a cache keeps what a silent subscriber will ask for.
 _SILENT: Final = 1.0
+#: Seconds without a word after which a subscriber's responsibility may move.
+_QUIET: Final = 3.0
 _LOOKED: Final = 3.0
 _HELD: Final = 120.0
 
@@ -78,6 +82,10 @@ class Caches:
         self._held: Counter[str] = Counter()
         self._waiting: dict[tuple[int, str], asyncio.Future[str]] = {}
         self._tasks = Tasks()
+        #: Waits until what is at its switch for a cache now was sent to it; the number of a datagram behind that.
+        self.passed: Callable[[str], Awaitable[int]] | None = None
+        #: Whether caches see themselves where something was dropped.
+        self.sees = False
         self._moving: set[int] = set()
 
     # -- subscribers ----------------------------------------------------------------------
@@ -164,6 +172,12 @@ class Caches:
 
     # -- messages -------------------------------------------------------------------------
 
+    async def carry_out(self, sender: str, message: Message) -> Message | None:
+        """Carry out what a subscriber or a cache says, or asks."""
+        if isinstance(message, c.AskPort):
+            return Done(message.request, 0 if self.passed is None else await self.passed(sender))
+        return self.handle(sender, message)
+
     def handle(self, sender: str, message: Message) -> Message | None:
         """Carry out what a subscriber or a cache says."""
         match message:
@@ -189,9 +203,11 @@ class Caches:
                 if found is not None and found.cache == sender:
                     self._tell(found.client, c.CacheSays(found.id, word))
             case c.CacheLoad() if sender in self._loads:
+                load, now = self._loads[sender], asyncio.get_running_loop().time()
                 self._said[sender] = message
-                self._loads[sender].active = frozenset(message.active) & self._loads[sender].needs.keys()
-                self._balance()
+                load.active = frozenset(message.active) & load.needs.keys()
+                load.reported(message.received + message.sent, message.rates, now)
+                self._balance(now)
         return None
 
     # -- what switches have counted -------------------------------------------------------
@@ -212,7 +228,8 @@ class Caches:
         """A port gave more than its client takes, or dropped packets: who does not know that yet is told."""
         if name in self._loads and drops:
             log.warning("%d packets for the cache %s were dropped", drops, name)
-            self._tell(name, c.PortDropped(_LOOKED))
+            if not self.sees:
+                self._tell(name, c.PortDropped(_LOOKED))
         for found in self._assignments.values():
             if found.client == name and (drops or now - found.heard > _SILENT):
                 self._tell(name, c.PortOverran(found.id, _LOOKED if drops else 0.0))
@@ -245,7 +262,8 @@ class Caches:
                 self._tasks.begin(self._again(found))
             elif found.cache == name:
                 found.cache, found.standby = found.standby, None
-                self._tell(found.client, c.CacheLost(found.id))
+                patience = _BACK if load.durable and found.cache is None else 0.0
+                self._tell(found.client, c.CacheLost(found.id, patience))
                 self._tasks.begin(self._again(found))
 
     def left(self, client: str) -> None:
@@ -261,11 +279,17 @@ class Caches:
                     await self._entrust(found)
                 await self._stand_by(found)
 
-    def _balance(self) -> None:
-        """Move a responsibility from a cache with much to one with little."""
-        found = move(self._loads)
-        if found is not None and found[0] not in self._moving and not self._moving:
-            self._tasks.begin(self._move(self._assignments[found[0]], found[1]))
+    def _balance(self, now: float) -> None:
+        """Move responsibilities from a cache with much to one with little."""
+        if self._moving:
+            return
+        first = {number: each.cache for number, each in self._assignments.items() if each.cache is not None}
+        numbers, to = move(self._loads, first) or ((), "")
+        found = [self._assignments[number] for number in numbers]
+        # Who has just said something may be about to be served.
+        if all(now - each.heard > _QUIET for each in found):
+            for each in found:
+                self._tasks.begin(self._move(each, to))
 
     async def _move(self, found: _Assignment, to: str) -> None:
         before = found.cache

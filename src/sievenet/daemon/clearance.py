@@ -208,7 +208,7 @@ class Clearance(clearance.Clearance):
         """What the data plane dropped of a client since it was told; None if nothing."""
         if not isinstance(self._plane, EmbeddedDataPlane) or client not in self._inspections:
             return None
-        unpermitted, over_quota = self._plane.refusals(client)
+        unpermitted, over_quota = self._plane.endpoint_of(client).refused()
         return {"unpermitted": unpermitted, "over_quota": over_quota} if unpermitted or over_quota else None
 
     # -- requests -------------------------------------------------------------------------

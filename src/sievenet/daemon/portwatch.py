@@ -9,7 +9,10 @@ when it is stopped, or when packets were dropped before they came to it. The swi
     a subscriber   more than its limit       the same; its cache keeps what it will ask for, however long that takes
 
 The rate of a port says something about limits only if every subscription behind it has one. Ports are looked at twice
-a second, those of caches and of subscribers with a cache alone.
+a second, those of caches and of subscribers with a cache alone. Where datagrams have numbers, one is left out for what
+was dropped, and a cache that reads its port sees where; there it is told nothing.
+
+A cache asks besides whether all that was sent to it has left the switch (`passed`, see `cache.looks`).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from sievenet.daemon.caches import Caches
 from sievenet.daemon.planes import AnyPlane
 from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import PortCount
-from sievenet.errors import SievenetError
+from sievenet.errors import SievenetError, Unavailable
 from sievenet.network.topology import Attachment
 
 __all__ = ["PortWatch"]
@@ -38,6 +41,8 @@ log = logging.getLogger("sievenet.daemon")
 EVERY: Final = 0.5
 #: A port gives so many times the limits before its subscriber counts as overrun: it has a buffer, and clocks differ.
 _TIMES: Final = 1.2
+#: Seconds that a cache waits for what is at its switch for it; then it asks again.
+_PATIENCE: Final = 5.0
 
 
 class PortWatch:
@@ -46,6 +51,7 @@ class PortWatch:
     def __init__(self, plane: AnyPlane, control: ControlPlane, caches: Caches) -> None:
         self._plane, self._control, self._caches = plane, control, caches
         self._meters: dict[str, PortMeter] = {}
+        caches.passed, caches.sees = self.passed, isinstance(plane, EmbeddedDataPlane)
 
     async def run(self) -> None:
         """Look now and then."""
@@ -70,6 +76,28 @@ class PortWatch:
             over = limit is not None and meter.rate > _TIMES * limit and self._alone(name)
             if meter.drops or over:
                 self._caches.overran(name, meter.drops, now)
+
+    async def passed(self, name: str) -> int:
+        """Wait until what waits for a cache at its switch was sent to it, and it was told what was dropped before.
+
+        Returns the number of a datagram behind all that, or 0 where datagrams have none.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                if isinstance(self._plane, EmbeddedDataPlane):
+                    return await self._plane.endpoint_of(name).passed()
+                place = self._plane.clients()[name].attachment
+                found, now = (await self._counted({place})).get(place), asyncio.get_running_loop().time()
+                if found is not None:
+                    meter = self._meters.setdefault(name, PortMeter())
+                    meter.looked(found.sent.packets, found.dropped, now)
+                    if meter.drops:
+                        self._caches.overran(name, meter.drops, now)
+                return 0
+        except TimeoutError:
+            raise Unavailable(f"{name} did not take what waits for it within {_PATIENCE:g} s") from None
+        except KeyError:
+            raise Unavailable(f"{name} has no port") from None
 
     async def _counted(self, places: Collection[Attachment]) -> dict[Attachment, PortCount]:
         """What these ports have counted; no other is asked, where that is possible."""

@@ -253,7 +253,7 @@ class Service(RequestService[Peer]):
                 return p.Done(request)
         client = self._client(peer)
         if isinstance(message, caching.CARRIED):
-            return self.caches.handle(client, message)
+            return await self.caches.carry_out(client, message)
         told = await self.components.before(client, message)
         match message:
             case p.Advertise(request, id, number, content):

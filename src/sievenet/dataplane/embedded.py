@@ -149,7 +149,7 @@ class EmbeddedDataPlane(Fabric):
 
     def secure(self, client: str, key: bytes) -> None:
         """Datagrams of a client are sealed with this key from now on."""
-        link = self._by_token[self.clients()[client].token].link
+        link = self.endpoint_of(client).link
         if link.channel is None:
             link.channel = Channel(key, down=True)
         else:
@@ -157,21 +157,18 @@ class EmbeddedDataPlane(Fabric):
 
     def check(self, client: str, checks: Checks | None, queue: int = 0) -> None:
         """Hold a client's packets to something, and what waits for it to so many bytes."""
-        known = self._by_token[self.clients()[client].token]
+        known = self.endpoint_of(client)
         known.checks, known.most = checks, queue
         known.inspected = checks is not None and not checks.receives_all
         self._grant()
 
-    def refusals(self, client: str) -> tuple[int, int]:
-        """Packets of a client that were dropped since this was asked: not permitted, over its quota."""
-        known = self._by_token[self.clients()[client].token]
-        unpermitted, known.unpermitted = known.unpermitted, 0
-        over_quota, known.over_quota = known.over_quota, 0
-        return unpermitted, over_quota
+    def endpoint_of(self, client: str) -> Endpoint:
+        """A client's end of its host link."""
+        return self._by_token[self.clients()[client].token]
 
     def waiting(self, client: str) -> tuple[int, int]:
         """Packets that wait for a client, and those for it that were dropped since there was no room."""
-        link = self._by_token[self.clients()[client].token].link
+        link = self.endpoint_of(client).link
         return link.queued, link.dropped
 
     def _connect(self, client: Endpoint, address: Any) -> None:
@@ -265,7 +262,7 @@ class EmbeddedDataPlane(Fabric):
             # An answer means that the address is known.  A greeting that came in by somebody's own socket, before that
             # was connected, is not answered: the client greets again.
             if kind == Kind.HELLO:
-                self._transmit(link.hello(), address)
+                self.transmit(link.hello(), address)
         port, publisher, categories = client.port, client.publisher, client.categories
         inject, checks = self.forwarding.inject, client.checks
         if checks is not None and found and not checks.passes(len(found), len(data), now):
@@ -342,7 +339,7 @@ class EmbeddedDataPlane(Fabric):
             if client.address is None:
                 continue
             for datagram in client.link.datagrams(now):
-                self._transmit(datagram, client.address)
+                self.transmit(datagram, client.address)
             stalled = stalled or not client.link.idle
         if stalled and self._timer is None:
             self._timer = self._loop.call_later(STALL, self._retry)
@@ -353,7 +350,8 @@ class EmbeddedDataPlane(Fabric):
             if not client.link.idle and not client.dirty:
                 self.serve(client)
 
-    def _transmit(self, datagram: bytes, address: Any) -> None:
+    def transmit(self, datagram: bytes, address: Any) -> None:
+        """Send a datagram."""
         if self._sock is None:
             return
         with contextlib.suppress(OSError):  # the client is away, or buffers are full: the window will notice
@@ -383,7 +381,7 @@ class EmbeddedDataPlane(Fabric):
     def client_statistics(self, client: str) -> LinkStatistics:
         """What the host link of a client has counted."""
         self.port_of(client)  # an unknown client is an error
-        return self._by_token[self.clients()[client].token].link.statistics()
+        return self.endpoint_of(client).link.statistics()
 
     async def close(self) -> None:
         """Close the socket and stop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ __all__ = ["BUFFER", "Checks", "Endpoint", "judged", "udp_socket"]
 
 #: Bytes of socket buffer to ask for; the system may grant less.
 BUFFER: Final = 4 << 20
+#: Seconds between looks at what waits.
+_LOOK: Final = 0.005
 
 
 def udp_socket(address: tuple[str, int]) -> socket.socket:
@@ -65,6 +68,9 @@ class Server(Protocol):
     def serve(self, client: Endpoint) -> None:
         """Send a client what there is for it, at the end of this turn."""
 
+    def transmit(self, datagram: bytes, address: Any) -> None:
+        """Send a datagram."""
+
 
 class Endpoint:
     """A client's end of its host link, in the plane."""
@@ -100,7 +106,7 @@ class Endpoint:
         self.checks: Checks | None = None
         #: What comes for it is asked about; False where it may have everything.
         self.inspected = False
-        #: Packets of this client, or for it, that were dropped; told and forgotten by `refusals`.
+        #: Packets of this client, or for it, that were dropped; told and forgotten by `refused`.
         self.unpermitted = 0
         self.over_quota = 0
         #: Bytes that may wait for it, if its quota says so.
@@ -120,6 +126,22 @@ class Endpoint:
             self.port.dropped += not self.link.push(packet)
         if not self.dirty:
             self.plane.serve(self)
+
+    async def passed(self) -> int:
+        """Wait until everything that waits for the client now was sent to it; the number of a datagram behind that."""
+        await asyncio.sleep(0)  # the end of the turn
+        place = self.link.place
+        while self.link.sent_packets < place or self.address is None:
+            await asyncio.sleep(_LOOK)
+        number, probe = self.link.probe(asyncio.get_running_loop().time())
+        self.plane.transmit(probe, self.address)
+        return number
+
+    def refused(self) -> tuple[int, int]:
+        """Packets of this client, or for it, that were dropped since this was asked: not permitted, over its quota."""
+        found = self.unpermitted, self.over_quota
+        self.unpermitted = self.over_quota = 0
+        return found
 
     def admit(self) -> None:
         """Of what came in this turn, keep what the client may have."""

@@ -145,9 +145,13 @@ class HostLink:
 
     def _drop(self, count: int) -> None:
         self.dropped += count
-        place = self.sent_packets + self.queued
-        if not self._holes or self._holes[-1] != place:
-            self._holes.append(place)
+        if not self._holes or self._holes[-1] != self.place:
+            self._holes.append(self.place)
+
+    @property
+    def place(self) -> int:
+        """Packets that were sent or wait."""
+        return self.sent_packets + self.queued
 
     @property
     def queued(self) -> int:
@@ -180,7 +184,9 @@ class HostLink:
         return out
 
     def probe(self, now: float) -> tuple[int, bytes]:
-        """An empty datagram, which the other end acknowledges at once, and its number (see `arrived`)."""
+        """An empty datagram, which the other end acknowledges at once, and its number (see `arrived`, `reached`)."""
+        while self._holes and self._holes[0] <= self.sent_packets:
+            self._skip()
         if not self._under_way:
             self._wait(now, STALL)
         number = self._number()
@@ -189,6 +195,10 @@ class HostLink:
     def arrived(self, number: int) -> bool:
         """Whether everything up to a datagram has been acknowledged: it has arrived, or is gone."""
         return not self._under_way or 0 < (self._under_way[0][0] - number) % _WRAP < _WRAP // 2
+
+    def reached(self, number: int) -> bool:
+        """Whether the other end's datagram of this number has come, or a later one."""
+        return (self._highest - number) % _WRAP < _WRAP // 2
 
     def hello(self) -> bytes:
         """The greeting that makes an end's address known."""

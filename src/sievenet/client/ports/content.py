@@ -277,6 +277,7 @@ class ContentPort(DataPort):
             data, source = self._socket.recvfrom(_WIDEST)
         except OSError:
             return
+        self.read += 1
         owner = _owner(source[0], source[1])
         packet = packet_alone(data, _HEAD)
         if packet is None or packet.publisher != owner:
@@ -316,7 +317,9 @@ class ContentPort(DataPort):
                 self._take([(row.tobytes(), _sender(name)) for row, name in zip(matrix, names, strict=True)])
             elif len(others := self._of_others(arrivals, names)):
                 self._deliver(others)
-        return sum(len(matrix) for matrix, _ in found)
+        count = sum(len(matrix) for matrix, _ in found)
+        self.read += count
+        return count
 
     def _of_others(self, arrivals: Arrivals, names: npt.NDArray[Any]) -> Arrivals:
         """Those that are of whom they claim to be, and not of ourselves."""
@@ -342,6 +345,7 @@ class ContentPort(DataPort):
             try:
                 data, (host, port, *_rest) = self._socket.recvfrom(_WIDEST)
                 found.append((data, _owner(host, port)))
+                self.read += 1
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import struct
 from abc import ABC, abstractmethod
@@ -30,6 +31,10 @@ __all__ = ["DataPort", "Deliver", "Departures", "dropped", "enlarge"]
 _SO_MEMINFO: Final = 55
 _MEMORY: Final = struct.Struct("9I")
 _DROPS: Final = 8
+#: Bytes that the smallest datagram takes of a buffer, at least.
+_SMALLEST: Final = 256
+#: Seconds between looks at what waits to be read.
+_LOOK: Final = 0.002
 
 #: Takes packets that came, singly or as a matrix (which iterates as packets).
 Deliver = Callable[[list[Packet] | Arrivals], None]
@@ -92,6 +97,8 @@ class DataPort(ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._paused = True
         self._closed = False
+        #: Datagrams that were read.
+        self.read = 0
         #: Datagrams that were no packets for this client, and packets with absurd numbers.
         self.malformed = 0
         #: Packets that claim to be of another publisher than the one whose address they come from.
@@ -122,6 +129,12 @@ class DataPort(ABC):
     def waiting(self) -> int:
         """Packets given to `send` that wait here."""
         return self._departures.here
+
+    async def caught_up(self, number: int = 0) -> None:
+        """Wait until all before a datagram is given away; where they have no numbers, all that the system holds now."""
+        last = self.read + held(self._socket)
+        while not self._closed and self.read < last and _readable(self._socket):
+            await asyncio.sleep(_LOOK)
 
     @property
     def drops(self) -> int:
@@ -159,10 +172,26 @@ class DataPort(ABC):
 
 def dropped(sock: socket.socket) -> int:
     """Datagrams that the system dropped because nobody read them in time; 0 where it does not tell."""
+    return _memory(sock)[_DROPS]
+
+
+def held(sock: socket.socket) -> int:
+    """Datagrams that wait to be read, at most."""
+    return _memory(sock)[0] // _SMALLEST or 1 << 62
+
+
+def _memory(sock: socket.socket) -> tuple[int, ...]:
+    """What the system says of a socket's buffers; zeros where it does not."""
     try:
-        return int(_MEMORY.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMORY.size))[_DROPS])
+        return _MEMORY.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMORY.size))
     except (OSError, struct.error):
-        return 0
+        return (0,) * 9
+
+
+def _readable(sock: socket.socket) -> bool:
+    look = select.poll()
+    look.register(sock, select.POLLIN)
+    return bool(look.poll(0))
 
 
 def enlarge(sock: socket.socket, size: int) -> None:

@@ -128,10 +128,19 @@ class UdpPort(DataPort):
         while not self._closed and not self._link.arrived(number):
             with contextlib.suppress(OSError):
                 self._socket.send(probe)
-            if self._news.done():
-                self._news = self._loop.create_future()
-            await asyncio.wait((self._news,), timeout=_GREET_EVERY)
+            await self._more()
             _, probe = self._link.probe(self._loop.time())
+
+    async def caught_up(self, number: int = 0) -> None:
+        """Wait until all that the data plane sent before a datagram is given away."""
+        while not self._closed and not self._link.reached(number):
+            await self._more()
+
+    async def _more(self) -> None:
+        """Wait until something has come, for a while."""
+        if self._news.done():
+            self._news = self._loop.create_future()
+        await asyncio.wait((self._news,), timeout=_GREET_EVERY)
 
     def _flush(self) -> None:
         self._unsent.extend(self._link.datagrams(self._loop.time()))

@@ -57,6 +57,8 @@ class Asked(msgspec.Struct, frozen=True):
     @staticmethod
     def of(order: Any, recover: Any, rate_control: Any, on_gap: Callable[[Gap], None] | None) -> Asked | None:
         """From the arguments of `subscribe`; None if everything is off."""
+        if on_gap is not None and not callable(on_gap):
+            raise InvalidInput(expected="something to call with each gap", got=on_gap, where="on_gap")
         parts = _part(order, Order), _part(recover, Recover), _part(rate_control, RateControl)
         return Asked(*parts, on_gap) if any(part is not None for part in parts) else None
 
