@@ -17,7 +17,7 @@ from sievenet.index import Plan
 from sievenet.index.cover import warmup
 from sievenet.network import Line, SpanningTree
 
-__all__ = ["load", "load_fitting", "load_masks"]
+__all__ = ["load", "load_fitting", "load_limits", "load_masks"]
 
 
 _loading = threading.Lock()
@@ -54,12 +54,27 @@ def load_masks() -> None:
     Plan.regular(schema, 4, kind="cells").cover(Filter(schema))
 
 
+def load_limits() -> None:
+    """Load what keeps tables that fit, which only a network with limited tables needs."""
+    from sievenet.control.deployment import Deployment
+
+    deployment = Deployment(1, {key: frozenset({key}) for key in range(4, 8)})
+    for limit in (3, 2):
+        deployment.fit(limit, least=limit == 3)
+    deployment.tell(None)
+    deployment.relax(4)
+    deployment.merge(1)
+    deployment.remerge([2])
+    deployment.taken()
+
+
 def load_fitting() -> None:
     """Load what chooses merges, which only a network with limited tables needs."""
     import numpy as np
 
     from sievenet.control.aggregation import Sample, Source, Tables, aggregate
 
+    load_limits()
     table = {4: frozenset({1}), 7: frozenset({2})}
     sample = Sample(np.zeros(1, np.uint64), np.zeros(1, np.int64))
     for known in (None, sample):

@@ -118,6 +118,8 @@ class Daemon(Starting):
         await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
         if config.control.kind == "cells":
             await asyncio.to_thread(warmup.load_masks)
+        elif any(config.control.limit(s, self.plane.capacity(s)) is not None for s in self.plane.topology.switches):
+            await asyncio.to_thread(warmup.load_limits)
         if journal is None:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")
             if isinstance(journal, FileJournal) and journal.dropped:

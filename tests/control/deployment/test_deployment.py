@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.control.deployment.definition import deployed, merged, ports_at, reduced
 from sievenet.control.deployment.deployment import Deployment
+from sievenet.control.deployment.held import DzTable
 from sievenet.control.deployment.keys import common, covers, place
 from sievenet.control.deployment.passage import UMBRELLA, passage, peak
 from sievenet.index import Dz
@@ -142,6 +145,68 @@ def test_remerging_has_the_merges_told(table, limit, least):
     second.fit(1)
     second.remerge(first.merges)
     assert second.table == first.table
+
+
+@given(TABLES, CHANGES, st.integers(0, 2))
+def test_a_switch_is_told_of_changes_with_one_spare_entry_and_loses_nothing(table, changes, more):
+    held = DzTable(3, 1, flows(table))
+    switch = FlowTable(held.flows())
+    for what, key, value in changes:
+        if what == "put":
+            held.put(key, value)
+        elif what == "merge":
+            held.merge(key)
+        elif what == "remerge":
+            held.remerge(key)
+        elif what == "fit":
+            held.fit(key, least=value, near=[3, 9])
+        elif what == "relax":
+            held.relax(key)
+        elif what == "split":  # told now and then, of several changes at a time
+            old, new = switch, FlowTable(held.flows())
+            room = max(len(old), len(new)) + 1 + more
+            for change in held.steps(room):
+                switch = switch.applied([change])
+                assert len(switch) <= room
+                for leaf in LEAVES:
+                    code = Dz.of_key(leaf).code
+                    assert switch.ports(3, code) >= old.ports(3, code) & new.ports(3, code)
+            assert switch == new
+            assert held.told == len(new)
+
+
+@given(st.lists(st.tuples(KEYS, st.frozensets(st.integers(1, 400), min_size=1, max_size=40)), max_size=30))
+def test_ports_that_nobody_uses_any_more_make_room_for_others(puts):
+    deployment, ideal = Deployment(1), {}
+    for i, (key, ports) in enumerate(puts):
+        deployment.put(key, ports)
+        ideal[key] = ports
+        if i % 3 == 2:
+            gone, _ = ideal.popitem()
+            deployment.put(gone, None)
+            deployment.merge(gone)
+            deployment.forget()
+        assert deployment.ideal == ideal
+        assert deployment.table == deployed(ideal, deployment.merges, 1)
+
+
+def test_a_long_life_needs_no_more_room_than_what_there_is():
+    deployment, random = Deployment(1), Random(1)
+    ideal: dict[int, frozenset[int]] = {}
+    for i in range(4_000):
+        key = 1 << 40 | random.getrandbits(40)
+        ideal[key] = ports = frozenset({i, i + 1})
+        deployment.put(key, ports)
+        if len(ideal) > 30:
+            gone = random.choice(list(ideal))
+            del ideal[gone]
+            deployment.put(gone, None)
+        deployment.fit(20, near=[key])
+        deployment.forget()
+    assert deployment.table == deployed(ideal, deployment.merges, 1)
+    assert len(deployment) <= 20
+    assert len(deployment._arrays.nodes) <= 512
+    assert deployment._sets.words <= 4
 
 
 def flows(table):

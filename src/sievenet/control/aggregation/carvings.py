@@ -142,7 +142,7 @@ def _contracted(parent: Any, size: Any, own: Any, ports: Any, union: Any, decide
 @compiled
 def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: Any, limit: int) -> Any:
     """The points at which there is a merge."""
-    first, candidates = _chains(parent, own, ports, decider)
+    first, candidates = _chains(parent, own, ports, decider, need)
     start, cost = _pairs(parent, own, ports, need, first, candidates)
     count = parent.size
     low, high = 0.0, 1.0
@@ -182,10 +182,10 @@ def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: A
 
 
 @compiled
-def _chains(parent: Any, own: Any, ports: Any, decider: Any) -> Any:
+def _chains(parent: Any, own: Any, ports: Any, decider: Any, need: Any) -> Any:
     """Candidates for the ports of a merge at each point: where those of each begin, and all of them."""
     count, width = ports.shape
-    times, entries = np.zeros((count, width), np.int64), own.copy()
+    times, entries, saved = np.zeros((count, width), np.int64), own.copy(), need.copy()
     depth, base = np.zeros(count, np.int64), 0
     for v in range(count):
         depth[v] = depth[parent[v]] + 1 if parent[v] >= 0 else 1
@@ -196,6 +196,7 @@ def _chains(parent: Any, own: Any, ports: Any, decider: Any) -> Any:
                 times[v, p] += 1
             if parent[v] >= 0:
                 times[parent[v], p] += times[v, p]
+                saved[parent[v], p] += saved[v, p]
         if parent[v] >= 0:
             entries[parent[v]] += entries[v]
     chain = min(max(_PAIRS // max(base, 1), 1), _CHAIN)
@@ -219,7 +220,7 @@ def _chains(parent: Any, own: Any, ports: Any, decider: Any) -> Any:
             least = -1
             for p in range(width):
                 must = (own[v] and ports[v, p]) or (up >= 0 and ports[up, p])
-                if row[p] and not must and (least < 0 or times[v, p] < times[v, least]):
+                if row[p] and not must and (least < 0 or saved[v, p] * times[v, least] > saved[v, least] * times[v, p]):
                     least = p
             row[least] = False
             found[at] = row

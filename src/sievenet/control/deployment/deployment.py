@@ -5,36 +5,60 @@ It is the function of `definition`, computed where something changes only.  Four
     ideal ──▶ wanted ──▶ merged ──▶ whole ──▶ table
           transforms  merges     halves   what the switch is told
 
-`whole` says of every dz that entries cover completely which ports it has as one, or None if its halves differ; a dz
-is in `table` iff it is whole and not made one with its other half.  A change of one entry climbs from there as long as
-something is different: few steps, whatever the size of the table.
+All but the first are one prefix tree in arrays (`tree.layout`), which compiled code keeps: a full table is merged while
+somebody waits for an answer, and a request concerns many switches.  A node has what is wanted there, whether
+there is a merge, and what follows from both.  A change of one entry climbs from there as long as something is
+different: few steps, whatever the size of the table.
 
-Which merges there are is chosen elsewhere: at once when an entry does not fit (`fit`, by `Neighbours`), or for the
+Which merges there are is chosen elsewhere: at once when an entry does not fit (`fit`, by `tree.choice`), or for the
 whole network (`aggregation`).  Merges may lie in each other; an entry belongs to the smallest around it.  `merge` and
 `split` are inverse steps; a split gives back one or two entries' worth of precision, so that merges are undone little
 by little as room returns.
 
-`taken` hands out what changed in `table` since the last time, which `passage` turns into changes in a safe order.
+`steps` hands out what changed in the table since the last time, in a safe order (`tree.differences`).
 
-Cost: O(log n + steps) per changed entry, apart from two sorted lists (a move of a few kilobytes at most), and a
-merge that loses an entry is united again, in the number of its entries.
+Cost: O(depth) per changed entry; a merge that loses an entry is united again, in the number of its entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
 
 from sievenet.control.deployment.definition import NOBODY, ports_at, reduced
 from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space
-from sievenet.control.deployment.neighbours import Neighbours
-from sievenet.control.deployment.nests import added_space, any_nested, inner_ports
-from sievenet.control.deployment.places import Places
+from sievenet.control.deployment.nests import added_space
+from sievenet.control.deployment.sets import PortSets
+from sievenet.control.deployment.tree.layout import (
+    AS_ONE,
+    BEFORE,
+    ENTRIES,
+    GIVES,
+    LENGTH,
+    MERGE,
+    MERGES,
+    THERE,
+    WANT,
+    WANTED,
+    WAS,
+    Arrays,
+    empty,
+    roomy,
+    wider,
+)
+from sievenet.index import CODE_BITS
 
 __all__ = ["Deployment"]
 
 #: Merges that are tried in vain before the rest is left alone.
 _TRIES: Final = 4
+_LOW: Final = (1 << 64) - 1
+
+#: What a switch is told, as rows (`tree.differences`): what to do, a key, its length; the ports of each, in bytes.
+Told = tuple[list[list[int]], list[Ports], int]
 
 
 class Deployment:
@@ -42,100 +66,106 @@ class Deployment:
 
     def __init__(self, root: int, ideal: Table | None = None) -> None:
         self.root = root
-        self.ideal: dict[int, Ports] = {}
-        self.merges: set[int] = set()
-        #: What the switch is given.
-        self.table: dict[int, Ports] = {}
+        self._sets = PortSets()
+        self._arrays: Arrays = empty(*_words(root))
         self._transforms: tuple[Transform, ...] = ()
-        self._wanted = self.ideal
-        self._wanted_order = Places()
-        self._merge_order = Places()
-        self._merged: dict[int, Ports] = {}
-        #: The ports of those that belong to each merge, and whether a merge may lie in another.
-        self._inner: dict[int, Ports] = {}
-        self._nested = False
-        self._whole: dict[int, Ports | None] = {}
-        self._neighbours: Neighbours | None = None
-        #: What changed in `table`, with what was there before.
-        self._before: dict[int, Ports | None] = {}
+        #: The ideal table, if there are transforms; else it is what is wanted.
+        self._ideal: dict[int, Ports] = {}
         self._stale = False
         #: Entries that the switch had when changes were last taken.
         self.told = 0
-        for key, ports in (ideal or {}).items():
-            self.put(key, ports)
-        self.taken()
+        self.put_all((ideal or {}).items())
+        self.forget()
 
     def __len__(self) -> int:
-        return len(self.table)
+        return int(self._arrays.nodes[0, ENTRIES])
+
+    @property
+    def table(self) -> dict[int, Ports]:
+        """What the switch is given."""
+        return self._listed(THERE, AS_ONE)
+
+    @property
+    def ideal(self) -> dict[int, Ports]:
+        """What there should be."""
+        return self._ideal if self._transforms else self._listed(WANTED, WANT)
+
+    @property
+    def merges(self) -> set[int]:
+        """Where entries are made one."""
+        return set(self._listed(MERGE, GIVES))
 
     # -- what goes in ------------------------------------------------------------------------
 
     def put(self, key: int, ports: Ports | None) -> None:
         """An entry of the ideal table changes, or goes (None)."""
+        self.put_all([(key, ports)])
+
+    def put_all(self, entries: Iterable[tuple[int, Ports | None]]) -> None:
+        """Entries of the ideal table change, or go (None)."""
         if self._transforms:
             self._stale = True
-            _set(self.ideal, key, ports)
+            for key, ports in entries:
+                _set(self._ideal, key, ports)
         else:
-            self._want(key, ports)
+            self._want(entries)
 
     def transform(self, transforms: Sequence[Transform]) -> None:
         """Put these between the ideal table and what is deployed."""
         if transforms and not self._transforms:
-            self.ideal = dict(self._wanted)
+            self._ideal = self._listed(WANTED, WANT)
+        self._stale = bool(transforms or self._transforms)
         self._transforms = tuple(transforms)
-        self._stale = True
         self.update()
-        if not transforms:
-            self.ideal = self._wanted
 
     def update(self) -> None:
         """Bring the table up to date, after any number of `put`."""
         if self._stale:
             self._stale = False
-            table: dict[int, Ports] = self.ideal
+            table: dict[int, Ports] = self._ideal
             for each in self._transforms:
                 table = each(table)
-            for key in self._wanted.keys() - table.keys():
-                self._want(key, None)
-            for key, ports in table.items():
-                self._want(key, ports)
+            gone: list[tuple[int, Ports | None]] = [
+                (key, None) for key in self._listed(WANTED, WANT) if key not in table
+            ]
+            self._want([*gone, *table.items()])
 
     def taken(self) -> dict[int, tuple[Ports | None, Ports | None]]:
         """What changed in `table` since the last time: dz, ports before and now."""
-        changed = {k: (was, now) for k, was in self._before.items() if (now := self.table.get(k)) != was}
-        self._before = {}
-        self.told = len(self.table)
+        a = self._arrays
+        found = kernels().changes(a)
+        had, has = a.nodes[found, BEFORE].tolist(), a.nodes[found, THERE].tolist()
+        was, now = self._ports(found, WAS), self._ports(found, AS_ONE)
+        changed = {
+            key: (was[i] if had[i] else None, now[i] if has[i] else None) for i, key in enumerate(self._keys(found))
+        }
+        self.forget()
         return changed
+
+    def forget(self) -> None:
+        """What changed is not to be told."""
+        kernels().forget(self._arrays)
+        self.told = len(self)
+
+    def tell(self, room: int | None) -> Told:
+        """What to tell the switch since the last time, with room for so many entries; and the most there are."""
+        rows, sets, most = kernels().steps(self._arrays, self.told, -1 if room is None else room)
+        self.told = len(self)
+        return rows.tolist(), self._each(sets), int(most)
 
     # -- merging -----------------------------------------------------------------------------
 
     def merge(self, key: int) -> None:
         """Make all below a dz one entry."""
-        below = self._wanted_order.below(key)
-        if not below:
-            return
-        if self._nested or self._around(key) is not None:
-            self._arrange(key, [key])
-            return
-        for each in self._merge_order.below(key):  # the same, for this frequent case
-            self.merges.discard(each)
-            self._merge_order.remove(each)
-            del self._inner[each]
-            self._put(each, None)
-        wanted, merged = self._wanted, self._merged
-        for each in below:
-            if each != key and each in merged:
-                self._put(each, None)
-        self.merges.add(key)
-        self._merge_order.add(key)
-        self._inner[key] = frozenset[int]().union(*[wanted[each] for each in below])
-        self._refresh(key)
+        self._arrays = roomy(self._arrays, 6)
+        hi, lo, length = _words(key)
+        kernels().merge_inside(self._arrays, np.uint64(hi), np.uint64(lo), length)
 
     def split(self, key: int) -> None:
         """Undo a merge by one step: each half of the dz becomes an entry, and the dz itself if it had one."""
-        mine, inside = self._belonging(key), self._merge_order.below(key)[1:]
+        mine, inside = self._belonging(key), self._merges_below(key)[1:]
         parts = [[each for each in mine if covers(half, each)] for half in (2 * key, 2 * key + 1)]
-        parts.append([key] if key in self._wanted else [])
+        parts.append([key] if mine and mine[0] == key else [])
         alone = self._around(key >> 1) is None
         merges = [common(part[0], part[-1]) for part in parts if len(part) > 1 or (part and not alone)]
         around = 0
@@ -146,222 +176,194 @@ class Deployment:
                 around = each
                 merges.append(each)
             # Else it was carved out of this one alone, and is a single entry like any other now.
-        self._arrange(key, sorted(merges, key=place))
+        self._arrange(key, merges)
 
     def remerge(self, merges: Iterable[int]) -> None:
         """Have these merges and no others."""
-        wanted = {key for key in merges if covers(self.root, key)}
-        before = self.merges.copy()
+        wanted = sorted((key for key in set(merges) if covers(self.root, key)), key=place)
+        before = sorted(self.merges, key=place)
+        groups: dict[int, list[int]] = {}
         top = 0
-        for key in sorted(wanted | before, key=place):
-            if top and covers(top, key):
-                continue
-            top = key
-            now = sorted((each for each in wanted if covers(top, each)), key=place)
-            if now != self._merge_order.below(top):
+        for key in sorted({*wanted, *before}, key=place):
+            top = top if top and covers(top, key) else key
+            groups.setdefault(top, []).append(key)
+        chosen, had = set(wanted), set(before)
+        for top, group in groups.items():
+            now = [key for key in group if key in chosen]
+            if now != [key for key in group if key in had]:
                 self._arrange(top, now)
 
     def fit(self, limit: int, *, least: bool = True, near: Iterable[int] = ()) -> None:
-        """Merge until so many entries are left: where that adds least (LA-C), or beside these dz (LA-B)."""
-        if limit < 1:
-            if self.table and self.table.keys() != {self.root}:
-                self.merge(self.root)
-            return
-        if len(self.table) <= limit:
-            return
-        if self._neighbours is None:
-            self._neighbours = Neighbours(self.table, self.root)
-        beside = list(near)
-        while len(self.table) > limit:
-            self.merge(self._neighbours.cheapest() if least else self._neighbours.nearest(beside))
+        """Merge until so many entries are left: where that adds least (LA-C), or beside the first dz (LA-B)."""
+        hi, lo, _ = _words(next(iter(near), 1))
+        kernels().fit(self._arrays, limit, least, np.uint64(hi), np.uint64(lo))
 
     def relax(self, limit: int) -> None:
         """Undo merges as far as there is room, the largest first; of those in others only when these are gone."""
         tried: set[int] = set()
-        while len(self.table) < limit and len(tried) < _TRIES and (left := self._outer() - tried):
-            key = max(left, key=lambda k: (space(k) * len(self._merged[k]), k))
-            before = self._merge_order.below(key)
+        while len(self) < limit and len(tried) < _TRIES:
+            left = {key: ports for key, ports in self._outer().items() if key not in tried}
+            if not left:
+                return
+            key = max(left, key=lambda k: (space(k) * len(left[k]), k))
+            before = self._merges_below(key)
             self.split(key)
-            if len(self.table) > limit:
+            if len(self) > limit:
                 self._arrange(key, before)
                 tried.add(key)
 
     @property
+    def has_merges(self) -> bool:
+        """Whether there are merges."""
+        return bool(self._arrays.nodes[0, MERGES])
+
+    @property
     def wanted(self) -> Table:
         """What there would be to deploy if there were room for anything, but for what changes nothing."""
-        return reduced(self._wanted, self.root) if self.merges else self.table
+        return reduced(self._listed(WANTED, WANT), self.root) if self.has_merges else self.table
 
     def cost(self) -> Iterator[tuple[int, int, float]]:
         """Entries with merges in them: how many each stands for, the share of what it sends too far, if all is even."""
         found: dict[int, tuple[int, float]] = {}
-        for key in self.merges:
-            below, ports = self._belonging(key), self._merged[key]
-            holes = self._merge_order.below(key)[1:] if self._nested else []
-            added = added_space(self._wanted, key, below, holes, ports, ports_at(self._wanted, key, self.root))
+        wanted, table = self._listed(WANTED, WANT), self.table
+        for key, ports in self._listed(MERGE, GIVES).items():
+            below, holes = self._belonging(key), self._merges_below(key)[1:]
+            added = added_space(wanted, key, below, holes, ports, ports_at(wanted, key, self.root))
             at = key
-            while at not in self.table and at > self.root:
+            while at not in table and at > self.root:
                 at >>= 1  # made one with its other half
             count, sum_ = found.get(at, (0, 0.0))
             found[at] = count + len(below), sum_ + added
         for at in sorted(found, key=place):
-            ports = self.table.get(at, NOBODY)
+            ports = table.get(at, NOBODY)
             yield at, found[at][0], min(1.0, found[at][1] / (space(at) * max(1, len(ports))))
 
-    # -- one step after the other ------------------------------------------------------------
+    # -- the tree ----------------------------------------------------------------------------
+
+    def _want(self, entries: Iterable[tuple[int, Ports | None]]) -> None:
+        """What is wanted changes."""
+        rows: list[int] = []
+        sets: list[bytes] = []
+        listed = list(entries)
+        for key, ports in listed:
+            data = self._bytes(ports or NOBODY)
+            if sets and len(data) != len(sets[0]):
+                return self._want(listed)  # sets are wider now
+            hi, lo, length = _words(key)
+            rows += hi, lo, length, ports is not None
+            sets.append(data)
+        if rows:
+            self.want_rows(np.array(rows, np.uint64).reshape(-1, 4), b"".join(sets))
+        return None
+
+    def want_rows(self, rows: Any, sets: bytes) -> None:
+        """The same for rows of a key, its length, and whether there is an entry, with the ports of each in bytes."""
+        self._arrays = roomy(self._arrays, 2 * len(rows))
+        masks = np.frombuffer(sets, np.uint64).reshape(len(rows), -1)
+        kernels().put_all(self._arrays, rows, masks)
+
+    def _bytes(self, ports: Ports) -> bytes:
+        """A set of ports for the tree, which is made wide enough."""
+        found = self._sets.known(ports)
+        if found is None:
+            full = len(self._sets) + len(ports) > 64 * self._sets.words
+            if full:
+                self._renumber()
+            if self._sets.learn(ports):
+                self._arrays = wider(self._arrays, self._sets.words)
+            found = self._sets.known(ports)
+            assert found is not None
+        return found
+
+    def _renumber(self) -> None:
+        """Give bits to the ports in use only: those of clients that are gone need none."""
+        a, old = self._arrays, self._sets
+        used = old.ports(np.bitwise_or.reduce(a.masks.reshape(-1, a.masks.shape[2]), axis=0).tobytes())
+        if 2 * len(used) > len(old):
+            return
+        self._sets = PortSets()
+        self._sets.learn(sorted(used))
+        masks = np.zeros((*a.masks.shape[:2], self._sets.words), np.uint64)
+        for at in zip(*np.nonzero(a.masks.any(axis=2)), strict=True):
+            data = self._sets.known(old.ports(a.masks[at].tobytes()))
+            assert data is not None
+            masks[at] = np.frombuffer(data, np.uint64)
+        self._arrays = a._replace(masks=masks)
+
+    def _each(self, sets: Any) -> list[Ports]:
+        data, size, ports = sets.tobytes(), 8 * sets.shape[1], self._sets.ports
+        return [ports(data[at : at + size]) for at in range(0, len(data), size)]
+
+    def _keys(self, nodes: Any) -> list[int]:
+        keys, lengths = self._arrays.keys[nodes].tolist(), self._arrays.nodes[nodes, LENGTH].tolist()
+        return [1 << n | (hi << 64 | lo) >> CODE_BITS - n for (hi, lo), n in zip(keys, lengths, strict=True)]
+
+    def _ports(self, nodes: Any, column: int) -> list[Ports]:
+        return self._each(self._arrays.masks[nodes, column])
+
+    def _listed(self, column: int, ports: int, below: int = 0) -> dict[int, Ports]:
+        nodes = kernels().listed(self._arrays, below, column)
+        return dict(zip(self._keys(nodes), self._ports(nodes, ports), strict=True))
+
+    def _node(self, key: int) -> tuple[int, int]:
+        """The innermost node at or around a dz, and the first at or below it, or -1."""
+        hi, lo, length = _words(key)
+        at, below = kernels().find(self._arrays, np.uint64(hi), np.uint64(lo), length)
+        return int(at), int(below)
 
     def _around(self, key: int) -> int | None:
         """The smallest merge around a dz."""
-        merges = self.merges
-        if not merges:
+        if not covers(self.root, key):
             return None
-        if not self._nested:
-            return self._merge_order.before(key)
-        while key >= self.root:
-            if key in merges:
-                return key
-            key >>= 1
-        return None
+        found = int(kernels().around(self._arrays, self._node(key)[0]))
+        return self._keys(np.array([found]))[0] if found >= 0 else None
 
-    def _outer(self) -> set[int]:
-        """The merges that lie in no other."""
-        return {each for each in self.merges if self._around(each >> 1) is None} if self._nested else self.merges
+    def _outer(self) -> dict[int, Ports]:
+        """The merges that lie in no other, with their ports."""
+        found: dict[int, Ports] = {}
+        top = 0
+        for key, ports in self._listed(MERGE, GIVES).items():
+            if not (top and covers(top, key)):
+                top = key
+                found[key] = ports
+        return found
+
+    def _merges_below(self, key: int) -> list[int]:
+        """The merges at and below a dz, in order."""
+        below = self._node(key)[1]
+        return list(self._listed(MERGE, GIVES, below)) if below >= 0 else []
 
     def _belonging(self, merge: int) -> list[int]:
         """The entries that belong to a merge, in order."""
-        below = self._wanted_order.below(merge)
-        if not self._nested:
-            return below
-        inside = iter([*self._merge_order.below(merge)[1:], 0])
-        found, hole, next_ = [], 0, next(inside)
-        for key in below:
-            while next_ and place(next_) <= place(key):
-                if not (hole and covers(hole, next_)):
-                    hole = next_
-                next_ = next(inside)
-            if not (hole and covers(hole, key)):
-                found.append(key)
-        return found
+        below = self._node(merge)[1]
+        return self._keys(kernels().belonging(self._arrays, below)) if below >= 0 else []
 
     def _arrange(self, key: int, merges: Sequence[int]) -> None:
-        """Have these merges, in order, at a dz and below it, and no others there."""
-        old, below = self._merge_order.below(key), self._wanted_order.below(key)
-        for each in old:
-            self.merges.discard(each)
-            self._merge_order.remove(each)
-            del self._inner[each]
-        outer = self._around(key)
-        inner = inner_ports(self._wanted, below, merges)
-        for each in inner:
-            self.merges.add(each)
-            self._merge_order.add(each)
-        self._nested = self._nested or bool(inner and outer) or any_nested(merges)
-        self._inner |= inner
-        if outer is None:  # entries that belong to none are as they were
-            single = [each for each in below if self._around(each) is None] if inner else below
-        else:
-            single = []
-        for each in {*old, *below} - inner.keys() - set(single):
-            self._put(each, None)
-        for each in single:
-            self._put(each, self._wanted[each])
-        for each, ports in inner.items():
-            self._put(each, ports | ports_at(self._wanted, each, self.root))
-        if outer is not None:
-            self._gather(outer)
+        """Have these merges at a dz and below it, and no others there."""
+        self._arrays = roomy(self._arrays, 2 * len(merges) + 4)
+        rows = np.array([_words(each) for each in merges], np.uint64).reshape(-1, 3)
+        hi, lo, length = _words(key)
+        kernels().arrange(self._arrays, np.uint64(hi), np.uint64(lo), length, rows)
 
-    def _gather(self, merge: int) -> None:
-        """What belongs to a merge has changed: its ports are others, or it is smaller, or there is none.
 
-        One that is carved out of another stays as large as it is: what it gave up would go to the ports of the other.
-        """
-        mine = self._belonging(merge)
-        tight = common(mine[0], mine[-1]) if mine else 0
-        if tight == merge or (mine and self._nested and self._around(merge >> 1) is not None):
-            self._inner[merge] = frozenset[int]().union(*(self._wanted[each] for each in mine))
-            self._refresh(merge)
-            return
-        self.merges.discard(merge)
-        self._merge_order.remove(merge)
-        del self._inner[merge]
-        self._put(merge, None)
-        if len(mine) > 1 or (mine and self._around(tight) is not None):
-            self.merges.add(tight)
-            self._merge_order.add(tight)
-            self._inner[tight] = frozenset[int]().union(*(self._wanted[each] for each in mine))
-            self._refresh(tight)
-        elif mine:
-            self._put(tight, self._wanted[tight])
+_kernels: Any = None
 
-    def _refresh(self, merge: int) -> None:
-        self._put(merge, self._inner[merge] | ports_at(self._wanted, merge, self.root))
 
-    def _want(self, key: int, ports: Ports | None) -> None:
-        old = self._wanted.get(key)
-        if old == ports:
-            return
-        if ports is None:
-            del self._wanted[key]
-            self._wanted_order.remove(key)
-        else:
-            self._wanted[key] = ports
-            if old is None:
-                self._wanted_order.add(key)
-        if not self.merges:
-            self._put(key, ports)
-            return
-        merge = self._around(key)
-        if merge is None:
-            self._put(key, ports)
-        elif ports is not None and (old is None or old <= ports):
-            if not ports <= self._inner[merge]:
-                self._inner[merge] |= ports
-                self._refresh(merge)
-        else:
-            self._gather(merge)
-        if merge is None or self._nested:  # entries around merges count for them
-            for each in self._merge_order.below(key):
-                if each != key:
-                    self._refresh(each)
+def kernels() -> Any:
+    """The compiled code, loaded when a switch has a limit."""
+    global _kernels
+    if _kernels is None:
+        from sievenet.control.deployment.tree import choice, differences, merging, nodes
 
-    def _put(self, key: int, ports: Ports | None) -> None:
-        """An entry of the merged table changes: climb as long as something is different."""
-        if self._merged.get(key) == ports:
-            return
-        _set(self._merged, key, ports)
-        merged, whole, root = self._merged, self._whole, self.root
-        while True:
-            left, right = 2 * key, 2 * key + 1
-            had = key in whole
-            was = whole.get(key)
-            if left in whole and right in whole:
-                has, now = True, whole[left] if whole[left] == whole[right] else None
-            else:
-                now = merged.get(key)
-                has = now is not None
-            if had == has and was == now:
-                return
-            if has:
-                whole[key] = now
-            else:
-                del whole[key]
-            self._place(key)
-            if key <= root:
-                return
-            self._place(key ^ 1)
-            key >>= 1
+        _kernels = SimpleNamespace(**{**vars(nodes), **vars(merging), **vars(choice), **vars(differences)})
+    return _kernels
 
-    def _place(self, key: int) -> None:
-        """Whether a dz is in the table."""
-        ports = self._whole.get(key)
-        if ports is not None and key > self.root and self._whole.get(key ^ 1) == ports:
-            ports = None
-        was = self.table.get(key)
-        if was == ports:
-            return
-        self._before.setdefault(key, was)
-        _set(self.table, key, ports)
-        if self._neighbours is not None:
-            self._neighbours.changed(key, was is not None, ports is not None)
+
+def _words(key: int) -> tuple[int, int, int]:
+    """A key left-aligned in two words, and its length."""
+    length = key.bit_length() - 1
+    code = (key ^ 1 << length) << CODE_BITS - length
+    return code >> 64, code & _LOW, length
 
 
 def _set(table: dict[int, Ports], key: int, ports: Ports | None) -> None:

@@ -8,18 +8,21 @@ entry, and merges found again in what a switch holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, overload
 
 from sievenet.control.deployment.cells import CellDeployment, Entry
-from sievenet.control.deployment.definition import ports_at
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.keys import Ports, Table, covers
-from sievenet.control.deployment.passage import passage, steps
+from sievenet.control.deployment.passage import UMBRELLA, passage
+from sievenet.control.deployment.tree.layout import OPEN
 from sievenet.index import CODE_BITS, Cell, Dz
-from sievenet.network import Add, Delete, Flow, FlowChange, FlowTable, Match
+from sievenet.network import Add, Delete, Flow, FlowChange, FlowTable, Match, Modify
 
 __all__ = ["CellTables", "DzTable", "Held"]
+
+#: By the number of what is to be done (`tree.layout`).
+_CHANGES: Final[tuple[Callable[[Flow], FlowChange], ...]] = (Add, Modify, Delete)
 
 
 class Held(ABC):
@@ -105,12 +108,12 @@ class DzTable(Deployment, Held):
     @property
     def wide(self) -> bool:
         """Whether no smaller table would do."""
-        return self.table.keys() <= {self.root}
+        return not len(self) or (len(self) == 1 and self.root in self.table)
 
     @property
     def least(self) -> int:
         """One, or none."""
-        return min(len(self.table), 1)
+        return min(len(self), 1)
 
     @property
     def count(self) -> int:
@@ -119,17 +122,17 @@ class DzTable(Deployment, Held):
 
     def merged(self) -> bool:
         """Whether there are merges."""
-        return bool(self.merges)
+        return self.has_merges
 
     def follow(self, changes: Iterable[FlowChange]) -> Sequence[int]:
         """The ideal table changes."""
-        near = []
+        entries: dict[int, Ports | None] = {}
         for change in changes:
             cell = change.flow.match.cell
             assert isinstance(cell, Dz)
-            near.append(cell.key)
-            self.put(cell.key, None if isinstance(change, Delete) else change.flow.ports)
-        return near
+            entries[cell.key] = None if isinstance(change, Delete) else change.flow.ports
+        self.put_all(entries.items())
+        return list(entries)
 
     def flow(self, key: int, ports: Ports) -> Flow:
         """The flow of a dz."""
@@ -138,25 +141,30 @@ class DzTable(Deployment, Held):
 
     def flows(self) -> Sequence[Flow]:
         """What the switch is given."""
-        return _Flows(self.table.copy(), self.flow)
+        return _Flows(self.table, self.flow)
 
     def steps(self, room: int | None) -> list[FlowChange]:
         """What to tell the switch since the last time."""
-        size, changed = self.told, self.taken()
-        return steps(changed, size, room, self.flow, lambda key: _ports_in(self.table, changed, key, self.root))
+        rows, sets, _ = self.tell(room)
+        done: list[FlowChange] = []
+        for (what, hi, lo, length), ports in zip(rows, sets, strict=True):
+            match = Match(self._category, Dz((hi << 64 | lo) >> CODE_BITS - length, length))
+            if what >= OPEN:
+                umbrella = Flow(match, ports, UMBRELLA)
+                done.append(Add(umbrella) if what == OPEN else Delete(umbrella))
+            else:
+                done.append(_CHANGES[what](Flow(match, ports, length)))
+        return done
 
     def saw(self, held: Sequence[Flow]) -> None:
         """Have the merges that a switch holds."""
         self.remerge(())
         keys = [f.match.cell.key for f in held if isinstance(f.match.cell, Dz) and f.priority == f.match.cell.length]
-        outer = [key for key in keys if key not in self.table]
+        table = self.table
+        outer = [key for key in keys if key not in table]
         # What lies in a merge is carved out of it.
         self.remerge({key for key in keys if any(covers(each, key) for each in outer)})
-        self.taken()
-
-    def forget(self) -> None:
-        """What changed is not to be told."""
-        self.taken()
+        self.forget()
 
     def passage(self, holds: FlowTable, wanted: FlowTable, room: int | None) -> list[FlowChange]:
         """The changes that put a switch right."""
@@ -335,16 +343,3 @@ class _Flows(Sequence[Flow]):
 
     def __getitem__(self, at: int | slice) -> Flow | Sequence[Flow]:
         return list(self)[at]
-
-
-def _ports_in(table: Table, changed: Mapping[int, tuple[Ports | None, Ports | None]], key: int, root: int) -> Ports:
-    """The ports that a table and what it was before use in a dz."""
-    before = {**table, **{k: was for k, (was, _) in changed.items() if was is not None}}
-    for k, (was, _) in changed.items():
-        if was is None:
-            before.pop(k, None)
-    found: set[int] = set()
-    for each in (table, before):
-        found |= ports_at(each, key, root)
-        found.update(*(ports for k, ports in each.items() if covers(key, k)))
-    return frozenset(found)

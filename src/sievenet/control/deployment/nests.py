@@ -1,36 +1,12 @@
-"""Nests: merges that lie in each other, and which entries belong to which."""
+"""Nests: what a merge sends too far, with others carved out of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from sievenet.control.deployment.keys import Ports, Table, covers, place, space
 
-__all__ = ["added_space", "any_nested", "inner_ports"]
-
-
-def any_nested(merges: Sequence[int]) -> bool:
-    """Whether one of some merges, in order, lies in another."""
-    return any(covers(a, b) for a, b in pairwise(merges))
-
-
-def inner_ports(table: Table, below: Sequence[int], merges: Sequence[int]) -> dict[int, Ports]:
-    """The ports of those that belong to each of some merges; those to which none does are left out."""
-    found: dict[int, set[int]] = {}
-    open_: list[int] = []  # merges around
-    at = 0
-    for key in below:
-        while at < len(merges) and place(merges[at]) <= place(key):
-            while open_ and not covers(open_[-1], merges[at]):
-                open_.pop()
-            open_.append(merges[at])
-            at += 1
-        while open_ and not covers(open_[-1], key):
-            open_.pop()
-        if open_:
-            found.setdefault(open_[-1], set()).update(table[key])
-    return {merge: frozenset(ports) for merge, ports in found.items()}
+__all__ = ["added_space"]
 
 
 def added_space(

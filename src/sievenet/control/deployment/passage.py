@@ -19,14 +19,13 @@ tables agree on.  The umbrella sends too far, for as long as a switch takes for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from sievenet.control.deployment.keys import Ports, covers, place
 from sievenet.index import Dz
-from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match, Modify, difference
+from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match, difference
 
-__all__ = ["UMBRELLA", "deletions_first", "passage", "peak", "ports_of", "steps", "under_catch_all"]
+__all__ = ["UMBRELLA", "deletions_first", "passage", "peak", "ports_of", "under_catch_all"]
 
 #: Above the priority of any dz, below that of diversions and of flows that hold while a plan changes.
 UMBRELLA: Final = 300
@@ -49,66 +48,6 @@ def passage(old: FlowTable, new: FlowTable, room: int | None) -> list[FlowChange
         done += some
         size += len(after) - len(before)
     return done
-
-
-def steps(
-    changed: Mapping[int, tuple[Ports | None, Ports | None]],
-    size: int,
-    room: int | None,
-    flow: Callable[[int, Ports], Flow],
-    ports: Callable[[int], Ports],
-) -> list[FlowChange]:
-    """The same for what changes in a deployed table, by dz with ports before and now."""
-    if room is None or size + sum(was is None for was, _ in changed.values()) <= room:
-        return _in_order(changed.items(), flow)
-    regions: list[list[tuple[int, tuple[Ports | None, Ports | None]]]] = []
-    for key in sorted(changed, key=place):
-        if not regions or not covers(regions[-1][0][0], key):
-            regions.append([])
-        regions[-1].append((key, changed[key]))
-    done: list[FlowChange] = []
-    for more, region in sorted(((_growth(region), region) for region in regions), key=lambda each: each[0]):
-        some = _in_order(region, flow)
-        new = sum(was is None for _, (was, _) in region)
-        if size + new > room and new < len(region):  # there is something to protect
-            top = region[0][0]
-            umbrella = Flow(flow(top, frozenset()).match, ports(top), UMBRELLA)
-            some = [Add(umbrella), *deletions_first(some), Delete(umbrella)]
-        done += some
-        size += more
-    return done
-
-
-def _growth(region: Iterable[tuple[int, tuple[Ports | None, Ports | None]]]) -> int:
-    return sum((now is not None) - (was is not None) for _, (was, now) in region)
-
-
-def _in_order(
-    changed: Iterable[tuple[int, tuple[Ports | None, Ports | None]]], flow: Callable[[int, Ports], Flow]
-) -> list[FlowChange]:
-    """As `network.difference` has it: additions, the longest first; growth; loss; deletions, the shortest first."""
-    added: list[tuple[int, Ports]] = []
-    deleted: list[tuple[int, Ports]] = []
-    grown: list[FlowChange] = []
-    lessened: list[FlowChange] = []
-    for key, (was, now) in changed:
-        if was is None:
-            if now is not None:
-                added.append((key, now))
-        elif now is None:
-            deleted.append((key, was))
-        else:
-            (grown if was <= now else lessened).append(Modify(flow(key, now)))
-    if len(added) > 1:
-        added.sort(key=_length, reverse=True)
-    if len(deleted) > 1:
-        deleted.sort(key=_length)
-    first: list[FlowChange] = [Add(flow(*each)) for each in added]
-    return first + grown + lessened + [Delete(flow(*each)) for each in deleted]
-
-
-def _length(entry: tuple[int, Ports]) -> int:
-    return entry[0].bit_length()
 
 
 def under_catch_all(holds: FlowTable, wanted: FlowTable) -> list[FlowChange]:

@@ -1,0 +1,215 @@
+"""What to tell a switch: the changes of its table since the last time, in an order that loses nothing.
+
+The same as `passage.passage`, for what changed in the tree: additions with the longest first; ports that grow, then
+those that are fewer; deletions with the shortest first.  If there is no room for all that comes beside all that goes,
+region by region, with an umbrella over those that need one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sievenet.control.deployment.tree.layout import (
+    ADD,
+    AS_ONE,
+    BEFORE,
+    CHANGED,
+    CLOSE,
+    DELETE,
+    LENGTH,
+    MERGE,
+    MERGES,
+    MODIFY,
+    NOTED,
+    ONE,
+    OPEN,
+    PARENT,
+    THERE,
+    WAS,
+    ZERO,
+)
+from sievenet.control.deployment.tree.merging import STACK
+from sievenet.control.deployment.tree.nodes import equal, prune
+from sievenet.jit import compiled
+
+__all__ = ["changes", "forget", "listed", "steps"]
+
+_NONE = np.uint64(0)
+
+
+@compiled
+def changes(a: Any) -> Any:
+    """The nodes where the table is another than it was."""
+    nodes = a.nodes
+    found, count = np.empty(a.meta[NOTED], np.int64), 0
+    for i in range(a.meta[NOTED]):
+        node = a.changed[i]
+        if nodes[node, BEFORE] != nodes[node, THERE] or (nodes[node, THERE] and not equal(a, node, AS_ONE, node, WAS)):
+            found[count] = node
+            count += 1
+    return found[:count]
+
+
+@compiled
+def forget(a: Any) -> None:
+    """What changed has been told, or is not to be."""
+    count, a.meta[NOTED] = a.meta[NOTED], 0
+    for i in range(count):
+        a.nodes[a.changed[i], CHANGED] = 0
+    for i in range(count):
+        prune(a, a.changed[i])
+
+
+@compiled
+def steps(a: Any, size: int, room: int) -> Any:
+    """Rows of what to do and a dz (key and length), the ports of each, and the most entries on the way.
+
+    There are `size` entries, and there is room for so many (-1: any number).
+    """
+    found = changes(a)
+    nodes, count = a.nodes, found.size
+    rows = np.empty((3 * count, 4), np.uint64)
+    ports = np.empty((3 * count, a.masks.shape[2]), np.uint64)
+    new = 0
+    for i in range(count):
+        new += not nodes[found[i], BEFORE]
+    at = 0
+    if room < 0 or size + new <= room:
+        at = _in_order(a, found, rows, ports, at, False)
+    else:
+        at = _by_regions(a, found, size, room, rows, ports)
+    most = held = size
+    for i in range(at):
+        what = np.int64(rows[i, 0])
+        held += (what in (ADD, OPEN)) - (what in (DELETE, CLOSE))
+        most = max(most, held)
+    forget(a)
+    return rows[:at], ports[:at], most
+
+
+@compiled
+def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any) -> Any:
+    nodes, count = a.nodes, found.size
+    for column in range(3):  # in the order of dz: each before all that it covers
+        by = np.empty(count, np.uint64)
+        for i in range(count):
+            by[i] = np.uint64(nodes[found[i], LENGTH]) if column == 0 else a.keys[found[i], 2 - column]
+        found = found[np.argsort(by, kind="mergesort")]
+    first, growth, regions = np.empty(count + 1, np.int64), np.zeros(count, np.int64), 0
+    top = -1
+    for i in range(count):
+        node = found[i]
+        while node >= 0 and node != top:
+            node = nodes[node, PARENT]
+        if node < 0 or top < 0:
+            top = found[i]
+            first[regions] = i
+            regions += 1
+        growth[regions - 1] += nodes[found[i], THERE] - nodes[found[i], BEFORE]
+    first[regions] = count
+    at = 0
+    for region in np.argsort(growth[:regions], kind="mergesort"):
+        some = found[first[region] : first[region + 1]]
+        new = 0
+        for node in some:
+            new += not nodes[node, BEFORE]
+        if size + new > room and new < some.size:  # there is something to protect
+            for what in (OPEN, CLOSE):
+                if what == CLOSE:
+                    at = _in_order(a, some, rows, ports, at, True)
+                _row(a, some[0], what, rows, at)
+                _in_use(a, some[0], ports[at])
+                at += 1
+        else:
+            at = _in_order(a, some, rows, ports, at, False)
+        size += growth[region]
+    return at
+
+
+@compiled
+def _row(a: Any, node: int, what: int, rows: Any, at: int) -> None:
+    rows[at, 0], rows[at, 1], rows[at, 2] = np.uint64(what), a.keys[node, 0], a.keys[node, 1]
+    rows[at, 3] = np.uint64(a.nodes[node, LENGTH])
+
+
+@compiled
+def _in_order(a: Any, some: Any, rows: Any, ports: Any, at: int, deletions_first: bool) -> Any:
+    nodes, words = a.nodes, a.masks.shape[2]
+    turn = np.empty(some.size, np.int64)
+    for i in range(some.size):
+        node = some[i]
+        if not nodes[node, BEFORE]:
+            turn[i] = 200 - nodes[node, LENGTH]
+        elif not nodes[node, THERE]:
+            turn[i] = (0 if deletions_first else 1000) + nodes[node, LENGTH] - (200 if deletions_first else 0)
+        else:
+            turn[i] = 300
+            for w in range(words):
+                if a.masks[node, WAS, w] & ~a.masks[node, AS_ONE, w]:
+                    turn[i] = 301
+    for i in np.argsort(turn, kind="mergesort"):
+        node = some[i]
+        there = nodes[node, THERE]
+        _row(a, node, (MODIFY if nodes[node, BEFORE] else ADD) if there else DELETE, rows, at)
+        for w in range(words):
+            ports[at, w] = a.masks[node, AS_ONE if there else WAS, w]
+        at += 1
+    return at
+
+
+@compiled
+def _in_use(a: Any, node: int, row: Any) -> None:
+    """The ports that the table and what it was before use in a dz."""
+    nodes, stack = a.nodes, np.empty(STACK, np.int64)
+    for w in range(row.size):
+        row[w] = _NONE
+    stack[0], top = node, 1
+    while top:
+        top -= 1
+        at = stack[top]
+        if at >= 0:
+            _unite(a, at, row, True, True)
+            stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
+            top += 2
+    now = before = True
+    while (now or before) and nodes[node, PARENT] >= 0:  # and what is around it
+        node = nodes[node, PARENT]
+        there, was = _unite(a, node, row, now, before)
+        now, before = now and not there, before and not was
+
+
+@compiled
+def _unite(a: Any, node: int, row: Any, now: bool, before: bool) -> Any:
+    there = a.nodes[node, THERE]
+    was = a.nodes[node, BEFORE] if a.nodes[node, CHANGED] else there
+    for w in range(row.size):
+        if now and there:
+            row[w] |= a.masks[node, AS_ONE, w]
+        if before and was:
+            row[w] |= a.masks[node, WAS if a.nodes[node, CHANGED] else AS_ONE, w]
+    return there, was
+
+
+@compiled
+def listed(a: Any, node: int, column: int) -> Any:
+    """The nodes at and below one with an entry in the table, in the ideal table, or with a merge, in order."""
+    nodes, stack = a.nodes, np.empty(STACK, np.int64)
+    found, count = np.empty(64, np.int64), 0
+    stack[0], top = node, 1
+    while top:
+        top -= 1
+        at = stack[top]
+        if at < 0 or (column == MERGE and not nodes[at, MERGES]):
+            continue
+        if nodes[at, column]:
+            if count == found.size:
+                larger = np.empty(2 * count, np.int64)
+                larger[:count] = found
+                found = larger
+            found[count] = at
+            count += 1
+        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
+        top += 2
+    return found[:count]

@@ -1,0 +1,263 @@
+"""Nodes of the tree: finding and making them, and what follows from an entry that changes.
+
+`give` is the heart: an entry of the merged table changes, and what is *whole* climbs from there as long as something
+is different.  A dz is whole if it is an entry, or if both its halves are; then it has one set of ports if its halves
+have the same.  It is in the table iff it is whole with one set of ports and its other half is not the same, for then
+the dz around both is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sievenet.control.deployment.tree.layout import (
+    AS_ONE,
+    BEFORE,
+    CHANGED,
+    DIRTY,
+    ENTRIES,
+    FREE,
+    GIVEN,
+    GIVES,
+    LENGTH,
+    MADE,
+    MERGE,
+    MERGES,
+    NOTED,
+    ONE,
+    PARENT,
+    SETS,
+    THERE,
+    WANTED,
+    WAS,
+    WHOLE,
+    ZERO,
+)
+from sievenet.control.registrations.trie.kernels import leading
+from sievenet.jit import compiled
+
+__all__ = ["around", "bit", "count_merge", "equal", "find", "give", "insert", "note", "outside", "prune"]
+
+_NONE = np.uint64(0)
+_LOW = np.uint64(1)
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+@compiled
+def bit(hi: Any, lo: Any, at: int) -> Any:
+    """A bit of a key."""
+    word = hi >> np.uint64(63 - at) if at < 64 else lo >> np.uint64(127 - at)
+    return np.int64(word & _LOW)
+
+
+@compiled
+def _shared(hi: Any, lo: Any, other_hi: Any, other_lo: Any) -> Any:
+    """With how many equal bits two keys begin."""
+    if hi != other_hi:
+        return leading(hi ^ other_hi)
+    return 64 + leading(lo ^ other_lo) if lo != other_lo else 128
+
+
+@compiled
+def equal(a: Any, one: int, mine: int, other: int, its: int) -> Any:
+    """Whether a set of one node is that of another."""
+    same = True
+    for w in range(a.masks.shape[2]):
+        same &= a.masks[one, mine, w] == a.masks[other, its, w]
+    return same
+
+
+@compiled
+def _new(a: Any, above: int, hi: Any, lo: Any, length: Any) -> Any:
+    """A node with the first bits of a key, on the proper side of another."""
+    nodes, node = a.nodes, a.meta[FREE]
+    if node >= 0:
+        a.meta[FREE] = nodes[node, PARENT]
+    else:
+        node = a.meta[MADE]
+        a.meta[MADE] += 1
+    for column in range(nodes.shape[1]):
+        nodes[node, column] = 0
+    nodes[node, PARENT], nodes[node, ZERO], nodes[node, ONE] = above, -1, -1
+    nodes[node, LENGTH], nodes[node, DIRTY] = length, 1
+    a.keys[node, 0] = hi if length >= 64 else (hi & ~(_ALL >> np.uint64(length)))
+    a.keys[node, 1] = _NONE if length <= 64 else (lo & ~(_ALL >> np.uint64(length - 64)))
+    for each in range(SETS):
+        for w in range(a.masks.shape[2]):
+            a.masks[node, each, w] = _NONE
+    nodes[above, ZERO + bit(hi, lo, nodes[above, LENGTH])] = node
+    return node
+
+
+@compiled
+def find(a: Any, hi: Any, lo: Any, length: Any) -> Any:
+    """The innermost node at or around a dz, and the first one at or below it, if there is any (else -1)."""
+    nodes, at = a.nodes, 0
+    while nodes[at, LENGTH] < length:
+        child = nodes[at, ZERO + bit(hi, lo, nodes[at, LENGTH])]
+        if child < 0:
+            return at, -1
+        same = _shared(hi, lo, a.keys[child, 0], a.keys[child, 1])
+        if nodes[child, LENGTH] > length or same < nodes[child, LENGTH]:
+            return at, (child if same >= length else -1)
+        at = child
+    return at, at
+
+
+@compiled
+def insert(a: Any, hi: Any, lo: Any, length: Any) -> Any:
+    """The node of a dz, made if there is none; there must be room for two."""
+    nodes, at = a.nodes, 0
+    while nodes[at, LENGTH] < length:
+        child = nodes[at, ZERO + bit(hi, lo, nodes[at, LENGTH])]
+        if child < 0:
+            return _new(a, at, hi, lo, length)
+        same = min(_shared(hi, lo, a.keys[child, 0], a.keys[child, 1]), length)
+        if same < nodes[child, LENGTH]:  # a node between
+            between = _new(a, at, hi, lo, same)
+            nodes[between, ZERO + bit(a.keys[child, 0], a.keys[child, 1], same)] = child
+            nodes[child, PARENT] = between
+            nodes[between, MERGES], nodes[between, ENTRIES] = nodes[child, MERGES], nodes[child, ENTRIES]
+            child = between
+        at = child
+    return at
+
+
+@compiled
+def prune(a: Any, node: int) -> None:
+    """Take out a node that nothing needs, and those above it that were needed only for it."""
+    nodes = a.nodes
+    while node > 0 and nodes[node, LENGTH] >= 0:  # else it is gone already
+        child, other = nodes[node, ZERO], nodes[node, ONE]
+        if nodes[node, WANTED] or nodes[node, MERGE] or nodes[node, CHANGED] or (child >= 0 and other >= 0):
+            return
+        child = max(child, other)
+        above = nodes[node, PARENT]
+        if nodes[above, ZERO] == node:
+            nodes[above, ZERO] = child
+        else:
+            nodes[above, ONE] = child
+        if child >= 0:
+            nodes[child, PARENT] = above
+        for each in range(SETS):
+            for w in range(a.masks.shape[2]):
+                a.masks[node, each, w] = _NONE
+        nodes[node, PARENT], nodes[node, LENGTH] = a.meta[FREE], -1
+        a.meta[FREE] = node
+        if child >= 0:
+            return
+        node = above
+
+
+# -- what follows from a change --------------------------------------------------------------
+
+
+@compiled
+def note(a: Any, node: int) -> None:
+    """Remember what the table has here, before that changes."""
+    nodes = a.nodes
+    if not nodes[node, CHANGED]:
+        nodes[node, CHANGED] = 1
+        nodes[node, BEFORE] = nodes[node, THERE]
+        for w in range(a.masks.shape[2]):
+            a.masks[node, WAS, w] = a.masks[node, AS_ONE, w]
+        a.changed[a.meta[NOTED]] = node
+        a.meta[NOTED] += 1
+
+
+@compiled
+def _twin(a: Any, node: int) -> Any:
+    """The node of the other half, or -1."""
+    nodes = a.nodes
+    above = nodes[node, PARENT]
+    if above < 0 or nodes[above, LENGTH] + 1 != nodes[node, LENGTH]:
+        return -1
+    other = nodes[above, ONE] if nodes[above, ZERO] == node else nodes[above, ZERO]
+    return other if other >= 0 and nodes[other, LENGTH] == nodes[node, LENGTH] else -1
+
+
+@compiled
+def _place(a: Any, node: int) -> None:
+    """Whether a dz is in the table."""
+    nodes = a.nodes
+    there = 0
+    if nodes[node, WHOLE] == 1:
+        other = _twin(a, node)
+        there = 0 if other >= 0 and nodes[other, WHOLE] == 1 and equal(a, node, AS_ONE, other, AS_ONE) else 1
+    more = there - nodes[node, THERE]
+    if more:
+        note(a, node)
+        nodes[node, THERE] = there
+    while node >= 0:
+        nodes[node, ENTRIES] += more
+        nodes[node, DIRTY] = 1
+        node = nodes[node, PARENT]
+
+
+@compiled
+def give(a: Any, node: int, given: int, row: Any) -> None:
+    """An entry of the merged table changes, or goes: climb as long as something is different."""
+    nodes, masks, words = a.nodes, a.masks, a.masks.shape[2]
+    same = nodes[node, GIVEN] == given
+    for w in range(words):
+        ports = row[w] if given else _NONE
+        same &= masks[node, GIVES, w] == ports
+        masks[node, GIVES, w] = ports
+    if same:
+        return
+    nodes[node, GIVEN] = given
+    while True:
+        left, right = nodes[node, ZERO], nodes[node, ONE]
+        inner = nodes[node, LENGTH] + 1
+        halves = left >= 0 and right >= 0 and nodes[left, LENGTH] == inner and nodes[right, LENGTH] == inner
+        if halves and nodes[left, WHOLE] and nodes[right, WHOLE]:
+            alike = nodes[left, WHOLE] == 1 and nodes[right, WHOLE] == 1 and equal(a, left, AS_ONE, right, AS_ONE)
+            whole, source, column = (1 if alike else 2), left, AS_ONE
+        else:
+            whole, source, column = nodes[node, GIVEN], node, GIVES
+        same = nodes[node, WHOLE] == whole
+        for w in range(words):
+            ports = masks[source, column, w] if whole == 1 else _NONE
+            same &= masks[node, AS_ONE, w] == ports
+        if same:
+            return
+        note(a, node)
+        nodes[node, WHOLE] = whole
+        for w in range(words):
+            masks[node, AS_ONE, w] = masks[source, column, w] if whole == 1 else _NONE
+        _place(a, node)
+        other, above = _twin(a, node), nodes[node, PARENT]
+        if other >= 0:
+            _place(a, other)
+        if above < 0 or nodes[above, LENGTH] + 1 != nodes[node, LENGTH]:
+            return
+        node = above
+
+
+@compiled
+def count_merge(a: Any, node: int, more: int) -> None:
+    """A merge comes, or goes."""
+    a.nodes[node, MERGE] += more
+    note(a, node)
+    while node >= 0:
+        a.nodes[node, MERGES] += more
+        node = a.nodes[node, PARENT]
+
+
+@compiled
+def around(a: Any, node: int) -> Any:
+    """The smallest merge at or around a node, or -1."""
+    while node >= 0 and not a.nodes[node, MERGE]:
+        node = a.nodes[node, PARENT]
+    return node
+
+
+@compiled
+def outside(a: Any, node: int) -> Any:
+    """The smallest entry of the ideal table around a node, or -1."""
+    node = a.nodes[node, PARENT]
+    while node >= 0 and not a.nodes[node, WANTED]:
+        node = a.nodes[node, PARENT]
+    return node
