@@ -13,7 +13,7 @@ from sievenet.cache.doubts import Doubts
 from sievenet.cache.held import Held
 from sievenet.cache.interruptions import Interruptions
 from sievenet.cache.looks import Looks
-from sievenet.cache.messages import Dropped, Ended, Missing, Position, Progress, Take
+from sievenet.cache.messages import Dropped, Ended, Missing, Position, Progress, Take, Taken
 from sievenet.cache.overload import Meter, Pace, PortMeter
 from sievenet.cache.queue import Queue
 from sievenet.cache.record import key_of, packed
@@ -23,7 +23,7 @@ from sievenet.cache.ring import Ring
 from sievenet.cache.search import search
 from sievenet.cache.spill import Spill
 from sievenet.cache.states import TRANSITIONS, State, diagram
-from sievenet.cache.subscriber import Lost, Say, Subscriber
+from sievenet.cache.subscriber import Deliver, Lost, Say, Subscriber
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 from tests.cache.world import Remainders
 
@@ -605,6 +605,18 @@ def test_what_a_cache_has_said_stays_doubtful_until_an_event_that_was_not_held()
     assert doubts.open() == ()
 
 
+def test_what_comes_before_the_past_was_asked_for_comes_behind_it():
+    core = Subscriber(None, now=0.0, hold=3)
+    core.awaits_past()
+    for number in range(5, 10):  # more than it holds
+        assert core.plain((1, 1, number), number, 0.1) == []
+    [asked] = [each.word for each in core.replay(0.2, 60.0) if isinstance(each, Say)]
+    assert asked.positions == ()
+    core.hear(Taken(asked.epoch, 7, 0), 0.3)
+    found = [core.directed(7, number, (1, 1, number), number, 0.4) for number in range(8)]
+    assert [each.item for some in found for each in some if isinstance(each, Deliver)] == list(range(8))
+
+
 def test_two_interruptions_at_one_place_are_two():
     found = Interruptions()
     found.point(4)
@@ -650,8 +662,7 @@ def test_who_waits_for_an_answer_asks_again_if_its_cache_began_anew():
 
 
 def test_a_later_overload_does_not_end_the_doubt_about_a_source_that_a_dead_cache_had():
-    from sievenet.cache.messages import Drained, Missing, Taken
-    from sievenet.cache.subscriber import Subscriber
+    from sievenet.cache.messages import Drained
 
     core = Subscriber(100, now=0.0)
     core.plain((1, 1, 0), "event", 0.1)

@@ -101,7 +101,7 @@ def test_what_the_ports_of_caches_that_stand_still_drop_is_told_or_comes_by_anot
     end = traffic(world, 14)
     for index in world.caches:
         for _ in range(2):
-            world.clock.call_at(now + rng.uniform(1, 13), world.freeze, index, rng.uniform(0.2, 3))
+            world.clock.call_at(now + rng.uniform(1, 13), world.freeze, index, rng.uniform(0.2, 1.4))
     world.clock.run(end + 100)
     assert world.overflowed or seed > 11
     for application in (*applications, narrow):

@@ -250,6 +250,30 @@ def test_what_came_before_is_replayed_then_events_are_live():
     run(main())
 
 
+def test_the_past_comes_first_however_much_is_published_meanwhile():
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2", keep=["reading"]),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            await flood(pub, 200, 2000)
+            publishing = asyncio.create_task(flood(pub, 2000, 1000, 200))
+            past = []
+            for each in range(8):
+                options = {"max_rate": 1e6} if each % 2 else {}
+                past.append(
+                    Slow(await sub.subscribe(f"reading: x >= 0 and x < {1000 + each}", since=60, **options), 1e6)
+                )
+                await asyncio.sleep(0.02)
+            await publishing
+            await eventually(lambda: all(len(each.got) >= 2200 for each in past))
+            assert all(each.got == list(range(2200)) for each in past)
+
+    run(main())
+
+
 def test_a_cache_says_at_its_start_what_it_cannot_work_with(tmp_path, caplog):
     async def main():
         for wrong in ({"memory": 0}, {"seconds": 0.0}, {"queue": 0}, {"durable": True}):

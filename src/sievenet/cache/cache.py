@@ -18,7 +18,6 @@ and what is to be said and sent is returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -28,10 +27,10 @@ import numpy.typing as npt
 from sievenet.cache import drops
 from sievenet.cache.looks import Looks
 from sievenet.cache.messages import Drained, Ended, Progress, Stop, Take, Taken, Word
-from sievenet.cache.place import Filters, Place, Served
+from sievenet.cache.place import CacheStatistics, Filters, Place, Sending, Served
 from sievenet.cache.queue import Queue
 from sievenet.cache.rates import Rates
-from sievenet.cache.record import Run, key_of
+from sievenet.cache.record import key_of
 from sievenet.cache.ring import Ring
 from sievenet.cache.search import named, search
 
@@ -48,28 +47,6 @@ _BURST: Final = 512
 
 _Numbers = npt.NDArray[np.uint64]
 _Keys = tuple[_Numbers, _Numbers, _Numbers]
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """What goes to the members of one stream."""
-
-    category: str
-    members: tuple[int, ...]
-    runs: list[Run]
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """What a cache holds and did."""
-
-    received: int
-    sent: int
-    dropped: int
-    waiting: int
-    active: int
-    assigned: int
-    memory: int
 
 
 class Cache:
@@ -276,11 +253,7 @@ class Cache:
                 for member in list(queue.members):
                     found = self._subscribers[member]
                     if found.stops is None:
-                        self._leave(member, found)
-                        first = leader.join(member, found.epoch, now)
-                        found.queue, found.turn = leader, found.turn + 1
-                        found.answer = Taken(found.epoch, leader.stream, first, turn=found.turn)
-                        words.append((member, found.answer))
+                        words.append((member, self._turn(member, found, leader, now)))
         return words
 
     def _queue(self, found: Served, limit: float | None, on_full: Any, now: float) -> Queue:
@@ -348,14 +321,21 @@ class Cache:
         """Give a member of a group a queue of its own, with what it lacks."""
         rest = queue.rest(queue.members[member].next)
         key = self._places[found.category].groups.get(queue.stream)
-        self._leave(member, found)
-        found.queue = own = self._queue(found, queue.release.limit, queue.on_full, now)
+        own = self._queue(found, queue.release.limit, queue.on_full, now)
         own.push(rest)
         own.whole = queue.whole
         if key is not None:
             self._places[found.category].groups[own.stream] = key
-        found.turn += 1
-        found.answer = Taken(found.epoch, own.stream, own.join(member, found.epoch, now), turn=found.turn)
+        return self._turn(member, found, own, now)
+
+    def _turn(self, member: int, found: Served, queue: Queue, now: float) -> Word:
+        """Give a member another stream; the first answer may not have come, so this says all that it said."""
+        said = found.answer
+        assert said is not None
+        self._leave(member, found)
+        found.queue, found.turn = queue, found.turn + 1
+        first = queue.join(member, found.epoch, now)
+        found.answer = Taken(found.epoch, queue.stream, first, said.missing, said.reaches, found.turn)
         return found.answer
 
     @property

@@ -1,4 +1,4 @@
-"""What a cache keeps of one category and of one subscription: the values that `cache.cache` decides with."""
+"""What a cache keeps of one category and of one subscription, and what it says: the values of `cache.cache`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from sievenet.cache.interruptions import Interruptions
 from sievenet.cache.messages import Taken
 from sievenet.cache.queue import Queue
+from sievenet.cache.record import Run
 from sievenet.cache.ring import Ring
 from sievenet.transport.duplicates import DuplicateWindow
 
-__all__ = ["Filters", "Place", "Served"]
+__all__ = ["CacheStatistics", "Filters", "Place", "Sending", "Served"]
 
 
 class Filters(Protocol):
@@ -82,3 +83,25 @@ class Place:
         needed += [offset for offset, _ in self.reserved.values()]
         self.ring.trim(now, min(needed, default=None))
         self.interruptions.forget(self.ring.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What goes to the members of one stream."""
+
+    category: str
+    members: tuple[int, ...]
+    runs: list[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """What a cache holds and did."""
+
+    received: int
+    sent: int
+    dropped: int
+    waiting: int
+    active: int
+    assigned: int
+    memory: int

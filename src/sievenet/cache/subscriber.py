@@ -230,6 +230,11 @@ class Subscriber:
             self._stood_still()
         return []
 
+    def awaits_past(self) -> None:
+        """The past is to come first: hold what comes until `replay`."""
+        self.state = State.TAKING
+        self._gap = True
+
     def replay(self, now: float, back: float, after: Position | None = None) -> list[Instruction]:
         """Begin with the past: what came in so many seconds before now, or behind an event."""
         self._began, self._after = now - back, after
@@ -239,7 +244,7 @@ class Subscriber:
         self._back, self._asked, self._bereft, self._vain = back, now, why is Stimulus.LOST, False
         self._epoch += 1
         self._stream, self._again = None, False
-        return [*self._move(why, now), self._take(now)]
+        return [*(self._move(why, now) if (self.state, why) in TRANSITIONS else ()), self._take(now)]
 
     def _take(self, now: float) -> Say:
         self._said = now

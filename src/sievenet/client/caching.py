@@ -81,6 +81,8 @@ class CacheSink:
         self._loop = asyncio.get_running_loop()
         hold = max(1, feed.queue)
         self.core = Subscriber(options.limit, options.on_full, now=self._now(), hold=hold, waiting=self._waiting)
+        if options.since is not None:
+            self.core.awaits_past()
         self._pace = Pace(feed.queue) if options.limit is None else None
         #: What the feed had no room for.
         self._kept: deque[Delivery] = deque()
