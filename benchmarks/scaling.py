@@ -15,6 +15,7 @@ import msgspec
 from benchmarks._before import off_over_before
 from benchmarks._bridges import bridged, why_not
 from benchmarks._slow_switches import course
+from benchmarks._small_machines import SmallMachines
 from benchmarks._takeover import take_over
 from benchmarks.control import Driver, Load, Switches, Wanted
 from benchmarks.harness import Bench, Report, most, quantiles
@@ -106,13 +107,16 @@ class Clients(Driver):
 
 
 @asynccontextmanager
-async def fabric(load: Load, config: ControlConfig) -> AsyncIterator[tuple[Driver, Watch]]:
-    """102 switches and 64 hosts, a journal on disk, and the configurators that the settings say."""
+async def fabric(load: Load, config: ControlConfig, slower: float = 1.0) -> AsyncIterator[tuple[Driver, Watch]]:
+    """102 switches and 64 hosts, a journal on disk, and the configurators that the settings say, perhaps slower."""
     switches = Switches(Clos.build(), scheduler=asyncio.get_running_loop())
     with tempfile.TemporaryDirectory() as folder:
         journal = FileJournal(Path(folder) / "journal.sqlite", durability=Durability.POWER)
         plane = await ControlPlane.start(switches, journal, msgspec.structs.replace(config, lease=86400.0))
-        staff = Configurators(plane, config.staff) if config.mode.startswith("sna") else None
+        staff = None
+        if config.mode.startswith("sna"):
+            count = config.staff
+            staff = Configurators(plane, count) if slower == 1 else SmallMachines(plane, count, slower)
         if staff is not None:
             await staff.start()
             while len(shown(plane)["configurators"]) < config.staff:

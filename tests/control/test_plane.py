@@ -66,6 +66,33 @@ async def test_names_and_sessions():
 
 
 @virtual
+async def test_taking_back_concerns_the_partitions_that_were_asked():
+    world = line(partitions=8)
+    await world.open()
+    control = world.control
+    await control.join("ann", "h1")
+    await control.join("bob", "h3")
+    await control.advertise("bob", 1, EVERYTHING)
+    (space,) = control._controller.spaces.values()
+    seen: list[int] = []
+    for number, lane in enumerate(space.lanes):
+
+        def register(part, number=number, known=lane.register):
+            seen.append(number)
+            known(part)
+
+        lane.register = register
+    await control.subscribe("ann", 1, box((0, 1), (0, 1)))
+    (asked,) = seen
+    await control.unsubscribe("ann", 1)
+    assert seen == [asked, asked]
+    # Taken back before it is registered anywhere: the lane is told all the same.
+    await asyncio.gather(control.subscribe("ann", 2, box((0, 1), (0, 1))), control.unsubscribe("ann", 2))
+    assert seen == [asked] * 4
+    assert not any(space.table(switch) for switch in world.plane.topology.switches)
+
+
+@virtual
 async def test_members_are_counted_without_being_read():
     world = line()
     await world.open()

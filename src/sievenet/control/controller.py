@@ -294,6 +294,7 @@ class Controller:
 
     def _answered(self, entry: Registration, job: Job) -> None:
         self._jobs.pop(entry, None)
+        entry.lanes = ()
         for ticket in job.tickets:
             self._reply(ticket, job.error)
 
@@ -336,8 +337,7 @@ class Controller:
             logger.error("A registration of a client that came back does not stand: %s", job.error)
 
     def _on_renewed(self, renewed: signals.Renewed) -> None:
-        client = self.state.clients.get(renewed.client)
-        if client is not None:
+        if (client := self.state.clients.get(renewed.client)) is not None:
             self._leases.renew(client)
 
     def _lease_ended(self, client: Client) -> None:

@@ -128,7 +128,10 @@ class Dispatcher:
         self._charge(entry, wire, 0)
         if (transition := self._transitions.get(space.number)) is not None:
             transition.removed(entry)
-        self._hand_out(space, [(i, ()) for i in range(len(space.lanes))], entry, wire, False, job)
+        # Where it is registered, and where it waits to be.  Lanes of an earlier plan had run empty before they went.
+        lanes = {i for i in entry.lanes if i < len(space.lanes)}
+        lanes.update(i for i, _ in space.split(entry.keys))
+        self._hand_out(space, [(i, ()) for i in sorted(lanes)], entry, wire, False, job)
 
     def _add(self, entry: Registration, wire: int, job: Job, said: Subscription | None, space: Space) -> None:
         if entry not in self.waiting:
@@ -195,7 +198,9 @@ class Dispatcher:
         self._charge(entry, wire, len(keys))
         if (transition := self._transitions.get(space.number)) is not None:
             transition.added(entry, wire)
-        self._hand_out(space, space.split(keys), entry, wire, True, job)
+        parts = space.split(keys)
+        entry.lanes = tuple(i for i, _ in parts)
+        self._hand_out(space, parts, entry, wire, True, job)
 
     def _charge(self, entry: Registration, wire: int, count: int) -> None:
         self._taken[wire] += count - entry.charged

@@ -73,7 +73,7 @@ class Category(msgspec.Struct, frozen=True):
 class Registration:
     """One advertisement or subscription of a client."""
 
-    __slots__ = ("category", "charged", "keys", "record", "wants")
+    __slots__ = ("category", "charged", "keys", "lanes", "record", "wants")
 
     def __init__(self, category: int, wants: bool, record: bytes) -> None:
         self.category = category
@@ -82,6 +82,8 @@ class Registration:
         self.record = record
         #: The dz that it is registered at now.
         self.keys: tuple[int, ...] = ()
+        #: The lanes that were told to register it, until they all have.
+        self.lanes: tuple[int, ...] = ()
         #: The dz that its client's share is charged with for it.
         self.charged = 0
 

@@ -50,16 +50,18 @@ class Configurator(Dialler):
         while True:
             await self._wake.wait()
             while self.copies.waiting:
-                until = time.perf_counter() + _TURN
-                answers = []
-                while self.copies.waiting and time.perf_counter() < until:
-                    answer = self.copies.work()
-                    if answer is not None:
-                        answers.append(answer)
-                if self._link is not None:
-                    self._link.send(*answers)
-                await asyncio.sleep(0)  # what has come meanwhile may make the next order needless
+                await self._turn()
             self._wake.clear()
+
+    async def _turn(self) -> None:
+        until, answers = time.perf_counter() + _TURN, []
+        while self.copies.waiting and time.perf_counter() < until:
+            answer = self.copies.work()
+            if answer is not None:
+                answers.append(answer)
+        if self._link is not None:
+            self._link.send(*answers)
+        await asyncio.sleep(0)  # what has come meanwhile may make the next order needless
 
     # -- the connection --------------------------------------------------------------------
 
