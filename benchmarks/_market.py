@@ -16,7 +16,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 def market(bench: Bench, report: Report) -> Quotes | Ticks:
     """Daily quotes that SIEVENET_QUOTES names or that lie next to the project; else a made market."""
     named = os.environ.get("SIEVENET_QUOTES")
-    near = [Path(named)] if named else sorted(_ROOT.parent.glob("*/data/*daily*.csv*"))
+    around = (path for folder in _ROOT.parents[:2] for path in sorted(folder.glob("*/data/*daily*.csv*")))
+    near = [Path(named)] if named else list(around)
     if near and not bench.quick:
         quotes = load_quotes(near[0])
         _say(report, f"stock: {len(quotes):,} daily quotes of {near[0].name}")

@@ -21,7 +21,7 @@ from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz, Plan
 from sievenet.network import Delete, Topology, spanning_trees
 
-__all__ = ["Carried", "Locally", "Network"]
+__all__ = ["Carried", "Locally", "Network", "Table"]
 
 _Ints = npt.NDArray[np.int64]
 Table = Mapping[int, frozenset[int]]
@@ -211,15 +211,16 @@ class Locally:
         changes = registrations.changes()
         for step in (changes.first, changes.second):
             for switch, told in step.items():
-                deployment, near = self.deployments[switch], []
+                deployment = self.deployments[switch]
+                entries: dict[int, frozenset[int] | None] = {}
                 for change in told:
                     dz = change.flow.match.cell
                     assert isinstance(dz, Dz)
-                    near.append(dz.key)
-                    deployment.put(dz.key, None if isinstance(change, Delete) else change.flow.ports)
+                    entries[dz.key] = None if isinstance(change, Delete) else change.flow.ports
+                deployment.put_all(entries.items())
                 if len(deployment) > limit:
-                    deployment.fit(limit, least=self.least, near=near)
-                deployment.taken()
+                    deployment.fit(limit, least=self.least, near=entries)
+                deployment.forget()
 
     def refit(self, sample: Sample) -> None:
         """Choose merges for the whole network (FA-PB)."""

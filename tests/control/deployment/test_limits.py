@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import networkx as nx
 import pytest
 
 from sievenet.content import Filter, Subscription
 from sievenet.dataplane.switch import Switch
 from sievenet.errors import Rejected
+from sievenet.index import Plan
 from sievenet.network import Line, LinkSettings, Random, Ring, Star, Testbed, parse_topology
 from sievenet.testing.virtual_time import run_virtual
 from tests.control.test_stateful import drive, with_hosts
@@ -61,6 +63,36 @@ def test_all_small_networks():
     for number, graph in enumerate(nx.graph_atlas_g()):
         if 1 <= graph.number_of_nodes() <= 5 and nx.is_connected(graph):
             drive(with_hosts(graph), number, 4, capacity=4)
+
+
+@pytest.mark.parametrize(("capacity", "kind"), [(1, "dz"), (2, "dz"), (3, "dz"), (1, "cells")])
+def test_any_capacity_from_one_entry_per_port(capacity, kind, overflows):
+    """Every connected graph of up to 4 nodes; with cells a switch has that many entries for each of its ports."""
+
+    async def main(topology, seed) -> None:
+        # Two clients and the links of a switch: an entry per port, one for a change of plan, and a spare one.
+        room = capacity if kind == "dz" else 2 + max(len(topology.ports(s)) + 2 for s in topology.switches)
+        world = World(topology, seed, msgspec.structs.replace(CONFIG, kind=kind), capacity=room)
+        await world.open()
+        names = [await world.join() for _ in range(2)]
+        for name in names:
+            await world.advertise(name, Subscription([Filter(SCHEMA, {})]))
+        for number in range(6):
+            await world.subscribe(world.random.choice(names), world.content())
+            if number % 3 == 2:
+                await world.drop_subscription()
+            if number == 3 and room > 1:
+                await world.control.apply_plan("grid", Plan.regular(SCHEMA, 5, dimensions=["y"], kind=kind))
+            await world.settle()
+            world.check_tables()
+            await world.check_deliveries()
+        assert world.control.status().refused == 0
+        await world.control.close()
+
+    for number, graph in enumerate(nx.graph_atlas_g()):
+        if 1 <= graph.number_of_nodes() <= 4 and nx.is_connected(graph):
+            run_virtual(main(with_hosts(graph), number))
+    assert not overflows
 
 
 @pytest.mark.parametrize("seed", seeds(4))

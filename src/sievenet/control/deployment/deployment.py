@@ -242,38 +242,32 @@ class Deployment:
 
     def _want(self, entries: Iterable[tuple[int, Ports | None]]) -> None:
         """What is wanted changes."""
-        rows: list[int] = []
-        sets: list[bytes] = []
-        listed = list(entries)
-        for key, ports in listed:
-            data = self._bytes(ports or NOBODY)
-            if sets and len(data) != len(sets[0]):
-                return self._want(listed)  # sets are wider now
-            hi, lo, length = _words(key)
-            rows += hi, lo, length, ports is not None
-            sets.append(data)
-        if rows:
-            self.want_rows(np.array(rows, np.uint64).reshape(-1, 4), b"".join(sets))
-        return None
+        words: list[int] = []
+        sets: list[Ports] = []
+        for key, ports in entries:
+            words += _words(key)
+            words.append(ports is not None)
+            sets.append(ports or NOBODY)
+        if sets:
+            self.want_rows(words, sets)
 
-    def want_rows(self, rows: Any, sets: bytes) -> None:
-        """The same for rows of a key, its length, and whether there is an entry, with the ports of each in bytes."""
-        self._arrays = roomy(self._arrays, 2 * len(rows))
-        masks = np.frombuffer(sets, np.uint64).reshape(len(rows), -1)
-        kernels().put_all(self._arrays, rows, masks)
+    def want_rows(self, words: list[int], sets: Sequence[Ports]) -> None:
+        """The same for rows of the words of a key, its length, and whether there is an entry; and the ports of each."""
+        known = [self._sets.known(ports) for ports in sets]
+        if None in known:
+            self._learn(frozenset[int]().union(*sets))
+            known = [self._sets.known(ports) for ports in sets]
+        data = b"".join(each for each in known if each is not None)
+        self._arrays = roomy(self._arrays, 2 * len(sets))
+        masks = np.frombuffer(data, np.uint64).reshape(len(sets), -1)
+        kernels().put_all(self._arrays, np.array(words, np.uint64).reshape(-1, 4), masks)
 
-    def _bytes(self, ports: Ports) -> bytes:
-        """A set of ports for the tree, which is made wide enough."""
-        found = self._sets.known(ports)
-        if found is None:
-            full = len(self._sets) + len(ports) > 64 * self._sets.words
-            if full:
-                self._renumber()
-            if self._sets.learn(ports):
-                self._arrays = wider(self._arrays, self._sets.words)
-            found = self._sets.known(ports)
-            assert found is not None
-        return found
+    def _learn(self, ports: Ports) -> None:
+        """Ports that were not in use before; the tree's sets are made wide enough."""
+        if len(self._sets) + len(ports) > 64 * self._sets.words:
+            self._renumber()
+        if self._sets.learn(ports):
+            self._arrays = wider(self._arrays, self._sets.words)
 
     def _renumber(self) -> None:
         """Give bits to the ports in use only: those of clients that are gone need none."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, overload
 
 from sievenet.control.deployment.cells import CellDeployment, Entry
+from sievenet.control.deployment.definition import NOBODY
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.keys import Ports, Table, covers
-from sievenet.control.deployment.passage import UMBRELLA, passage
+from sievenet.control.deployment.passage import UMBRELLA, passage, peak
 from sievenet.control.deployment.tree.layout import OPEN
+from sievenet.control.registrations.changes import Entries
 from sievenet.index import CODE_BITS, Cell, Dz
 from sievenet.network import Add, Delete, Flow, FlowChange, FlowTable, Match, Modify
 
@@ -30,6 +33,8 @@ class Held(ABC):
 
     #: Entries that the switch had when changes were last taken.
     told: int
+    #: The most entries on the way through the last `steps`.
+    most: int = 0
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -126,6 +131,8 @@ class DzTable(Deployment, Held):
 
     def follow(self, changes: Iterable[FlowChange]) -> Sequence[int]:
         """The ideal table changes."""
+        if isinstance(changes, Entries) and not self._transforms:
+            return self._follow(changes)
         entries: dict[int, Ports | None] = {}
         for change in changes:
             cell = change.flow.match.cell
@@ -133,6 +140,17 @@ class DzTable(Deployment, Held):
             entries[cell.key] = None if isinstance(change, Delete) else change.flow.ports
         self.put_all(entries.items())
         return list(entries)
+
+    def _follow(self, changes: Entries) -> Sequence[int]:
+        """The same for what comes straight from the registrations."""
+        places, rows = changes.places, changes.rows
+        words: list[int] = []
+        for place, ports in rows:
+            words += places[place]
+            words.append(ports is not None)
+        self.want_rows(words, [ports or NOBODY for _, ports in rows])
+        hi, lo, length = places[rows[0][0]]
+        return [1 << length | (hi << 64 | lo) >> CODE_BITS - length]
 
     def flow(self, key: int, ports: Ports) -> Flow:
         """The flow of a dz."""
@@ -145,10 +163,10 @@ class DzTable(Deployment, Held):
 
     def steps(self, room: int | None) -> list[FlowChange]:
         """What to tell the switch since the last time."""
-        rows, sets, _ = self.tell(room)
+        rows, sets, self.most = self.tell(room)
         done: list[FlowChange] = []
-        for (what, hi, lo, length), ports in zip(rows, sets, strict=True):
-            match = Match(self._category, Dz((hi << 64 | lo) >> CODE_BITS - length, length))
+        for (what, *place), ports in zip(rows, sets, strict=True):
+            match, length = _match(self._category, *place), place[2]
             if what >= OPEN:
                 umbrella = Flow(match, ports, UMBRELLA)
                 done.append(Add(umbrella) if what == OPEN else Delete(umbrella))
@@ -260,7 +278,9 @@ class CellTables(Held):
         """What to tell the switch since the last time."""
         size = self.told
         came, went = self.deployment.taken()
-        return self._in_order(map(self.flow, sorted(came)), map(self.flow, sorted(went)), size, room)
+        done = self._in_order(map(self.flow, sorted(came)), map(self.flow, sorted(went)), size, room)
+        self.most = peak(size, done)
+        return done
 
     def saw(self, held: Sequence[Flow]) -> None:
         """Have the merges that a switch holds."""
@@ -320,6 +340,11 @@ class CellTables(Held):
 def _length(mask: int) -> int:
     """How many bits there are up to the last that is fixed."""
     return CODE_BITS + 1 - (mask & -mask).bit_length() if mask else 0
+
+
+@lru_cache(1 << 14)  # one change of the ideal tables is a change at many switches
+def _match(category: int, hi: int, lo: int, length: int) -> Match:
+    return Match(category, Dz((hi << 64 | lo) >> CODE_BITS - length, length))
 
 
 class _Flows(Sequence[Flow]):

@@ -57,7 +57,7 @@ class Holdings:
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def __contains__(self, switch: str) -> bool:
+    def __contains__(self, switch: object) -> bool:
         return switch in self._of
 
     def __getitem__(self, switch: str) -> Held:
@@ -132,7 +132,7 @@ class Holdings:
                 near = deployment.follow(step.pop(switch, ()))
                 self._fit(switch, near, relax=taking or switch in again)
                 told = self._told(switch, size)
-                most = max(most, peak(size, told), len(deployment))
+                most = max(most, deployment.most, len(deployment))
                 if told:
                     step[switch] = told
             needs[switch] = most

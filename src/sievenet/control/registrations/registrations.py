@@ -53,7 +53,7 @@ cases apart when adding, and more when removing; the tables are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from sievenet.control.registrations.changes import Changes, changes_of
 from sievenet.control.registrations.trie import Puts, Trie
@@ -133,11 +133,11 @@ class Registrations:
 
     # -- tables ----------------------------------------------------------------------------
 
-    def changes(self) -> Changes:
-        """What the switches must be told since the last time, in two steps."""
+    def changes(self, apart: Container[str] = ()) -> Changes:
+        """What the switches must be told since the last time, in two steps; `apart` as in `changes_of`."""
         found = self._tree.changed(self._dead)
         self._dead = 0
-        return changes_of(self.category, self._wires, found)
+        return changes_of(self.category, self._wires, found, apart)
 
     def table(self, switch: str) -> list[Flow]:
         """The flows that a switch should have."""

@@ -33,8 +33,8 @@ _Array = npt.NDArray[Any]
 class Lookup(NamedTuple):
     """What a walk found."""
 
-    #: The dz concerned, each after those above it.
-    places: list[Dz]
+    #: The dz concerned, each after those above it, as the two words of a key and its length.
+    places: list[list[int]]
     #: Changes: a number in `places`, a switch's number, what to do first and then (see `layout`).
     rows: list[list[int]]
     #: For each the wires between the steps and after both, in bytes, `size` each.
@@ -153,7 +153,7 @@ class Trie:
         wires = self._wires
         told = walk(a, wires.owners, wires.outs, wires.words(~dead))
         return Lookup(
-            [_dz(*place) for place in told.places.tolist()],
+            told.places.tolist(),
             told.rows.tolist(),
             told.masks.tobytes(),
             8 * len(told.used),
