@@ -599,9 +599,11 @@ def test_what_a_cache_has_said_stays_doubtful_until_an_event_that_was_not_held()
     assert doubts.open() == (Missing(1, 1, 10, -1),)
     assert doubts.settled((1, 1), 14) == (Missing(1, 1, 10, 13),)
     assert doubts.open() == ()
-    # A guess ends with any event behind it.
+    # A guess ends with any answer too.
     doubts.all()
     assert doubts.settled((1, 1), 9, held=True) == (Missing(1, 1, 8, 8),)
+    assert doubts.open() == (Missing(1, 1, 10, -1),)
+    doubts.clear()
     assert doubts.open() == ()
 
 

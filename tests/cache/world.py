@@ -8,12 +8,16 @@ from collections import deque
 from random import Random
 
 from sievenet.cache.cache import Cache
+from sievenet.cache.messages import Dropped
 from sievenet.cache.record import key_of, packed
 from sievenet.cache.ring import Ring
+from sievenet.cache.states import State
 from sievenet.cache.subscriber import Deliver, Lost, Over, Pause, Resume, Say, Subscriber
 from sievenet.simulation import Pipe, VirtualClock
 
 TICK = 0.01
+#: What a subscriber's socket holds while it stands still.
+SOCKET = 50
 
 
 class Remainders:
@@ -66,6 +70,7 @@ class Application:
     def every(self):
         if self.world.now >= self.stopped_until:
             self.do(self.core.tick(self.world.now))
+            self.lost += self.core.drops.settled(self.core.state is State.IDLE)
             self.world.clock.call_later(0.1, self.every)
         else:
             self.world.clock.call_at(self.stopped_until, self.wake)
@@ -75,6 +80,8 @@ class Application:
         waiting, self.socket = self.socket, []
         for action, args in waiting:
             action(*args)
+        if len(waiting) == SOCKET:  # where something is missing, its port says so
+            self.do(self.core.overran(self.world.now, 1.0))
         self.every()
         self.serve()
 
@@ -87,7 +94,7 @@ class Application:
         """Something comes to the socket."""
         if self.world.now >= self.stopped_until:
             action(*args)
-        elif len(self.socket) < 50:
+        elif len(self.socket) < SOCKET:
             self.socket.append((action, args))
         else:
             self.dropped += 1
@@ -103,7 +110,10 @@ class Application:
             self.do(self.core.marked(stream, number, leaver == self.number, now))
 
     def hear(self, word):
-        self.do(self.core.hear(word, self.world.now))
+        if isinstance(word, Dropped):
+            self.core.drops.add(word)
+        else:
+            self.do(self.core.hear(word, self.world.now))
 
     def do(self, instructions):
         world = self.world

@@ -214,6 +214,24 @@ def test_without_a_limit_the_pace_is_measured():
     run(main())
 
 
+@pytest.mark.parametrize("limit", ["measured", 400])
+def test_a_small_queue_loses_nothing_that_a_cache_can_keep(limit):
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="cache", host="h2"),
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            slow = Slow(await sub.subscribe("reading", max_rate=limit, queue=20), 350)
+            await flood(pub, 1000, 2000)
+            await eventually(lambda: len(slow.got) >= 1000)
+            assert slow.got == list(range(1000))
+            assert slow.feed.statistics().dropped == 0
+
+    run(main())
+
+
 def test_what_came_before_is_replayed_then_events_are_live():
     async def main():
         async with (

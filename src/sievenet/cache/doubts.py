@@ -3,12 +3,14 @@
     delivered  5 6 7     a cache dies     11          told: 8 to 10 may be missing
                     └─ doubtful from 8 on ┘
 
-A cache that dies knew what came behind 7, and nobody else may. The next event of the source ends the doubt, and so does
-another cache that was asked for everything. A cache that dropped something may have *said* from which number on: then
-only an event behind that ends the doubt which that cache or the plain path has brought without a break since. One that
-was held is from in between, and others around it may be lost:
+A cache that dies knew what came behind 7, and nobody else may. The next event of the source ends the doubt, if a cache
+or the plain path has brought it without a break since. One that was held is from in between, and others around it may
+be lost:
 
-    said: from 8 on     9 was held     told: 8     still doubtful: from 10 on     14 from the cache     told: 10 to 13
+    doubtful: from 8 on     9 was held     told: 8     still doubtful: from 10 on     14 comes     told: 10 to 13
+
+Another cache that was asked for everything ends doubts too, but not what a cache that dropped something has *said*:
+nobody says that again.
 
 If the source is silent from then on, nothing ends a doubt: so what is doubtful in the end is told in the end, as a gap
 without an end.
@@ -63,7 +65,7 @@ class Doubts:
         for ranges in (self._sources, self._said):
             if source in ranges and number >= ranges[source][0]:
                 first, last = ranges.pop(source)
-                if number < last or (held and ranges is self._said):
+                if number < last or held:
                     ranges[source] = number + 1, max(number + 1, last)
                 found += [Missing(*source, first, number - 1)] if 0 <= first < number else []
         return tuple(found)

@@ -3,6 +3,8 @@
     cache        queue drops offsets ─▶ `words`: their sources and numbers ─▶ Dropped
     subscriber   `Drops.add` ─▶ waits until the source is past them ─▶ `settled`: those that came by no way
 
+The same for what a subscriber itself had no room to hold (`lack`).
+
 A dropped event need not be lost: the subscriber may have it already, or hold it from the plain path. Each source comes
 in order, so when something later of it is delivered, or nothing is held any more, the rest is lost for good. It is
 noted as seen then: what was told to be lost is never delivered after that. Pure: no clock.
@@ -66,6 +68,16 @@ class Drops:
         self._waiting += [each for each in word.missing if each.last - each.first < LONGEST]
         self.count += word.unknown
         self.unnamed += word.unknown
+
+    def lack(self, key: Key) -> None:
+        """There was no room here for an event that is to come from the cache."""
+        publisher, incarnation, number = key
+        last = self._waiting[-1] if self._waiting else Missing(0, 0, 0, 0)
+        follows = (last.publisher, last.incarnation, last.last + 1) == key and number - last.first < LONGEST
+        if self._waiting and follows:
+            self._waiting[-1] = Missing(publisher, incarnation, last.first, number)
+        else:
+            self._waiting.append(Missing(publisher, incarnation, number, number))
 
     def settled(self, everything: bool) -> list[Missing]:
         """What is lost for good; ``everything`` if nothing that was dropped can come any more."""

@@ -71,14 +71,14 @@ class Subscriber:
         self._positions: dict[Source, int] = {}
         self._held = Held(hold)
         self.drops = Drops(self._window, self._positions)
-        #: Whether the plain path is wanted.
         self.wants_plain = True
         self._epoch = 0
         self._stream: int | None = None
         self._next = self._turn = 0
         #: When the cache was asked first in this epoch, and when something was last said.
         self._asked = self._said = self._resumed = now
-        self._back = 0.0
+        #: Seconds since then in which it did not run; and before then in which something may be missing.
+        self._deaf = self._back = 0.0
         self._after: Position | None = None
         #: Whether something before the positions may have been dropped.
         self._check = False
@@ -138,9 +138,9 @@ class Subscriber:
             return self._release(*surplus) + self._without(now)
         if self.state is State.TAKING and not self._gap and not self._bereft:
             return self._release(*surplus)
-        # The cache has it, or will be asked for it.
+        # The cache has it, or will be asked for it; if it had it not either, that is told.
         self._again = self._gap = True
-        self._doubts.beyond(surplus[0][:2], surplus[0][2])
+        self.drops.lack(surplus[0])
         return []
 
     def _stood_still(self) -> None:
@@ -243,7 +243,7 @@ class Subscriber:
     def _ask(self, now: float, back: float, why: Stimulus) -> list[Instruction]:
         self._back, self._asked, self._bereft, self._vain = back, now, why is Stimulus.LOST, False
         self._epoch += 1
-        self._stream, self._again = None, False
+        self._stream, self._again, self._deaf = None, False, 0.0
         return [*(self._move(why, now) if (self.state, why) in TRANSITIONS else ()), self._take(now)]
 
     def _take(self, now: float) -> Say:
@@ -308,7 +308,7 @@ class Subscriber:
     def refused(self, now: float) -> list[Instruction]:
         """No cache serves: go on by the plain path, and ask again after a while."""
         self._vain = True
-        if self.state is not State.TAKING or (self._bereft and now - self._asked < self._patience):
+        if self.state is not State.TAKING or (self._bereft and now - self._asked - self._deaf < self._patience):
             return []
         return self._without(now)
 
@@ -362,7 +362,7 @@ class Subscriber:
             self._gap = False
         if why is Stimulus.AGAIN:
             self._epoch += 1
-            self._stream, self._again, self._asked = None, False, now
+            self._stream, self._again, self._asked, self._deaf = None, False, now, 0.0
             # What came since the plain path stood may be in neither.
             self._back = now - self._resumed + _BACK
             return [self._take(now)]
@@ -380,11 +380,12 @@ class Subscriber:
         self._ticked = now
         if stalled > STALL:
             self._stood_still()
+            self._deaf += stalled  # what the cache has answered meanwhile was not heard
         match self.state:
             case State.IDLE if stalled > STALL:
                 return self.overloaded(now, stalled)
             case State.TAKING:
-                if now - self._asked >= (self._patience if self._bereft else _PATIENCE):
+                if now - self._asked - self._deaf >= (self._patience if self._bereft else _PATIENCE):
                     return self.refused(now)
                 return [self._take(now)] if now - self._said >= _REPEAT else []
             case State.ACTIVE | State.RESUMING if now - self._said >= REPORT * 0.9:

@@ -1,4 +1,4 @@
-"""What a subscriber wants of caches: the arguments of `subscribe`, checked."""
+"""What a subscriber wants of caches (the arguments of `subscribe`, checked), and what they did for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sievenet.client.delivery import Delivery
 from sievenet.errors import InvalidInput
 from sievenet.transport.actions import Gap
 
-__all__ = ["CacheOptions"]
+__all__ = ["CacheOptions", "CacheStatistics"]
 
 
 #: Seconds that one may ask to look back.
@@ -46,6 +46,20 @@ class CacheOptions(msgspec.Struct, frozen=True):
             expected = 'events per second, above 0 and at most 1e9, or "measured"'
             raise InvalidInput(expected=expected, got=max_rate, where="max_rate")
         return CacheOptions(None if limit is None else float(limit), on_full, _beginning(since), on_gap)
+
+
+class CacheStatistics(msgspec.Struct, frozen=True):
+    """What caches did for a subscription."""
+
+    #: Where its events come from: idle (by content), active (from a cache) or on the way between.
+    state: str
+    #: Times that a cache began to serve, and events that came from it.
+    activations: int
+    cached: int
+    #: Events that are lost because it was full (`on_full`).
+    dropped: int
+    #: The cache that is responsible, if there is one.
+    cache: str | None
 
 
 def _is_number(value: Any) -> bool:

@@ -16,14 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from sievenet.cache import messages
 from sievenet.cache.messages import Position
 from sievenet.cache.overload import Pace
 from sievenet.cache.states import State
 from sievenet.cache.subscriber import Deliver, Instruction, Lost, Over, Pause, Resume, Say, Subscriber
-from sievenet.client.cacheoptions import CacheOptions
+from sievenet.client.cacheoptions import CacheOptions, CacheStatistics
 from sievenet.client.delivery import Delivery
 from sievenet.client.directed import Mark
 from sievenet.client.transport.shim import MARK, unstamped
@@ -49,22 +47,10 @@ log = logging.getLogger("sievenet.client")
 _TICK: Final = 0.1
 _AGAIN: Final = 1.0
 _LOW: Final = (1 << 64) - 1
+#: Events that are held here at least, and that wait for room in a small queue at most.
+_HOLD: Final = 1000
 #: Seconds in which something may have been dropped that the port has not told yet.
 _RECENT: Final = 1.0
-
-
-class CacheStatistics(msgspec.Struct, frozen=True):
-    """What caches did for a subscription."""
-
-    #: Where its events come from: idle (by content), active (from a cache) or on the way between.
-    state: str
-    #: Times that a cache began to serve, and events that came from it.
-    activations: int
-    cached: int
-    #: Events that are lost because it was full (`on_full`).
-    dropped: int
-    #: The cache that is responsible, if there is one.
-    cache: str | None
 
 
 class CacheSink:
@@ -79,7 +65,7 @@ class CacheSink:
         self._schema = self.entry.wanted.schema
         self._layout = layout_of(self._schema)
         self._loop = asyncio.get_running_loop()
-        hold = max(1, feed.queue)
+        hold = max(_HOLD, feed.queue)
         self.core = Subscriber(options.limit, options.on_full, now=self._now(), hold=hold, waiting=self._waiting)
         if options.since is not None:
             self.core.awaits_past()
@@ -175,8 +161,10 @@ class CacheSink:
         """An event has come by the plain path."""
         if delivery.event.schema is not self._schema and delivery.event.schema != self._schema:
             return self._sink.accept(delivery)  # of another version, which caches do not have
-        key = (delivery.publisher, delivery.incarnation, delivery.sequence)
-        self._do(self.core.plain(key, delivery, self._now()))
+        key, now = (delivery.publisher, delivery.incarnation, delivery.sequence), self._now()
+        if self._pace is not None and 2 * self._waiting() > self.feed.queue:
+            self._do(self.core.overloaded(now))
+        self._do(self.core.plain(key, delivery, now))
         return True
 
     def directed(self, packet: Packet, own: bool, now: int) -> None:
@@ -232,7 +220,7 @@ class CacheSink:
         if self._closed:
             return
         self._timer = self._loop.call_later(_TICK, self._tick)
-        self._drain()
+        self.drain()
         now, feed = self._now(), self.feed
         self._do(self.core.tick(now))
         self._tell_dropped(self.idle)
@@ -284,12 +272,18 @@ class CacheSink:
         if there and not self._closed:
             self._do(self.core.resumed(self._now()))
 
+    @property
+    def _room(self) -> bool:
+        """Whether the feed takes one more; one without a cache drops by its own policy."""
+        return self.cache is None or self.feed.waiting < self.feed.queue or len(self._kept) > _HOLD
+
     def _hand_over(self, item: Delivery) -> None:
-        if self._kept or not self._sink.accept(item):
+        if self._kept or not self._room or not self._sink.accept(item):
             self._kept.append(item)
 
-    def _drain(self) -> None:
-        while self._kept and self._sink.accept(self._kept[0]):
+    def drain(self) -> None:
+        """Give the feed what it has room for now."""
+        while self._kept and self._room and self._sink.accept(self._kept[0]):
             self._kept.popleft()
 
     def _tell(self, missing: Iterable[messages.Missing]) -> None:
@@ -346,7 +340,7 @@ class Caching:
     async def sink(self, feed: Feed, sink: Sink, options: CacheOptions) -> CacheSink:
         """One more; a cache is responsible for it then, if there is one."""
         found = self._sinks[feed.registration.id] = CacheSink(self, feed, sink, options)
-        feed.caches = found.statistics
+        feed.caches, feed.refill = found.statistics, found.drain
         await found.open()
         return found
 

@@ -126,8 +126,9 @@ class Feed(Closing):
         self.latency = Latency()
         #: Set by the transport of this subscription, if it has one.
         self.transport: Callable[[], ReceiverStatistics] | None = None
-        #: Set if caches may serve it.
+        #: Set if caches may serve it; the second brings what waits outside for room.
         self.caches: Callable[[], CacheStatistics] | None = None
+        self.refill: Callable[[], None] | None = None
         #: A plain function is called as events come; what has to be awaited has a task of its own, behind the queue.
         function = _of_deliveries(callback)
         self._direct = None if callback is None or _awaited(callback) else function
@@ -222,6 +223,8 @@ class Feed(Closing):
     async def next(self) -> Delivery:
         """The next delivery; `StopAsyncIteration` once the feed is closed and empty."""
         inbox = self._inbox
+        if not len(inbox) and self.refill is not None:
+            self.refill()
         while not len(inbox):
             if self._error is not None:
                 raise self._error
