@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from sievenet.access.quota import Bucket
-from sievenet.client.ports import content as content_port
-from sievenet.client.ports import mmsg
+from sievenet.client.ports import datagrams, mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.content import ContentPort
 from sievenet.client.ports.pacing import BURST, gathering
@@ -99,8 +98,8 @@ def test_floods_arrive_in_order_and_whole(together, monkeypatch):
 
 def test_packets_are_gathered_only_while_they_come_fast():
     assert gathering(20, None) == 0.001
-    assert gathering(256, 0.001) == gathering(256, None) == 0.0
     assert gathering(96, 0.001) == 0.002  # at this pace, 192 come in two milliseconds
+    assert gathering(400, 0.001, mixed=True) == 0.00256  # several share a datagram: more are worth waiting for
     assert gathering(70, 0.005) == 0.005  # at this one they take too long to wait for all
     assert gathering(45, 0.005) == 0.0025  # and this one is half-way between easy and hard
     assert [gathering(5, None), gathering(6, 0.001), gathering(0, 0.001)] == [None] * 3
@@ -131,16 +130,24 @@ def burst_of(count, lo=1 << 32, publisher=5):
 
 @pytest.fixture
 def to_loopback(monkeypatch):
-    monkeypatch.setattr(content_port, "CONTENT_PREFIX", 0)
-    return lambda sock: monkeypatch.setattr(content_port, "CONTENT_PORT", sock.getsockname()[1])
+    monkeypatch.setattr(datagrams, "CONTENT_PREFIX", 0)
+
+    def to(sock):
+        for name in ("CONTENT_PORT", "SEVERAL_PORT"):
+            monkeypatch.setattr(datagrams, name, sock.getsockname()[1])
+
+    return to
 
 
 @pytest.mark.skipif(not mmsg.available, reason="needs sendmmsg")
-def test_bursts_are_paced_and_whole(to_loopback):
+@pytest.mark.parametrize("room", [0, 400, 9_000])
+def test_bursts_are_paced_and_whole(to_loopback, room):
+    """Also where several share a datagram: six of them in 400 bytes."""
+
     async def check(harness):
         to_loopback(harness.sock)
         count = 130
-        sender = ContentPort(out := bound(), number_of(out), lambda packets: None)
+        sender = ContentPort(out := bound(), number_of(out), lambda packets: None, room)
         sender._pace = Bucket(20_000.0, 50)
         try:
             assert sender.send(burst_of(count, publisher=number_of(out)))
@@ -155,12 +162,44 @@ def test_bursts_are_paced_and_whole(to_loopback):
     with_harness(check)
 
 
+@pytest.mark.parametrize("gathered", [True, False])
+def test_several_in_a_datagram(gathered, monkeypatch):
+    """They arrive as they would alone; those of another publisher, and what is no packet, cost themselves."""
+    if not gathered:
+        monkeypatch.setattr(mmsg, "available", False)
+
+    async def check(harness):
+        own, mixed = number_of(harness.peer), []
+        take = harness.port._deliver
+        harness.port._deliver = lambda packets: (mixed.append(getattr(packets, "mixed", None)), take(packets))
+
+        def several(start, count, publisher=own, body=b"body", said=None):
+            packets = [encode_packet(Packet(1, 7 << 96, publisher, start + i, 9, 0, body)) for i in range(count)]
+            return encode_datagram(0, packets, count=said)
+
+        harness.send(*(several(start, 16) for start in range(0, 160, 16)))
+        await harness.until(160)
+        harness.send(several(160, 2), several(900, 5, publisher=own ^ 1), several(162, 3, body=b"longer"))
+        harness.send(several(900, 3, said=4), several(900, 16)[:-1], b"no", harness.datagram(165), several(166, 16))
+        await harness.until(182)
+        # More than clients send together, and of different lengths: taken all the same.
+        parts = [encode_packet(Packet(1, 7 << 96, own, 182 + i, 9, 0, bytes(i))) for i in range(20)]
+        harness.send(encode_datagram(0, parts))
+        await harness.until(202)
+        assert harness.sequences == list(range(202))
+        assert harness.port.forged == 5
+        assert harness.port.malformed == 3
+        assert set(mixed) == {True, None}
+
+    with_harness(check)
+
+
 @pytest.mark.skipif(not mmsg.available, reason="needs sendmmsg")
 def test_what_the_system_does_not_take_is_counted(to_loopback, monkeypatch):
     async def check(harness):
         to_loopback(harness.sock)
         # An address of no use: the unspecified one, with port 0.
-        monkeypatch.setattr(content_port, "CONTENT_PORT", 0)
+        monkeypatch.setattr(datagrams, "CONTENT_PORT", 0)
         harness.port.send(burst_of(10, lo=0))
         await harness.port.flushed()
         assert harness.port.refused == 10

@@ -39,7 +39,7 @@ class SwitchHarness:
             if name not in self._ports:
                 got = self._got.setdefault(name, [])
                 address, number = known.endpoint
-                endpoint = DataEndpoint(known.kind, address, number, known.token, known.namespace)
+                endpoint = DataEndpoint(known.kind, address, number, known.token, known.namespace, room=known.room)
                 self._ports[name] = await open_port(endpoint, got.extend)
         port = self._ports[attached.client]
         port.send(packets)

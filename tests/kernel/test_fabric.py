@@ -3,11 +3,16 @@
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
 
 import sievenet
+from sievenet.client.component import ComponentNode
+from sievenet.config import load_config
+from sievenet.daemon.planes import Planes
 from sievenet.index import Plan
+from sievenet.network import parse_topology
 from tests.openflow.test_fabric import POINT, RING, fabric, folder, under_traffic  # noqa: F401
 
 pytestmark = [pytest.mark.root]
@@ -23,6 +28,52 @@ def test_a_plan_change_loses_nothing(folder):  # noqa: F811
                 await daemon.control.apply_plan("point", Plan.regular(POINT, 8 + version, version=version))
             await traffic.complete()
             assert set(range(first, traffic.sent - 50)) <= set(traffic.got)
+            assert (await daemon.answers.check())["ok"]
+
+    asyncio.run(main())
+
+
+def test_events_that_share_packets_reach_whom_they_would_reach_alone(folder):  # noqa: F811
+    """Batches while the plan changes again and again: everybody gets all of his, once, in order; and others' beside."""
+
+    async def main():
+        async with (
+            fabric(folder, **KERNEL, control__forwarding_delay=0.02) as daemon,
+            sievenet.connect(daemon.url, name="pub", host="h1") as publisher,
+            sievenet.connect(daemon.url, name="low", host="h2") as low,
+            sievenet.connect(daemon.url, name="high", host="h3") as high,
+        ):
+            await publisher.advertise(POINT)
+            got = {"low": [], "high": []}
+            await low.subscribe("point: x < 500", lambda event: got["low"].append(event["n"]))
+            await high.subscribe("point: x >= 500", lambda event: got["high"].append(event["n"]))
+            sent = {"low": [], "high": []}
+
+            async def change():
+                for version in range(2, 5):
+                    await daemon.control.apply_plan("point", Plan.regular(POINT, 6 + version, version=version))
+
+            changing, number = asyncio.create_task(change()), 0
+            while not changing.done() or number < 3_000:
+                xs = [(number + i) * 389 % 1000 for i in range(200)]
+                await publisher.publish_many([POINT.event(x=x, n=number + i) for i, x in enumerate(xs)])
+                for i, x in enumerate(xs):
+                    sent["low" if x < 500 else "high"].append(number + i)
+                number += len(xs)
+                await asyncio.sleep(0.01)
+            await changing
+            async with asyncio.timeout(30):
+                while sum(map(len, got.values())) < number:
+                    await asyncio.sleep(0.01)
+            assert got == sent
+            # Components address recipients one by one.
+            component = await ComponentNode(daemon.url, lambda packets: None, host="h4").start()
+            assert [node._session.port._room > 0 for node in (publisher, component)] == [True, False]
+            await component.close()
+            for node in (low, high):
+                counted = node.statistics().received
+                assert counted.companions > 0
+                assert counted.duplicates == 0
             assert (await daemon.answers.check())["ok"]
 
     asyncio.run(main())
@@ -65,6 +116,20 @@ def test_trace_and_flows_say_what_the_switches_count(folder):  # noqa: F811
                 assert sum(flow["packets"] for flow in shown["flows"]) == flows_after[switch]
 
     asyncio.run(main())
+
+
+def test_where_events_do_not_share_packets():
+    """Several trees of a category may have a circle together; matchers and caches go by what single packets show."""
+    topology = parse_topology(RING)
+
+    def together(**changes):
+        return Planes(load_config(**KERNEL, **changes), topology, AsyncExitStack())._together
+
+    assert together()
+    assert together(control__partitions=4)
+    assert not together(control__partitions=4, control__spread=2)
+    assert not together(hybrid__latency_bound=0.01)
+    assert not together(run__caches=1)
 
 
 def test_a_second_daemon_of_the_same_name_is_refused(folder):  # noqa: F811

@@ -215,7 +215,7 @@ def said_to(fleet, data):
         (b"\xff" * 200, "a frame of 1 to 4096 bytes"),
         (b"\0\0\0\x03abc", "Expected a message"),
         (frame(p.Ready()), "[Hh]ello"),
-        (frame(p.Hello(p.PROTOCOL + 1, Role.COMPONENT, "s1")), "2"),
+        (frame(p.Hello(p.PROTOCOL + 1, Role.COMPONENT, "s1")), str(p.PROTOCOL)),
         (frame(p.Hello(p.PROTOCOL, Role.CLIENT, "s1", interfaces=4)), "a component as the agent"),
         (frame(p.Hello(p.PROTOCOL, Role.COMPONENT, "s9", interfaces=4)), r"needs an agent \(s1, s2, s3\)"),
     ],

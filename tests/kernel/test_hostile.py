@@ -50,14 +50,25 @@ def checksum(source, target, udp):
 
 
 def content(
-    a, number, *, source=None, port=None, body=None, hops=64, next_header=17, extension=b"", category=1, length=None
+    a,
+    number,
+    *,
+    source=None,
+    port=None,
+    body=None,
+    hops=64,
+    next_header=17,
+    extension=b"",
+    category=1,
+    length=None,
+    to=0x8000,
 ):
     """A frame of content as client `a` would send it, or nearly."""
     target = struct.pack(">HH", 0xFD0E, category) + bytes(12)
     source = source or socket.inet_pton(socket.AF_INET6, a.endpoint[0])
     what = Packet(category, 0, a.publisher, number, 17, 0, b"", 0)
     data = encode_datagram(0, (encode_packet(what),)) if body is None else body
-    udp = struct.pack(">HHHH", port or a.port, 0x8000, 8 + len(data) if length is None else length, 0) + data
+    udp = struct.pack(">HHHH", port or a.port, to, 8 + len(data) if length is None else length, 0) + data
     udp = udp[:6] + struct.pack(">H", checksum(source, target, udp)) + udp[8:]
     payload = extension + udp
     head = struct.pack(">IHBB", 6 << 28, len(payload), next_header, hops)
@@ -148,6 +159,55 @@ def test_short_and_strange_frames(network):
         yield framed(b"\x45" + content(a, 5)[1:])[:60]
 
     attacked(network, frames)
+
+
+def several(a, *numbers, count=None, size=None):
+    """A body of several events, which may say that they are more, or longer."""
+    packets = [bytearray(encode_packet(Packet(1, 0, a.publisher, number, 17, 0, b"", 0))) for number in numbers]
+    if size is not None:
+        packets[0][:2] = struct.pack(">H", size)
+    return encode_datagram(0, map(bytes, packets), count=count)
+
+
+def test_several_events_in_one_packet(network):
+    def frames(a):
+        yield framed(content(a, 0, to=1, body=several(a, 5, 6, 7)))
+        yield framed(content(a, 0, to=1, body=several(a, *range(8, 24))))
+
+    attacked(network, frames, arrives=[5, 6, 7, *range(8, 24)])
+
+
+def test_packets_of_several_events_that_are_none(network):
+    """What says that it has several events has as many as it says, and no more than may share a packet."""
+
+    def frames(a):
+        for count in (0, 17, 65535):
+            yield framed(content(a, 0, to=1, body=several(a, 5, 6, 7, count=count)))
+        yield framed(content(a, 0, to=1, body=b""))
+        yield framed(content(a, 0, to=1, body=several(a, 5)[:5]))
+
+    attacked(network, frames, drops={"malformed": 5})
+
+
+def test_packets_whose_events_are_longer_than_they(network):
+    """They count as as many as they say."""
+
+    def frames(a):
+        yield framed(content(a, 0, to=1, body=several(a, 5, 6, 7, count=4)))
+        yield framed(content(a, 0, to=1, body=several(a, 5, 6, 7, size=1)))
+        yield framed(content(a, 0, to=1, body=several(a, 5, 6, 7, size=65535)))
+
+    attacked(network, frames, drops={"malformed": 10})
+
+
+def test_several_events_are_let_in_as_one_is(network):
+    def frames(a):
+        other = socket.inet_pton(socket.AF_INET6, "fd0f:1::2")
+        yield framed(content(a, 0, to=1, port=a.port + 1, body=several(a, 5, 6)))
+        yield framed(content(a, 0, to=1, source=other, body=several(a, 5, 6)))
+        yield framed(content(a, 0, to=1, hops=1, body=several(a, 5, 6)))
+
+    attacked(network, frames, drops={"unadmitted": 4, "expired": 2})
 
 
 def test_bad_lengths_and_checksums_do_not_reach_clients(network):

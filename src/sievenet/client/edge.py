@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sievenet.client.segments import Segments
 from sievenet.content.batch import EventBatch
@@ -112,17 +112,31 @@ class Edge:
 
     def match_batch(self, batch: EventBatch) -> list[list[int]]:
         """The keys of the subscriptions that match, for each event."""
+        rows, keys = self.matched(batch)
+        if len(rows) == len(batch):
+            return keys
+        several: list[list[int]] = [[] for _ in range(len(batch))]
+        for row, own in zip(rows.tolist(), keys, strict=True):
+            several[row] = own
+        return several
+
+    def matched(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], list[list[int]]]:
+        """The events that a subscription matches, and for each of them the keys of those that do."""
         if self._matcher is None:
-            several: list[list[int]] = [[] for _ in range(len(batch))]
+            several: dict[int, list[int]] = {}
             for key, wanted in self._subscriptions.items():
                 for row in np.flatnonzero(matching(wanted, batch)).tolist():
-                    several[row].append(key)
-            return several
+                    several.setdefault(row, []).append(key)
+            rows = sorted(several)
+            return np.array(rows, np.int64), [several[row] for row in rows]
         found = self._matcher.match_batch(batch)
-        offsets, keys = found.offsets.tolist(), found.keys.tolist()
-        if len(keys) == len(batch) and offsets == list(range(len(offsets))):
-            return [[key] for key in keys]
-        return [keys[start:end] for start, end in pairwise(offsets)]
+        counts = np.diff(found.offsets)
+        matched = np.flatnonzero(counts)
+        keys = found.keys.tolist()
+        if len(keys) == len(matched):  # one each
+            return matched, [[key] for key in keys]
+        offsets = found.offsets.tolist()
+        return matched, [keys[offsets[row] : offsets[row + 1]] for row in matched.tolist()]
 
     def blame(self, code: int) -> set[int]:
         """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""

@@ -52,6 +52,8 @@ class Publisher:
         """Give packets to a port, unless they have to wait; False if the publisher should."""
         if not self.retention:
             return port.send(packets)
+        if isinstance(packets, Burst):
+            packets.apart = True  # of what shares a packet, some would go by both ways, and overtake
         now = asyncio.get_running_loop().time()
         passed = self.retention.passed(packets, now)
         sent = port.send(passed) if len(passed) else True
@@ -70,21 +72,23 @@ class Publisher:
     def told(self, message: p.Retain) -> None:
         """The daemon says what to keep, or to stop, or to go on."""
         category, now = message.category, asyncio.get_running_loop().time()
+        first = message.keep and not self.retention
         if message.keep:
             self.retention.keep(category, message.serial, now, message.forget)
         if message.pause:
             self.retention.pause(category)
             self._pauses[category] += 1
-        self._tasks.begin(self._obey(message))
+        self._tasks.begin(self._obey(message, first))
 
     def _lock(self, category: int) -> asyncio.Lock:
         return self._locks.setdefault(category, asyncio.Lock())
 
-    async def _obey(self, message: p.Retain) -> None:
+    async def _obey(self, message: p.Retain, first: bool) -> None:
         category, missing = message.category, 0
         async with self._lock(category):
             if message.pause:
                 self._arm(category)
+            if message.pause or first:
                 await self._flush()
             if message.again:
                 missing = self.retention.rewind(category)

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from sievenet.client.arrival import Arrival
 from sievenet.client.delivery import Delivery
@@ -100,7 +101,7 @@ class Receiver:
         #: What came where; None unless the daemon wants to know.
         self.observations: Observations | None = None
         self.received = self.matched = self.false_positives = 0
-        self.unexplained = self.malformed = self.strangers = self.directed = 0
+        self.unexplained = self.malformed = self.strangers = self.directed = self.companions = 0
 
     # -- subscriptions --------------------------------------------------------------------
 
@@ -178,16 +179,22 @@ class Receiver:
         if len(batch) < len(good):
             self.malformed += len(good) - len(batch)
             heads = heads[good]
-        keys = edge.match_batch(batch)
+        matched, keys = edge.matched(batch)
         if self.entitlements:
-            sources = zip(heads["publisher"].tolist(), heads["incarnation"].tolist(), strict=True)
-            keys = self.entitlements.due_many(keys, sources, heads["sequence"].tolist())
+            some = heads[matched]
+            sources = zip(some["publisher"].tolist(), some["incarnation"].tolist(), strict=True)
+            keys = self.entitlements.due_many(keys, sources, some["sequence"].tolist())
+            matched, keys = matched[[bool(own) for own in keys]], [own for own in keys if own]
+        unwanted = None
+        if len(matched) < len(batch):
+            # What nobody wants is not even made an event.
+            unwanted = np.ones(len(batch), np.bool_)
+            unwanted[matched] = False
+            unwanted, heads, batch = heads[unwanted], heads[matched], batch.take(matched)
         columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure", "incarnation"))
         rows = zip(batch, keys, *columns, strict=True)
         sinks, latencies = self._sinks, []
         for event, own, publisher, sequence, departure, life in rows:
-            if not own:
-                continue
             latencies.append((now - departure) / 1e9)
             delivery = Delivery(event, publisher, sequence, departure, now, incarnation=life)
             if len(own) == 1:
@@ -198,9 +205,7 @@ class Receiver:
                 self._stuck = (delivery, own)
             elif self._offer(delivery, own):
                 continue
-            self._ready_ones.extend(
-                (Delivery(e, p, s, d, now, incarnation=i), some) for e, some, p, s, d, i in rows if some
-            )
+            self._ready_ones.extend((Delivery(e, p, s, d, now, incarnation=i), some) for e, some, p, s, d, i in rows)
             latencies += ((now - each.sent) / 1e9 for each, _ in self._ready_ones)
             break
         self.matched += len(latencies)
@@ -208,12 +213,20 @@ class Receiver:
         if self.observations is not None:
             self.observations.took(directed, len(latencies), sum(latencies))
             if not directed:
-                self.observations.many(arrivals.category, heads, np.fromiter(map(bool, keys), np.bool_, len(keys)))
-        if len(latencies) < len(keys):
-            for own, hi, lo in zip(keys, heads["hi"].tolist(), heads["lo"].tolist(), strict=True):
-                if not own:
-                    self._blame(edge, hi << 64 | lo)
+                self.observations.many(arrivals.category, heads, np.ones(len(heads), np.bool_))
+        if unwanted is not None:
+            self._unwanted(edge, arrivals, unwanted, directed)
         return True
+
+    def _unwanted(self, edge: Edge, arrivals: Arrivals, heads: npt.NDArray[Any], directed: bool) -> None:
+        """Count those that came and that nobody wanted."""
+        if arrivals.mixed:
+            self.companions += len(heads)
+            return
+        if self.observations is not None and not directed:
+            self.observations.many(arrivals.category, heads, np.zeros(len(heads), np.bool_))
+        for hi, lo in zip(heads["hi"].tolist(), heads["lo"].tolist(), strict=True):
+            self._blame(edge, hi << 64 | lo)
 
     def _hand_out(self) -> bool:
         while self._ready_ones:
@@ -397,4 +410,5 @@ class Receiver:
             self.strangers,
             directed=self.directed,
             hasty=self.handovers.hasty,
+            companions=self.companions,
         )

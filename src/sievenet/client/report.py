@@ -50,7 +50,7 @@ class Reporter:
         p50, p99 = self._receiver.recent.quantiles((0.5, 0.99))
         self._receiver.recent = Latency()
         total = p.Report(
-            received=now.received.received,
+            received=now.received.received - now.received.companions,
             delivered=now.delivered,
             false_positives=now.received.false_positives,
             duplicates=now.received.duplicates,

@@ -26,6 +26,8 @@ class ReceiverStatistics:
     #: Events that came by directed delivery, and handovers between the ways that had to be ended early.
     directed: int = 0
     hasty: int = 0
+    #: Events that nobody here wanted, and that came in one packet with others.
+    companions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

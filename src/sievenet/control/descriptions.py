@@ -53,6 +53,8 @@ class DataEndpoint(Value, frozen=True):
     namespace: Text = ""
     #: Seals the datagrams of this session, where members are known (`access.seal`); empty elsewhere.
     key: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    #: Bytes of the longest datagram in which several events may travel to switches; 0 means one event in each.
+    room: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
 
     def same_place(self, other: DataEndpoint) -> bool:
         """Whether another endpoint is this one, except perhaps for the key."""

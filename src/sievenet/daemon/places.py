@@ -6,18 +6,30 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sievenet.access.identity import Identity
+from sievenet.access.identity import Identity, Role
 from sievenet.control.plane import ControlPlane, Placement
+from sievenet.control.protocol import DataEndpoint
 from sievenet.daemon.names import Names
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.ticket import Tickets
+from sievenet.dataplane.plane import Attached
 from sievenet.errors import Rejected
 
-__all__ = ["Places"]
+__all__ = ["Places", "endpoint_of"]
 
 #: Names that the daemon gives to clients that bring none.
 _PREFIX: Final = "node-"
 _NAMES: Final = 1_000_000
+
+
+def endpoint_of(attached: Attached, role: str, key: bytes) -> DataEndpoint | None:
+    """Where the events of whoever is attached go and come from, and what seals them."""
+    if attached.endpoint is None:
+        return None
+    address, port = attached.endpoint
+    # What components send is for one recipient, and nobody else should get it beside his own.
+    room = attached.room if role == Role.CLIENT else 0
+    return DataEndpoint(attached.kind, address, port, attached.token, attached.namespace, key, room)
 
 
 class Places:

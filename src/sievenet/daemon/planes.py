@@ -118,11 +118,21 @@ class Planes:
         self._stack.enter_context(network.claimed())
         await asyncio.to_thread(network.up)
         self._stack.push_async_callback(asyncio.to_thread, network.down)
-        plane = KernelDataPlane(network, secret=secret)
+        plane = KernelDataPlane(network, secret=secret, together=self._together)
         self._stack.push_async_callback(plane.close)
         plane.start()
         self._network = network
         return plane
+
+    @property
+    def _together(self) -> bool:
+        """Whether several events may travel in one packet.
+
+        Not by several trees at a time, which together may have a circle; and not where it is counted what single
+        packets a host gets, for matchers and caches.
+        """
+        config = self._config
+        return config.control.spread == 1 and not config.hybrid.latency_bound and not config.run.caches
 
     async def _machines(self, secret: bytes | None) -> KernelDataPlane:
         """Switches that are machines: this one perhaps, and those whose agents come."""
@@ -159,7 +169,7 @@ class Planes:
         if others:
             log.info("agents of switches connect to %s port %d", *fleet.address)
         await fleet.connected(config.wait)
-        plane = KernelDataPlane(fleet, secret=secret)
+        plane = KernelDataPlane(fleet, secret=secret, together=self._together)
         self._stack.push_async_callback(plane.close)
         plane.start()
         return plane

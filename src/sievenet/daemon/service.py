@@ -32,7 +32,7 @@ from sievenet.daemon.caches import Caches
 from sievenet.daemon.clearance import Clearance
 from sievenet.daemon.components import Components
 from sievenet.daemon.observers import make_room, welcome
-from sievenet.daemon.places import Places
+from sievenet.daemon.places import Places, endpoint_of
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.questions import Questions
 from sievenet.daemon.recipients import info_of
@@ -138,10 +138,6 @@ class Service(RequestService[Peer]):
         attached = session.attachment
         key = self._clearance.joined(identity, name)
         advertisements, subscriptions = self._control.ids(name)
-        endpoint = None
-        if attached.endpoint is not None:
-            address, port = attached.endpoint
-            endpoint = p.DataEndpoint(attached.kind, address, port, attached.token, attached.namespace, key)
         return p.Welcome(
             p.PROTOCOL,
             name,
@@ -149,7 +145,7 @@ class Service(RequestService[Peer]):
             session.lease,
             session.host,
             self._heartbeat,
-            endpoint,
+            endpoint_of(attached, message.role, key),
             self._plane.max_body - OVERHEAD,
             tuple(advertisements),
             tuple(subscriptions),

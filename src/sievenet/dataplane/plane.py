@@ -83,6 +83,8 @@ class Attached(msgspec.Struct, frozen=True):
     kind: str = "udp"
     #: The network namespace to open sockets in, for hosts on this machine that have their own.
     namespace: str = ""
+    #: Bytes of the longest datagram in which several events may travel; 0 means one event in each.
+    room: int = 0
 
     @property
     def publisher(self) -> int:

@@ -28,8 +28,12 @@ _LAST: Final = 0x7FFF
 class Roster:
     """The attached clients of a plane."""
 
-    def __init__(self, place: Callable[[str], Place] | None = None, secret: bytes | None = None) -> None:
+    def __init__(
+        self, place: Callable[[str], Place] | None = None, secret: bytes | None = None, *, room: int = 0
+    ) -> None:
         self._place = place
+        #: Bytes of a datagram with several events (`Attached.room`).
+        self._room = room
         self._secret = secret or secrets.token_bytes(32)
         self._clients: dict[str, Attached] = {}
 
@@ -47,7 +51,7 @@ class Roster:
         token = blake2b(client.encode(), key=self._secret, digest_size=8, person=b"sievenet-token").digest()
         address, namespace = self._place(host) if self._place is not None else ("::", "")
         attached = self._clients[client] = Attached(
-            client, host, switch, number, int.from_bytes(token, "big"), (address, number), "ipv6", namespace
+            client, host, switch, number, int.from_bytes(token, "big"), (address, number), "ipv6", namespace, self._room
         )
         return attached
 

@@ -31,7 +31,7 @@ from sievenet.index.cell import Cell
 from sievenet.index.code import CODE_BITS, MAX_BITS
 from sievenet.index.dz import Dz
 
-__all__ = ["CONTENT_PORT", "CONTENT_PREFIX", "IPV4", "IPV6", "IPV6_MULTICAST"]
+__all__ = ["CONTENT_PORT", "CONTENT_PREFIX", "IPV4", "IPV6", "IPV6_MULTICAST", "SEVERAL_PORT", "TOGETHER"]
 __all__ += ["Address", "Addressing", "Head", "Match", "Network", "Parsed", "ipv4"]
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -173,6 +173,9 @@ IPV6_MULTICAST: Final = Addressing(ipaddress.IPv6Network("ff0e::/16"), 16)
 #: The first 16 bits of content addresses, and the UDP port of packets whose codes end within the address.
 CONTENT_PREFIX: Final = int(IPV6.base.network_address) >> (IPV6.width - IPV6.base.prefixlen)
 CONTENT_PORT: Final = 0x8000
+#: The UDP port of packets with several events, of which the address names the first, and how many these may be.
+SEVERAL_PORT: Final = 1
+TOGETHER: Final = 16
 
 
 class Head(NamedTuple):

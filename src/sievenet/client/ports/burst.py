@@ -58,6 +58,8 @@ class Burst:
         self._heads["length"], self._heads["category"] = length, category
         self._heads["hi"], self._heads["lo"] = hi, lo
         self.matrix[:, PACKET_HEADER:] = bodies
+        #: Whether each packet has to travel in a datagram of its own.
+        self.apart = False
 
     @classmethod
     def of(cls, matrix: Bytes) -> Burst:
@@ -66,6 +68,7 @@ class Burst:
         burst.matrix = matrix
         burst.category = int(matrix[0, 2]) << 8 | int(matrix[0, 3])
         burst._heads = None
+        burst.apart = False
         return burst
 
     def stamp(self, publisher: int, incarnation: int, sequences: npt.NDArray[np.uint64], now: int) -> None:
@@ -107,6 +110,8 @@ class Arrivals:
     def __init__(self, matrix: Bytes) -> None:
         self.matrix = matrix
         self._heads: npt.NDArray[Any] | None = None
+        #: Whether some may be here only because they shared a datagram with others.
+        self.mixed = False
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -130,7 +135,11 @@ class Arrivals:
 
     def only(self, which: npt.NDArray[np.bool_]) -> Arrivals:
         """Some of them."""
-        return self if which.all() else Arrivals(self.matrix[which])
+        if which.all():
+            return self
+        some = Arrivals(self.matrix[which])
+        some.mixed = self.mixed
+        return some
 
     def __iter__(self) -> Iterator[Packet]:
         for head, body in zip(self.heads.tolist(), self.bodies, strict=True):

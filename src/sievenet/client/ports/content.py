@@ -23,18 +23,18 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.access.quota import Bucket
 from sievenet.client.ports import mmsg
-from sievenet.client.ports.burst import Arrivals, Burst, uniform
+from sievenet.client.ports.burst import Arrivals, Burst
+from sievenet.client.ports.datagrams import arrivals_of, count_in, outlets_of, owners_of, sender_of
 from sievenet.client.ports.identity import publisher_number
-from sievenet.client.ports.pacing import BURST, MANY, RATE, TURN, gathering
+from sievenet.client.ports.pacing import BURST, MANY, RATE, TURN, gathering, weight
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
-from sievenet.content.layout import Bytes
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
 from sievenet.dataplane.packet import (
@@ -48,7 +48,7 @@ from sievenet.dataplane.packet import (
     publisher_at,
 )
 from sievenet.errors import CodecError, Unavailable
-from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, Head
+from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, TOGETHER, Head
 
 __all__ = ["ContentPort"]
 
@@ -69,8 +69,7 @@ _Target = tuple[str, int, int, int]
 
 #: What is in front of a single packet in its datagram; nothing in it differs from packet to packet.
 _HEAD: Final = encode_datagram(0, (b"",))
-_ALONE: Final = np.frombuffer(_HEAD, np.uint8)
-assert len(_ALONE) == DATAGRAM_HEADER
+assert len(_HEAD) == DATAGRAM_HEADER
 #: The first bytes of a content address: prefix and category.
 _PLACE: Final = struct.Struct(">HH")
 
@@ -81,32 +80,10 @@ def _owner(host: str, port: int) -> int:
     return publisher_at(socket.inet_pton(socket.AF_INET6, host.partition("%")[0]), port)
 
 
-def _sender(name: Any) -> int:
-    """The publisher that sends from an address as `mmsg` has it."""
-    return publisher_at(name["address"].tobytes(), int(name["port"]))
-
-
 @lru_cache(maxsize=65536)
 def _target(category: int, code: int) -> tuple[_Target, int]:
     address, port, dscp = Head.of(category, code)
     return (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), port, 0, 0), dscp
-
-
-def _outlet(burst: Burst) -> mmsg.Outlet | None:
-    """A burst as datagrams with their addresses; None if its codes are too long for an address alone."""
-    hi, lo = burst.codes
-    if (lo & 0xFFFFFFFF).any():
-        return None
-    matrix = np.empty((len(burst), DATAGRAM_HEADER + burst.matrix.shape[1]), np.uint8)
-    matrix[:, :DATAGRAM_HEADER] = _ALONE
-    matrix[:, DATAGRAM_HEADER:] = burst.matrix
-    names = np.zeros(len(burst), mmsg.NAME)
-    names["family"], names["port"] = socket.AF_INET6, CONTENT_PORT
-    address = names["address"]
-    address[:, :4] = np.frombuffer(struct.pack(">HH", CONTENT_PREFIX, burst.category), np.uint8)
-    address[:, 4:12] = hi.astype(">u8").view(np.uint8).reshape(len(burst), 8)
-    address[:, 12:] = lo.astype(">u8").view(np.uint8).reshape(len(burst), 8)[:, :4]
-    return mmsg.Outlet(matrix, names)
 
 
 def _check_address(address: str) -> None:
@@ -126,8 +103,10 @@ class ContentPort(DataPort):
 
     independent = True
 
-    def __init__(self, sock: socket.socket, publisher: int, deliver: Deliver) -> None:
+    def __init__(self, sock: socket.socket, publisher: int, deliver: Deliver, room: int = 0) -> None:
         super().__init__(sock, deliver)
+        #: Bytes of the longest datagram of several packets; 0 if switches take single ones alone.
+        self._room = room
         self._publisher = publisher
         self._pace = Bucket(RATE, BURST)
         #: Single packets and bursts, in order, and how many packets that is.
@@ -160,7 +139,7 @@ class ContentPort(DataPort):
             sock = make() if not where or namespaces.current(where) else namespaces.inside(where, make)
         except OSError as error:
             raise Unavailable(f"UDP port {endpoint.port} of {endpoint.address}: {error.strerror or error}") from None
-        port = cls(sock, publisher_number(endpoint), deliver)
+        port = cls(sock, publisher_number(endpoint), deliver, endpoint.room)
         port.resume()
         return port
 
@@ -174,10 +153,10 @@ class ContentPort(DataPort):
         if self._closed:
             raise Unavailable("The data port is closed")
         if isinstance(packets, Burst):
-            outlet = _outlet(packets) if mmsg.available else None
-            if outlet is not None:
-                self._queue.append(outlet)
-                return self._queue_more(len(outlet))
+            outlets = outlets_of(packets, self._together(packets)) if mmsg.available and len(packets) else None
+            if outlets is not None:
+                self._queue.extend(outlets)
+                return self._queue_more(len(packets))
             packets = Arrivals(packets.matrix)
         queue = self._queue
         if type(packets) is list and len(packets) == 1 and not queue and self._sent_at_once(packets[0]):
@@ -187,6 +166,12 @@ class ContentPort(DataPort):
             target, dscp = _target(packet.category, packet.code)
             queue.append((_HEAD + encode_packet(packet), target, dscp))
         return self._queue_more(len(queue) - before)
+
+    def _together(self, burst: Burst) -> int:
+        """How many packets of a burst may share a datagram."""
+        if burst.apart:
+            return 1
+        return max(1, min(TOGETHER, (self._room - DATAGRAM_HEADER) // int(burst.matrix.shape[1])))
 
     def _sent_at_once(self, packet: Packet) -> bool:
         """Whether a single packet that nothing waits in front of could be sent, in few steps."""
@@ -212,31 +197,33 @@ class ContentPort(DataPort):
 
     def _flush(self) -> None:
         now = self._loop.time()
-        allowed = min(int(self._pace.left(now)), self._queued)
-        left = allowed
-        while left > 0:
+        budget = left = self._pace.left(now)
+        while self._queue and left >= 1.0:
             first = self._queue[0]
+            together = first.together if isinstance(first, mmsg.Outlet) else 1
+            heavy = weight(together)
             try:
-                sent = self._send_some(first, left)
+                sent = self._send_some(first, max(1, int(left / heavy)))
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
-                self.refused += 1
+                self.refused += together
                 sent = 1
                 if isinstance(first, mmsg.Outlet):
                     first.skip()
-            left -= sent
+            left -= sent * heavy
+            self._queued -= sent * together
             if not isinstance(first, mmsg.Outlet) or not len(first):
                 self._queue.popleft()
-        if left < allowed:
-            self._pace.charge(allowed - left, now)
-            self._queued -= allowed - left
+        if left < budget:
+            self._pace.charge(budget - left, now)
             self._last = self._loop.time()
         if self._queued and self._timer is None:
             self._timer = self._loop.call_later(_NAP, self._again)
         self._departures.queued(self._queued)
 
     def _send_some(self, first: tuple[bytes, _Target, int] | mmsg.Outlet, most: int) -> int:
+        """Send up to so many datagrams of what is first in the queue; returns how many."""
         if isinstance(first, mmsg.Outlet):
             return first.send(self._socket, min(most, TURN))
         data, target, dscp = first
@@ -280,15 +267,19 @@ class ContentPort(DataPort):
         self.read += 1
         owner = _owner(source[0], source[1])
         packet = packet_alone(data, _HEAD)
+        several = False
         if packet is None or packet.publisher != owner:
+            several = data[:DATAGRAM_HEADER] != _HEAD
             self._take([(data, owner)])
         elif owner != self._publisher:
             self._deliver([packet])
         if self._paused:
             return
-        found = self._read_singly((TURN if self._inlet is None else _SEVERAL) - 1)
-        self._take(found)
-        if len(found) == _SEVERAL - 1 and self._inlet is not None and not self._paused:
+        if not several or self._inlet is None:
+            found = self._read_singly((TURN if self._inlet is None else _SEVERAL) - 1)
+            self._take(found)
+            several = len(found) == _SEVERAL - 1
+        if several and self._inlet is not None and not self._paused:
             self._loop.remove_reader(self._socket)
             self._gather(self._inlet, None)
 
@@ -296,48 +287,40 @@ class ContentPort(DataPort):
         """Read together, and again a little later as long as many come: a single event never waits."""
         self._reading = None
         now = self._loop.time()
-        count = self._read_together(inlet)
+        datagrams, packets = self._read_together(inlet)
         if self._paused:
             return
-        nap = gathering(count, None if since is None else now - since)
+        # As many as fit: more are there already.
+        seconds = None if since is None else now - since
+        nap = 0.0 if datagrams == TURN else gathering(packets, seconds, packets > datagrams)
         if nap is None:
             self._loop.add_reader(self._socket, self._readable)
         else:
             nap = max(0.0, now + nap - self._loop.time())
             self._reading = self._loop.call_later(nap, self._gather, inlet, now)
 
-    def _read_together(self, inlet: mmsg.Inlet) -> int:
+    def _read_together(self, inlet: mmsg.Inlet) -> tuple[int, int]:
+        """How many datagrams came, and packets in them."""
         try:
             found = inlet.read(self._socket)
         except OSError:
-            return 0  # an ICMP error about an earlier packet
+            return 0, 0  # an ICMP error about an earlier packet
         for matrix, names in found:
-            arrivals = self._uniform(matrix) if len(matrix) >= MANY else None
+            arrivals = arrivals_of(matrix) if len(matrix) * count_in(matrix[0]) >= MANY else None
             if arrivals is None:
-                self._take([(row.tobytes(), _sender(name)) for row, name in zip(matrix, names, strict=True)])
-            elif len(others := self._of_others(arrivals, names)):
+                self._take([(row.tobytes(), sender_of(name)) for row, name in zip(matrix, names, strict=True)])
+            elif len(others := self._of_others(arrivals, owners_of(names, len(arrivals)))):
                 self._deliver(others)
-        count = sum(len(matrix) for matrix, _ in found)
-        self.read += count
-        return count
+        datagrams = sum(len(matrix) for matrix, _ in found)
+        self.read += datagrams
+        return datagrams, sum(len(matrix) * (count_in(matrix[0]) or 1) for matrix, _ in found)
 
-    def _of_others(self, arrivals: Arrivals, names: npt.NDArray[Any]) -> Arrivals:
+    def _of_others(self, arrivals: Arrivals, owners: int | npt.NDArray[np.uint64]) -> Arrivals:
         """Those that are of whom they claim to be, and not of ourselves."""
         claimed = arrivals.heads["publisher"]
-        if (names == names[0]).all():
-            owners: Any = _sender(names[0])  # usually one publisher sends many
-        else:
-            owners = np.fromiter(map(_sender, names), np.uint64, len(names))
         genuine = claimed == owners
-        self.forged += len(names) - int(np.count_nonzero(genuine))
+        self.forged += len(arrivals) - int(np.count_nonzero(genuine))
         return arrivals.only(genuine & (claimed != self._publisher))
-
-    @staticmethod
-    def _uniform(matrix: Bytes) -> Arrivals | None:
-        """Datagrams of one packet each, as packets."""
-        if matrix.shape[1] < DATAGRAM_HEADER or not (matrix[:, :DATAGRAM_HEADER] == _ALONE).all():
-            return None
-        return uniform(matrix[:, DATAGRAM_HEADER:].copy())
 
     def _read_singly(self, most: int) -> list[tuple[bytes, int]]:
         found: list[tuple[bytes, int]] = []
@@ -358,9 +341,17 @@ class ContentPort(DataPort):
         for data, owner in datagrams:
             try:
                 count = header(data)[-1]
-                found = packets_of(data, count)
+                arrivals = arrivals_of(np.frombuffer(data, np.uint8).reshape(1, -1)) if count > 1 else None
+                found = packets_of(data, count) if arrivals is None else ()
             except CodecError:
                 self.malformed += 1
+                continue
+            if arrivals is not None:
+                if came:
+                    self._deliver(came)
+                    came = []
+                if len(others := self._of_others(arrivals, owner)):
+                    self._deliver(others)
                 continue
             self.malformed += count - len(found)
             genuine = [packet for packet in found if packet.publisher == owner]

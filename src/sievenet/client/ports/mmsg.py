@@ -57,9 +57,10 @@ def _rows(matrix: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 class Outlet:
-    """Rows of bytes, ready to be sent, each to its own address."""
+    """Rows of bytes, ready to be sent, each to its own address, with so many packets in each."""
 
-    def __init__(self, matrix: Bytes, names: npt.NDArray[Any]) -> None:
+    def __init__(self, matrix: Bytes, names: npt.NDArray[Any], together: int = 1) -> None:
+        self.together = together
         # The headers point into these: they must live as long, and stay where they are.
         self._matrix = np.ascontiguousarray(matrix)
         self._names = np.ascontiguousarray(names)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BURST", "MANY", "RATE", "TURN", "gathering"]
+__all__ = ["BURST", "MANY", "RATE", "TURN", "gathering", "weight"]
 
-#: Packets per second, and how many at once.
+#: Packets per second, and how many at once; those that share a datagram with others count for less.
 RATE: Final = 80_000.0
 BURST: Final = 2_000
+_SHARED: Final = 1 / 3
 #: Packets read before others get their turn, and sent with one call.
 TURN: Final = 256
 #: Packets from which on a matrix is quicker than one by one.
@@ -22,17 +23,22 @@ MANY: Final = 16
 _EASY: Final = 6_000.0
 _HARD: Final = 12_000.0
 _GATHERED: Final = 192
+#: The same where datagrams have several packets, most of which may be others'.
+_MIXED: Final = 1024
 _LONGEST: Final = 0.005
 #: Seconds to wait before the pace is known.
 _FIRST: Final = 0.001
 
 
-def gathering(count: int, seconds: float | None) -> float | None:
+def weight(together: int) -> float:
+    """For how many packets a datagram of so many counts: what switches and subscribers take for it, about."""
+    return 1.0 + (together - 1) * _SHARED
+
+
+def gathering(count: int, seconds: float | None, mixed: bool = False) -> float | None:
     """For how long to gather packets after so many came in so many seconds (None: unknown); None: not at all."""
-    if count == TURN:
-        return 0.0  # more than fit at once are there already
     if seconds is None:
         return _FIRST if count >= MANY else None
     pace = count / max(seconds, 1e-6)
     need = min(1.0, (pace - _EASY) / (_HARD - _EASY))
-    return need * min(_LONGEST, _GATHERED / pace) if need > 0.0 else None
+    return need * min(_LONGEST, (_MIXED if mixed else _GATHERED) / pace) if need > 0.0 else None

@@ -26,6 +26,7 @@ from sievenet.errors import Unavailable
 __all__ = [
     "ARRAY",
     "HASH",
+    "PER_CORE",
     "PREFIXES",
     "PROGRAMS",
     "Map",
@@ -42,6 +43,7 @@ __all__ = [
 HASH: Final = 1
 ARRAY: Final = 2
 PROGRAMS: Final = 3
+PER_CORE: Final = 6
 PREFIXES: Final = 11
 
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
@@ -104,7 +106,7 @@ class Map:
     @classmethod
     def create(cls, name: str, kind: int, key_size: int, value_size: int, rows: int) -> Map:
         """A new one; arrays can be looked at through `view`."""
-        flags = {ARRAY: _MMAPABLE, PROGRAMS: 0}.get(kind, _NO_PREALLOC)
+        flags = {ARRAY: _MMAPABLE, PER_CORE: 0, PROGRAMS: 0}.get(kind, _NO_PREALLOC)
         attributes = struct.pack("=IIIIIII15sx", kind, key_size, value_size, rows, flags, 0, 0, name.encode()[:15])
         return cls(_bpf(_CREATE, attributes), key_size, value_size, rows)
 

@@ -48,5 +48,7 @@ def map_shapes(capacity: int) -> dict[str, tuple[int, int, int, int]]:
         "devices": (bpf.HASH, 4, 8, 4096),
         "reasons": (bpf.ARRAY, 4, 8, 8),
         "permits": (bpf.HASH, 4, 4, _PERMITS),
-        "self": (bpf.PROGRAMS, 4, 4, 2),
+        "self": (bpf.PROGRAMS, 4, 4, 5),
+        "pile": (bpf.PER_CORE, 4, 184, 1),
+        "marks": (bpf.PER_CORE, 4, 8, PORTS),
     }

@@ -53,14 +53,15 @@ class KernelDataPlane:
     #: Cells are taken, under few masks.
     per_port: Final = True
 
-    def __init__(self, network: Network, *, secret: bytes | None = None) -> None:
+    def __init__(self, network: Network, *, secret: bytes | None = None, together: bool = True) -> None:
+        """``together``: whether several events may travel in one packet; then each category must have a single tree."""
         self._network = network
         self._topology = network.topology
         #: Bytes of the largest encoded event: it travels in one packet.
         self.max_body: Final = network.mtu - _HEADS - DATAGRAM_HEADER - PACKET_HEADER
         self._loop = asyncio.get_running_loop()
         self._notices = Notices()
-        self._roster = Roster(network.place, secret)
+        self._roster = Roster(network.place, secret, room=network.mtu - _HEADS if together else 0)
         #: In which categories clients may publish, as far as that is limited.
         self._permits: dict[str, frozenset[int]] = {}
         self._down_switches: set[str] = set()

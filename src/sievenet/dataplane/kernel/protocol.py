@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 #: Bytes of the largest frame either way: a full table.
 _LARGEST: Final = 1 << 27
 

@@ -17,6 +17,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,8 @@ __all__ = ["KernelSwitch"]
 
 log = logging.getLogger("sievenet.kernel")
 
+#: The programs of a switch: the one that is attached, and those that it goes on in, by their place in the map `self`.
+_PARTS: Final = ("sieve", "more", "wide", "each", "pour", "drain")
 #: Nobody's port: its row has the counts of clients whose numbers others have had since.
 _DEPARTED: Final = 0
 #: Fields of a port that count.
@@ -98,11 +101,13 @@ class KernelSwitch:
         """A new, empty switch, attached to nothing yet."""
         maps = {key: bpf.Map.create(key, *shape) for key, shape in map_shapes(capacity or CAPACITY).items()}
         descriptors = {key: entry.descriptor for key, entry in maps.items()}
-        for at, part in enumerate(("more", "wide")):
-            again = bpf.load(part, linked(shipped()[f"tc/{part}"], descriptors))
+        # The kernel checks each for a while: on several cores at a time.
+        with ThreadPoolExecutor(len(_PARTS)) as pool:
+            codes = [linked(shipped()[f"tc/{part}"], descriptors) for part in _PARTS]
+            program, *others = pool.map(bpf.load, _PARTS, codes)
+        for at, again in enumerate(others):
             maps["self"].put(at.to_bytes(4, "little"), again.to_bytes(4, "little"))
             os.close(again)
-        program = bpf.load("sieve", linked(shipped()["tc/sieve"], descriptors))
         return cls(name, maps, program, capacity, now)
 
     # -- outliving its process -----------------------------------------------------------------------
