@@ -1,7 +1,7 @@
 """Plain sockets at the two ends of a path: what a network takes without our clients.
 
-    sender NAMESPACE PORT        stdin: {"count", "rate", "batch"}      stdout: {"seconds"}
-    receiver NAMESPACE PORT      stdin: {"count", "wait"}               stdout: {"latencies": ns, "seen", "seconds"}
+    sender NAMESPACE PORT        stdin: {"count", "rate", "batch"}      stdout: {"begin"}
+    receiver NAMESPACE PORT      stdin: {"count", "wait", "many"}       stdout: {"latencies": ns, "seen", "last"}
 
 Datagrams carry their number and the time at which they were sent; each goes to an address of its own, drawn at random.
 """
@@ -51,7 +51,7 @@ def targets(rng: np.random.Generator, count: int) -> Any:
 
 
 def send(sock: socket.socket, count: int, rate: float, batch: int, seed: int) -> float:
-    """Send at a pace, one by one or in batches; how long that took."""
+    """Send at a pace, one by one or in batches; when that began."""
     rng = np.random.default_rng(seed)
     names = targets(rng, count)
     matrix = np.zeros((count, SIZE), np.uint8)
@@ -64,7 +64,7 @@ def send(sock: socket.socket, count: int, rate: float, batch: int, seed: int) ->
                 time.sleep(left)
             data = HEAD.pack(number, time.monotonic_ns()).ljust(SIZE, b"\0")
             sock.sendto(data, (address, CONTENT_PORT))
-        return time.monotonic() - begin
+        return begin
     matrix[:, :8] = np.arange(count, dtype=np.uint64)[:, None].view(np.uint8)
     outlet = mmsg.Outlet(matrix, names)
     sent = 0
@@ -74,22 +74,26 @@ def send(sock: socket.socket, count: int, rate: float, batch: int, seed: int) ->
             time.sleep(batch / rate / 2)
             continue
         sent += outlet.send(sock, min(allowed, batch))
-    return time.monotonic() - begin
+    return begin
 
 
-def receive(sock: socket.socket, count: int, wait: float) -> dict[str, Any]:
-    """Take what comes until all is there, or nothing has come for a while."""
+def receive(sock: socket.socket, count: int, wait: float, many: bool) -> dict[str, Any]:
+    """Take what comes until all is there, or nothing has come for a while; ``many``: as much as there is at a time."""
     latencies = []
     seen = 0
     last = time.monotonic()
+    inlet = mmsg.Inlet(256, 2048) if many else None
     while seen < count:
         if not select.select([sock], [], [], wait)[0]:
             break
-        data = sock.recv(2048)
-        _, sent = HEAD.unpack_from(data)
-        if sent:
-            latencies.append(time.monotonic_ns() - sent)
-        seen += 1
+        if inlet is not None:
+            seen += sum(len(matrix) for matrix, _ in inlet.read(sock))
+        else:
+            data = sock.recv(2048)
+            _, sent = HEAD.unpack_from(data)
+            if sent:
+                latencies.append(time.monotonic_ns() - sent)
+            seen += 1
         last = time.monotonic()
     return {"seen": seen, "last": last, "latencies": latencies}
 
@@ -101,7 +105,7 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if role == "sender":
-            answer: dict[str, Any] = {"seconds": send(sock, **order)}
+            answer: dict[str, Any] = {"begin": send(sock, **order)}
         else:
             answer = receive(sock, **order)
         print(json.dumps(answer), flush=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from sievenet.client.handover import Handovers
 from sievenet.client.latency import Latency
 from sievenet.client.observation import Observations
 from sievenet.client.ports.burst import Arrivals, uniform
+from sievenet.client.sink import Sink, Straight
 from sievenet.client.statistics import ReceiverStatistics
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.codec import decode_event
@@ -48,23 +49,6 @@ __all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 _WIDE: Final = 1 << 17
 #: False positives that wait to be explained; of more, the oldest stay unexplained.
 PUZZLES: Final = 1 << 16
-
-
-class Sink(Protocol):
-    """Where deliveries of one subscription go; a transport may stand in between."""
-
-    false_positives: int
-
-    def accept(self, delivery: Delivery) -> bool:
-        """Take a delivery; False if it has to be offered again later."""
-
-
-class Straight:
-    """A sink that is a function: for what must not wait in a queue."""
-
-    def __init__(self, accept: Callable[[Delivery], bool]) -> None:
-        self.accept = accept
-        self.false_positives = 0
 
 
 class Receiver:
