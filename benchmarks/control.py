@@ -73,6 +73,11 @@ class Spent(NamedTuple):
 class Driver:
     """64 clients, one per host; each advertises everything and takes its share of the subscriptions."""
 
+    #: Requests that are made ready before any of them is sent; none is under way when the next are.
+    chunk = CHUNK
+    #: Requests under way at a time.
+    window = WINDOW
+
     def __init__(self, plane: ControlPlane, switches: Switches, load: Load, seed: int) -> None:
         self.plane = plane
         self.switches = switches
@@ -107,12 +112,12 @@ class Driver:
         await self.plane.unsubscribe(*self.live.pop())
 
     async def flood(self, subscribes: int, unsubscribes: int) -> Spent:
-        """So many of each in random order, `WINDOW` at a time."""
+        """So many of each in random order, `window` at a time."""
         wall = cpu = 0.0
         requests, changes = subscribes + unsubscribes, self.switches.changes
         while subscribes or unsubscribes:
             total = subscribes + unsubscribes
-            size = min(CHUNK, total)
+            size = min(self.chunk, total)
             news = round(size * subscribes / total)
             subscribes, unsubscribes = subscribes - news, unsubscribes - (size - news)
             kinds = self.random.permutation(np.arange(size) < news).tolist()
@@ -125,7 +130,7 @@ class Driver:
 
             gc.collect()
             begin, cpu_begin = time.perf_counter(), time.process_time()
-            await asyncio.gather(*(work() for _ in range(min(WINDOW, size))))
+            await asyncio.gather(*(work() for _ in range(min(self.window, size))))
             wall += time.perf_counter() - begin
             cpu += time.process_time() - cpu_begin
         return Spent(requests, wall, cpu, self.switches.changes - changes)

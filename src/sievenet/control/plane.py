@@ -291,12 +291,19 @@ class ControlPlane(Consultant):
 
     def _carry_out(self, instructions: list[signals.Instruction]) -> None:
         for each in instructions:
-            if type(each) is signals.Reply:
+            if type(each) is signals.Reply:  # the frequent ones first
                 self._answer(each.ticket, each.error, each.result)
                 continue
+            if type(each) is signals.Apply:
+                self._tasks.begin(self._courier.apply(each))
+                continue
             match each:
-                case signals.Apply():
-                    self._tasks.begin(self._courier.apply(each))
+                case signals.Soon():
+                    if not self._soon:
+                        self._soon = True
+                        self._loop.call_soon(self._again)
+                case signals.Consult():
+                    self._consult(each)
                 case signals.Write():
                     self._tasks.begin(self._write(each))
                 case signals.Read():
@@ -311,12 +318,6 @@ class ControlPlane(Consultant):
                 case signals.Expired(client):
                     for callback in self._on_expired:
                         callback(client)
-                case signals.Consult():
-                    self._consult(each)
-                case signals.Soon():
-                    if not self._soon:
-                        self._soon = True
-                        self._loop.call_soon(self._again)
         self._set_timer()
 
     def _answer(self, ticket: int, error: SievenetError | None, result: object) -> None:

@@ -153,13 +153,15 @@ class Switchboard:
 
     def flush(self) -> None:
         """Send the changes and reads that are due."""
-        parcels, self._parcels = self._parcels, {}
-        for switch, some in parcels.items():
-            self._send(switch, some)
-        for switch, rollouts in self._asked.items():
-            serial = self.serial()
-            self._reads[serial] = rollouts, switch
-            self.out.append(Read(serial, switch))
-        self._asked.clear()
+        if self._parcels:
+            parcels, self._parcels = self._parcels, {}
+            for switch, some in parcels.items():
+                self._send(switch, some)
+        if self._asked:
+            asked, self._asked = self._asked, {}
+            for switch, rollouts in asked.items():
+                serial = self.serial()
+                self._reads[serial] = rollouts, switch
+                self.out.append(Read(serial, switch))
         if self._soon:
             self.out.append(Soon())
