@@ -463,6 +463,9 @@ def test_held_events_are_bounded_and_come_per_source_in_order():
     assert held.add((1, 1, 12), "e") == ((2, 1, 1), "b", False)
     assert [each[1] for each in held.before((1, 1, 9))] == ["c"]
     held.interrupted()
+    assert held.whole((1, 1, 12))
+    held.path_broke()
+    assert not held.whole((1, 1, 12))
     # Behind the last ones of both some may be missing, and nothing has come that shows it.
     assert held.all() == ([((1, 1, 12), "e", True)], {(1, 1), (2, 1)})
     assert held.all() == ([], set())

@@ -25,6 +25,8 @@ class Held:
         #: Sources in the order in which their events came; of events that are gone too.
         self._order: deque[Source] = deque()
         self._count = 0
+        #: The first number of each source that came since the plain path has been without a break.
+        self._whole: dict[Source, int] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -34,6 +36,7 @@ class Held:
         source = key[:2]
         self._sources.setdefault(source, deque()).append((key, item, source in self._broken))
         self._broken.discard(source)
+        self._whole.setdefault(source, key[2])
         self._order.append(source)
         self._count += 1
         if self._count <= self._limit:
@@ -49,6 +52,14 @@ class Held:
     def interrupted(self) -> None:
         """What comes from now on may not follow what is held."""
         self._broken |= {source for source, own in self._sources.items() if own}
+
+    def path_broke(self) -> None:
+        """The plain path was taken away, stands again, or lost something: what came so far is from before that."""
+        self._whole.clear()
+
+    def whole(self, key: Key) -> bool:
+        """Whether an event, and all of its source that came after it, came without a break of the plain path."""
+        return key[2] >= self._whole.get(key[:2], 1 << 64)
 
     def before(self, key: Key) -> Iterator[_Entry]:
         """Those of a source before a number, and that one itself, which are then held no more."""

@@ -91,8 +91,7 @@ class Subscriber:
         self._gap = False
         self._doubts = Doubts(self._positions)
         #: Times that a cache began to serve, and events that came from it.
-        self.activations = self.cached = 0
-        self.received = 0
+        self.activations = self.cached = self.received = 0
 
     @property
     def stream(self) -> int | None:
@@ -147,6 +146,7 @@ class Subscriber:
         """The socket may have dropped something."""
         self._again |= self.state is State.STOPPING
         self._gap |= self.state is not State.IDLE
+        self._held.path_broke()
 
     def _deliver(self, key: Key, item: Any, held: bool = False) -> list[Instruction]:
         if not self._window.fresh(*key):
@@ -167,7 +167,7 @@ class Subscriber:
         self.cached += 1
         done: list[Instruction] = []
         for before, own, _ in self._held.before(key):
-            done += self._deliver(before, own, held=True)  # the cache has said what is missing before it
+            done += self._release(before, own, False)  # the cache has said what is missing before it
         return done + self._deliver(key, item)
 
     def marked(self, stream: int, number: int, mine: bool, now: float) -> list[Instruction]:
@@ -181,11 +181,9 @@ class Subscriber:
         if self._again:
             return done + self._move(Stimulus.AGAIN, now)
         rest, _ = self._held.all()
-        return [
-            *done,
-            *(d for key, item, _ in rest for d in self._deliver(key, item, held=True)),
-            *self._move(Stimulus.END, now),
-        ]
+        for key, item, _ in rest:
+            done += self._release(key, item, False)
+        return done + self._move(Stimulus.END, now)
 
     def _expected(self, stream: int, number: int) -> bool:
         return stream == self._stream and number == self._next
@@ -208,7 +206,7 @@ class Subscriber:
         """Deliver what was held."""
         if broken:
             self._doubts.add((key[:2],))
-        return self._deliver(key, item, held=True)
+        return self._deliver(key, item, held=not self._held.whole(key))
 
     # -- overload -------------------------------------------------------------------------
 
@@ -334,6 +332,7 @@ class Subscriber:
 
     def resumed(self, now: float) -> list[Instruction]:
         """The plain path stands again."""
+        self._held.path_broke()
         if self.state is not State.RESUMING:
             return []
         self._said = self._asked = self._resumed = now
@@ -348,6 +347,7 @@ class Subscriber:
         if self.wants_plain == wanted or self.state is State.OVER:
             return self._entered(why, now)
         self.wants_plain = wanted
+        self._held.path_broke()
         return [Resume() if wanted else Pause(), *self._entered(why, now)]
 
     def _entered(self, why: Stimulus, now: float) -> list[Instruction]:
