@@ -2,6 +2,7 @@
 
 import pytest
 
+from sievenet.cache.messages import Position
 from sievenet.cache.ring import Ring
 from sievenet.cache.spill import Spill
 from sievenet.cache.states import State
@@ -129,6 +130,27 @@ def test_nobody_leaves_a_cache_whose_port_is_read_late_before_everything_came(se
         assert application.core.state is State.IDLE
         told = {(e.publisher, e.incarnation, n) for e in application.lost for n in range(e.first, e.last + 1)}
         assert told & {*world.wanted(application)} <= world.overflowed
+
+
+@pytest.mark.parametrize("seed", seeds(4, watched=1))
+def test_a_subscriber_that_crashes_and_returns_goes_on_behind_its_last_event(seed):
+    world = World(seed)
+    rng, now = world.rng, world.now
+    before = Application(world, 1, {0, 1, 2}, limit=200, rate=220)
+    end = traffic(world, 12, sources=1)
+    world.clock.run(now + rng.uniform(2, 10))
+    # It dies with what it has not taken, in whatever state it is; its cache hears nothing more from it.
+    taken, gone = list(before.taken), world.applications.pop(1)
+    gone.stop(1e9)
+    world.caches[0].unassign(1)
+    world.clock.run(world.now + rng.uniform(0.1, 3))
+    after = Application(world, 2, {0, 1, 2}, limit=200, rate=220)
+    after.core.awaits_past()
+    world.clock.run(world.now + rng.uniform(0, 0.1))
+    after.do(after.core.replay(world.now, 1e9, Position(*taken[-1])))
+    world.clock.run(end + 60)
+    assert taken + after.taken == world.wanted(after)
+    assert after.core.state is State.IDLE
 
 
 def world_seconds(seed):

@@ -66,6 +66,9 @@ def test_a_subscriber_that_is_overrun_gets_everything_once_and_in_order():
             await flood(pub, 200, 200)
             await flood(pub, 3000, 2000, 200)
             assert slow.caches().state == "active"
+            # The daemon knows how much the cache has to do, and for whom.
+            load = daemon.service.caches._loads["cache"]
+            await eventually(lambda: load.rate > 100 and all(rate > 50 for rate in load.rates[next(iter(load.rates))]))
             await eventually(lambda: len(slow.got) == 3200, 20)
             assert slow.got == list(range(3200))
             await eventually(lambda: slow.caches().state == "idle")
