@@ -62,7 +62,12 @@ def _prefer(process: int, nice: int) -> None:
 
 
 def _hurry(process: int, apart: bool) -> None:
-    policy = os.SCHED_RR if apart else os.SCHED_OTHER
+    """Its first thread, the event loop, goes before its others.
+
+    Equals would wait for each other, whoever has the interpreter, for the scheduler's turn of 100 ms. Threads that are
+    made later have no priority.
+    """
     for task in _tasks(process):
+        policy = (os.SCHED_FIFO | os.SCHED_RESET_ON_FORK) if apart else os.SCHED_OTHER
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(task, policy, os.sched_param(1 if apart else 0))
+            os.sched_setscheduler(task, policy, os.sched_param((2 if task == process else 1) if apart else 0))

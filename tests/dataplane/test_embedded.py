@@ -271,7 +271,7 @@ def test_a_client_that_floods_costs_others_nothing(permitted):
         evil = [Packet(7, 0, publisher_of(w.c.token), i, 0, 0, b"evil") for i in range(100)]
         try:
             with flood(w.plane, w.c.token, evil):
-                await until(lambda: w.plane.statistics().datagrams > 500)
+                await until(lambda: w.plane.statistics().datagrams > 30)  # what is unwanted is hardly read
                 for start in range(0, 2000, 100):
                     port.send([w.packet(i) for i in range(start, start + 100)])
                     await port.flushed(0)

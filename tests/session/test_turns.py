@@ -16,6 +16,7 @@ from sievenet.access.quota import Quota, TooFast, Usage
 from sievenet.content import Attribute, Schema
 from sievenet.control import protocol as p
 from sievenet.daemon.questions import Questions
+from sievenet.session.apart import Apart
 from sievenet.session.framing import LARGE, frame
 from sievenet.session.pace import Pace
 from sievenet.session.shares import Shares
@@ -244,6 +245,45 @@ def test_a_large_message_over_the_quota_is_not_even_decoded(tmp_path):
             assert {each.request for each in answers} == set(range(1, 7))
             assert refused
             assert len(taken) == 6 - len(refused)
+
+    run(main())
+
+
+def test_whoever_had_a_large_message_decoded_waits_for_its_next_and_others_do_not(monkeypatch):
+    async def main():
+        apart, order, begin = Apart(), [], time.monotonic()
+        monkeypatch.setattr("sievenet.session.apart._timed", lambda work: (work(), 0.01))
+        await apart.run("loud", lambda: order.append(1))
+        waiting = [asyncio.create_task(apart.run("loud", lambda: order.append(2))) for _ in range(2)]
+        for _ in range(3):
+            await apart.run("quiet", lambda: order.append(3)) if not order.count(3) else None
+            await apart.run(None, lambda: order.append(4))
+        assert time.monotonic() - begin < 0.4
+        await asyncio.gather(*waiting)
+        assert time.monotonic() - begin >= 1.0  # half a second each
+        assert order == [1, 3, 4, 4, 4, 2, 2]
+
+    run(main())
+
+
+def test_a_peer_that_vanished_while_it_was_not_read_is_forgotten(tmp_path):
+    access = folder(tmp_path)
+
+    async def main():
+        async with guarded(access) as daemon, bare(daemon, access, "alice") as found:
+            [connection] = daemon.server.connections
+            go_on = asyncio.Event()
+            unread = asyncio.create_task(connection.unread(go_on.wait()))
+            await asyncio.sleep(0.01)
+            found.writer.transport.abort()
+            await asyncio.sleep(0.05)
+            daemon.server._look_after(connection, time.monotonic() + 100, 0.0)
+            assert connection.closing
+            go_on.set()
+            await unread
+            await asyncio.sleep(0.05)
+            daemon.server._look_after(connection, time.monotonic() + 101, 0.0)
+            await eventually(lambda: not daemon.server.connections)
 
     run(main())
 

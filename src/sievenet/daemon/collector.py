@@ -5,7 +5,8 @@ What a control plane makes either goes at once (changes, replies: reference coun
 and finds nothing.  Cycles do arise, in tasks and errors: now and then is soon enough for them.
 
 What takes long is done in threads beside the event loop, and events must not wait for them: a thread gives way after
-half a millisecond, where Python lets it run for five.
+a fifth of a millisecond, where Python lets it run for five. The loop has to ask for that again for each record that it
+decrypts.
 """
 
 import gc
@@ -19,7 +20,7 @@ __all__ = ["collecting_seldom"]
 #: New objects before the youngest are looked at, and how often that happens before the older ones are.
 _THRESHOLDS: Final = 20_000, 50, 50
 #: Seconds that a thread runs while another one waits.
-_SWITCH: Final = 0.0005
+_SWITCH: Final = 0.0002
 
 
 @contextmanager

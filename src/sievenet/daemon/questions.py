@@ -2,7 +2,8 @@
 
 An answer costs milliseconds of the event loop, in a large network many. Each is paid for from one bucket that fills
 with a twentieth of the time. As long as there is something in it everybody gets a fresh answer; whoever asks beyond
-that gets the status of a moment ago, or waits for other answers.
+that gets the status of a moment ago, or waits for other answers. Of both kinds one is given in a turn of the event
+loop, so that events never wait for many.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ class Questions:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._spent = Bucket(_SHARE, _BURST)
-        self._turn = asyncio.Lock()
+        self._turn, self._old = asyncio.Lock(), asyncio.Lock()
         self._status: Any = None
 
     async def answer(self, about: str, of: str) -> Any:
         """The answer to a question; `InvalidInput` if it is none that we know."""
         if about == "status" and self._status is not None and self._debt():
+            async with self._old:
+                await asyncio.sleep(0)  # whoever is next comes after the sockets were looked at
             return self._status
         async with self._turn:
+            await asyncio.sleep(0)
             if debt := self._debt():
                 await asyncio.sleep(min(debt, _WAIT))
             begin = time.thread_time()

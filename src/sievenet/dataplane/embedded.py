@@ -36,7 +36,7 @@ from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, LinkStatistics
 from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
-from sievenet.dataplane.sockets import NUISANCE, Sockets
+from sievenet.dataplane.sockets import Sockets
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
@@ -212,7 +212,7 @@ class EmbeddedDataPlane(Fabric):
     def _read(self, sock: socket.socket, now: float) -> int:
         """Take what there is, up to a turn's worth; how many datagrams more were refused than taken."""
         view, left, refused, own = self._view, _BYTES, 0, sock is not self._sock
-        enough = NUISANCE if own else _PER_TURN
+        enough = self._sockets.enough(sock) if own else _PER_TURN
         for turn in range(_PER_TURN):
             if left <= 0 or refused >= enough or (turn and self._sockets.over(sock)):
                 break

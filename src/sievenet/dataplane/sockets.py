@@ -65,18 +65,22 @@ class Sockets:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def _ready(self, sock: socket.socket) -> None:
-        self._begun = self._loop.time()
+        self._begun, enough = self._loop.time(), self.enough(sock)
         refused, wait = self._readable(sock)
-        if refused < NUISANCE:
+        if refused < enough:
             self._pauses.pop(sock, None)
         elif sock.fileno() >= 0:
             if wait:
                 pause = min(max(wait, _PAUSE), _LONGEST)
             else:
                 pause = min(2 * self._pauses.get(sock, _PAUSE / 2), _LONGEST) if sock is not self.shared else _PAUSE
-                self._pauses[sock] = pause
+            self._pauses[sock] = pause
             self._ignore(sock)
             self._resting[sock] = self._loop.call_later(pause, self.read, sock)
+
+    def enough(self, sock: socket.socket) -> int:
+        """So many datagrams more refused than taken are enough: few where it was no better the last time."""
+        return 1 if sock in self._pauses and sock is not self.shared else NUISANCE
 
     def over(self, sock: socket.socket) -> bool:
         """Whether the turn of the socket that is being read is over: it took long enough, and others wait."""

@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, TypeVar
 from sievenet.access.identity import Gate, Identity, OpenGate, Role
 from sievenet.access.quota import TooFast
 from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.session.apart import Apart
 from sievenet.session.callee import Callee, Step
 from sievenet.session.complaints import Complaints
 from sievenet.session.connection import Connection
@@ -31,6 +32,7 @@ from sievenet.session.limits import Admission, Limits, Unfinished, Unread
 from sievenet.session.message import Welcome, failure
 from sievenet.session.pace import Pace
 from sievenet.session.protocol import Protocol
+from sievenet.session.tls import read_by_records
 from sievenet.session.turns import Turns
 
 __all__ = ["Listener", "Service", "told"]
@@ -102,8 +104,7 @@ class Listener(Generic[C]):
         #: Of handshakes; other listeners of the process may share it.
         self.pace = Pace(limits.arrivals, limits.hello)
         self._turns = Turns(limits.turn or 1)
-        #: One large message is decoded at a time, beside the event loop.
-        self._apart = asyncio.Semaphore(1)
+        self._apart = Apart()
         self._unfinished: Unfinished[C] = Unfinished(limits)
         self._unread: Unread[C] = Unread(limits, lambda each: each.party, lambda each: each.waiting)
         self._servers: list[asyncio.Server] = []
@@ -186,6 +187,9 @@ class Listener(Generic[C]):
                 self.wrong("at a beat")
 
     def _look_after(self, connection: C, now: float, slept: float) -> None:
+        if connection.ended:
+            connection.abort()  # asyncio would wait for ever for a peer that vanished while it was not read
+            return
         connection.callee.slept(slept)
         found = connection.callee.tick(now, connection.written, connection.waiting)
         if isinstance(found, SievenetError):
@@ -231,6 +235,7 @@ class Listener(Generic[C]):
                     writer.transport.pause_reading()  # type: ignore[attr-defined]
                     await asyncio.sleep(wait)
                 await writer.start_tls(self.tls, ssl_handshake_timeout=self.limits.hello)
+                read_by_records(writer.transport)
             begin = time.monotonic()
             connection = self.enter(reader, writer, door=door)
             reason = await self.serve(connection)
@@ -343,8 +348,8 @@ class Listener(Generic[C]):
             except SievenetError as error:
                 connection.send(failure(callee.skip(), error))
                 return Step(whole=True), asyncio.sleep(error.pause if isinstance(error, TooFast) else _PENALTY)
-            async with self._apart:
-                step = await asyncio.to_thread(self._decode, connection, 1)
+            member = None if party is connection else party
+            step = await self._apart.run(member, lambda: self._decode(connection, 1))
         await self._turns.begin(party)
         try:
             if step is None:

@@ -18,6 +18,7 @@ from typing import Final
 from aiohttp.web_protocol import RequestHandler
 
 from sievenet.session.pace import Pace
+from sievenet.session.tls import read_by_records
 
 __all__ = ["Entrance"]
 
@@ -67,6 +68,7 @@ class Entrance(asyncio.Protocol):
             self._pace.failed(self._address)
             transport.abort()
             return
+        read_by_records(inside)
         self._inside.connection_made(inside)
         inside.set_protocol(self._inside)
         for data in self._early:
