@@ -190,6 +190,26 @@ def test_one_that_wakes_up_is_not_heard():
     staffed(test)
 
 
+def test_who_has_much_to_load_is_not_silent(monkeypatch):
+    """Or the next owner would have to load it too, and would be given up as well."""
+    monkeypatch.setattr("sievenet.control.configurators.desk._EACH", 10.0)
+
+    async def test(world, clients):
+        for member in world.staff.members.values():
+            member.awake.clear()
+        under_way = asyncio.ensure_future(some(world, clients))
+        await asyncio.sleep(4.0)  # eight times the patience
+        shown = world.control.configurators()
+        assert not under_way.done()
+        assert all(each["well"] for each in shown["configurators"])
+        assert shown["taken_over"] == 0
+        for member in world.staff.members.values():
+            member.awake.set()
+        await under_way
+
+    staffed(test)
+
+
 def test_an_answer_counts_once_and_only_from_the_owner():
     async def test(world, clients):
         heard = world.control.configurator_heard

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Orders after which a partition's log begins anew: whoever takes over reads all of it.
 _ENTRIES: Final = 64
+#: Seconds that an owner has for each registration that it must load, beyond `patience`: five times what it takes.
+_EACH: Final = 5e-6
 
 
 class _Owner:
@@ -135,7 +137,7 @@ class Desk:
             post.last, post.entries = order.serial, post.entries + 1 if post.loaded else 1
         if not post.loaded:
             all_of_it = post.registrations.hand_out()
-            post.loaded, post.told = True, {}
+            post.loaded, post.told, post.grace = True, {}, _EACH * len(all_of_it.wires)
             facts = self._facts(post, np.unique(np.concatenate([all_of_it.wires, order.puts.wires])).tolist())
             category, undo = post.registrations.category, order.puts.encode()
             self._say(post.owner, m.Load(post.number, post.epoch, category, all_of_it.encode(), undo, facts))
@@ -229,7 +231,7 @@ class Desk:
             logger.error("Configurator %s could not carry out an order, it is done here: %s", name, error)
             self._here(post)
             return
-        post.open = None
+        post.open, post.grace = None, 0.0
         self.awaited -= 1
         order.then(changes)
 
@@ -301,12 +303,14 @@ class Desk:
             return
         self._board.after(self._config.look, self._look)
         owing: dict[str, float] = {}
+        grace: dict[str, float] = {}
         for post in self._posts.values():
             if post.open is not None:
                 owing[post.owner] = min(owing.get(post.owner, post.open.since), post.open.since)
+                grace[post.owner] = grace.get(post.owner, 0.0) + post.grace
         for name, since in owing.items():
-            owner = self._owners.get(name)
-            if owner is not None and owner.well and self._board.now - max(since, owner.heard) > self._config.patience:
+            owner, patience = self._owners.get(name), self._config.patience + grace[name]
+            if owner is not None and owner.well and self._board.now - max(since, owner.heard) > patience:
                 owner.well = False
                 logger.warning("Configurator %s is silent: others take over", name)
                 self._take_over(name)

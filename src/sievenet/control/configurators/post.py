@@ -43,6 +43,8 @@ class Post:
         self.loaded = False
         self.told: dict[int, int] = {}
         self.open: Open | None = None
+        #: Seconds that loading it may take.
+        self.grace = 0.0
         #: The last order, and how many are in the log since it began anew.
         self.last = self.entries = 0
 
