@@ -1,10 +1,12 @@
 """The contract suite on the kernel's switches."""
 
 import asyncio
+import os
 from functools import partial
 
 import pytest
 
+from sievenet.dataplane import namespaces
 from sievenet.dataplane.kernel import bpf
 from sievenet.dataplane.kernel.network import KernelNetwork
 from sievenet.errors import Unavailable
@@ -41,3 +43,13 @@ def test_what_is_missing_is_said(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(Unavailable, match=r"needs root.*--dataplane embedded"):
         KernelNetwork(parse_topology("line,switches=1"), "svn").up()
+
+
+def test_a_kernel_that_refuses_a_program_is_told_and_left_clean(monkeypatch):
+    """Older kernels may look at programs in another way: the error has their reason, and what to use instead."""
+    load = bpf.load
+    monkeypatch.setattr(bpf, "load", lambda name, code: load(name, bytes(8) if name == "pour" else code))
+    network = KernelNetwork(parse_topology("line,switches=1"), f"svr{os.getpid() % 1_000_000:x}")
+    with pytest.raises(Unavailable, match=r"refused program pour: .*--dataplane embedded"):
+        network.up()
+    assert not namespaces.listing(network.name)

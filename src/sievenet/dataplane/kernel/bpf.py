@@ -206,7 +206,10 @@ def load(name: str, instructions: bytes) -> int:
             return _bpf(_LOAD, attributes(1))
         except OSError:
             said = log.value.decode(errors="replace").strip().splitlines()[-5:]
-            raise Unavailable(f"The kernel refused program {name}: {error.strerror}: {' | '.join(said)}") from None
+            raise Unavailable(
+                f"This kernel ({platform.release()}) refused program {name}: {error.strerror}: {' | '.join(said)}. "
+                "Use a newer one, or --dataplane embedded, which needs nothing, or ovs"
+            ) from None
 
 
 def attach_pinned(program: int, device: int, path: str) -> bool:
