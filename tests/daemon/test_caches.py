@@ -150,6 +150,7 @@ def test_responsibilities_move_to_a_cache_with_less(monkeypatch):
         assert first[0] == first[1] == first[3] == "x"
         rows = {row["cache"]: row for row in world.caches.status()}
         assert rows["x"]["active"] == 2
+        assert {(row["assigned"], row["standby"]) for row in rows.values()} == {(4, 2), (2, 4)}
         assert not rows["y"]["durable"]
 
     run(main())

@@ -122,6 +122,7 @@ def _text(row: dict[str, Any]) -> str:
     kept = row["memory"] / 1e6
     return (
         f"{row['cache']}: responsible for {row['assigned']} subscriptions, serves {row['active']}, "
+        f"standby for {row['standby']}, {row['rate']:,.0f} events/s, "
         f"{row['waiting']} events wait, {row['received']} received, {row['sent']} sent, {row['dropped']} dropped, "
         f"{kept:.1f} MB in memory, {row['disk'] / 1e6:.1f} MB on disk" + (", durable" if row["durable"] else "")
     )

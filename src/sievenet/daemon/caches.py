@@ -288,18 +288,18 @@ class Caches:
         found = [self._assignments[number] for number in numbers]
         # Who has just said something may be about to be served.
         if all(now - each.heard > _QUIET for each in found):
+            self._moving |= set(numbers)
             for each in found:
                 self._tasks.begin(self._move(each, to))
 
     async def _move(self, found: _Assignment, to: str) -> None:
-        before = found.cache
-        if before is None:
-            return
-        if found.standby == to:
-            found.cache, found.standby = to, before
-            return
-        self._moving.add(found.number)
         try:
+            before = found.cache
+            if before is None or before == to:
+                return
+            if found.standby == to:
+                found.cache, found.standby = to, before
+                return
             if await self._ask(found, to):
                 return
             await asyncio.sleep(_OVERLAP)
@@ -321,11 +321,14 @@ class Caches:
         rows = []
         for name, load in sorted(self._loads.items()):
             said = self._said.get(name, c.CacheLoad())
+            own = sum(self._assignments[each].cache == name for each in load.needs if each in self._assignments)
             rows.append(
                 {
                     "cache": name,
                     "durable": load.durable,
-                    "assigned": len(load.needs),
+                    "assigned": own,
+                    "standby": len(load.needs) - own,
+                    "rate": round(load.rate, 1),
                     "active": len(load.active),
                     "received": said.received,
                     "sent": said.sent,

@@ -214,11 +214,23 @@ def component_metrics(kind: str, rows: Iterable[Mapping[str, Any]]) -> list[Metr
     found = []
     for key, by_name in values.items():
         make = counter if key in _GROWING else gauge
-        about = f"{key.replace('_', ' ').capitalize()} of a {kind}, as its status says."
+        about = _MEANINGS.get((kind, key), f"{key.replace('_', ' ').capitalize()} of a {kind}, as its status says.")
         found.append(make(f"sievenet_{kind}_{key}", about, by_name, ["name"]))
     return found
 
 
+_MEANINGS: Final = {
+    ("cache", "assigned"): "Subscriptions that a cache is responsible for.",
+    ("cache", "standby"): "Subscriptions whose events a cache keeps to take over.",
+    ("cache", "rate"): "Events per second that lately came to a cache and left it.",
+    ("cache", "active"): "Subscriptions that a cache feeds now.",
+    ("cache", "received"): "Events that came to a cache.",
+    ("cache", "sent"): "Events that a cache has sent to subscribers.",
+    ("cache", "dropped"): "Events that a cache has dropped for want of room, as subscribers chose.",
+    ("cache", "waiting"): "Events that wait in a cache.",
+    ("cache", "memory"): "Bytes of events that a cache has in memory.",
+    ("cache", "disk"): "Bytes of events that a cache has on disk.",
+}
 #: What only grows in the rows of components.
 _GROWING: Final = frozenset(("received", "sent", "dropped", "unwanted"))
 
