@@ -119,7 +119,8 @@ def test_trace_and_flows_say_what_the_switches_count(folder):  # noqa: F811
 
 
 def test_where_events_do_not_share_packets():
-    """Several trees of a category may have a circle together; matchers and caches go by what single packets show."""
+    """Several trees of a category may have a circle together; matchers and caches go by what single packets show; and
+    what comes beside one's own events is not for members to read."""
     topology = parse_topology(RING)
 
     def together(**changes):
@@ -130,6 +131,7 @@ def test_where_events_do_not_share_packets():
     assert not together(control__partitions=4, control__spread=2)
     assert not together(hybrid__latency_bound=0.01)
     assert not together(run__caches=1)
+    assert not together(access__folder="access")
 
 
 def test_a_second_daemon_of_the_same_name_is_refused(folder):  # noqa: F811

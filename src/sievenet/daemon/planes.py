@@ -128,11 +128,12 @@ class Planes:
     def _together(self) -> bool:
         """Whether several events may travel in one packet.
 
-        Not by several trees at a time, which together may have a circle; and not where it is counted what single
-        packets a host gets, for matchers and caches.
+        Not by several trees at a time, which together may have a circle; not where it is counted what single packets a
+        host gets, for matchers and caches; and not where members may read different events.
         """
         config = self._config
-        return config.control.spread == 1 and not config.hybrid.latency_bound and not config.run.caches
+        counted = config.hybrid.latency_bound > 0 or config.run.caches > 0
+        return config.control.spread == 1 and not counted and config.access.folder is None
 
     async def _machines(self, secret: bytes | None) -> KernelDataPlane:
         """Switches that are machines: this one perhaps, and those whose agents come."""
