@@ -129,6 +129,7 @@ def test_up_with_caches_and_members_feeds_each_what_its_rules_allow(tmp_path):
             fabric = await commands.start("up", *options, "--access", str(access.path))
             url = await fabric.url()
             olga, alice = (["--login", str(access.login(name))] for name in ("olga", "alice"))
+            await fabric.says("caches at h1 (s")
             await fabric.says("2 clients")
             limits = ["--url", url, "--json", "--max-rate", "800"]
             sub = await commands.start("sub", "stock: volume < 2000", *limits, *alice)

@@ -30,4 +30,6 @@ def test_the_command_writes_a_page(spark, tmp_path):
     assert len(positions) == 20
     assert scores == sorted(scores, reverse=True)
     assert "fill-opacity" in (tmp_path / "network.svg").read_text()
-    assert CliRunner().invoke(main, [*arguments, "--weights", "1,2"]).exit_code == 2
+    for wrong in ("1,2", "0,0,0,0,0", "1,1,1,1,-1", "1,1,1,1,x"):
+        refused = CliRunner().invoke(main, [*arguments, "--weights", wrong])
+        assert (refused.exit_code, "none below 0 and not all 0" in refused.stderr) == (2, True)

@@ -93,7 +93,8 @@ class Scores:
         """The score of each switch."""
         chosen = np.ones(len(METRICS)) if weights is None else np.asarray(list(weights), np.float64)
         if chosen.shape != (len(METRICS),) or (chosen < 0).any() or not chosen.any():
-            raise InvalidInput(expected=f"{len(METRICS)} weights of 0 or more", got=chosen.tolist(), where="weights")
+            expected = f"{len(METRICS)} weights of 0 or more, not all of them 0"
+            raise InvalidInput(expected=expected, got=chosen.tolist(), where="weights")
         found: _Floats = self.sums @ chosen / (chosen.sum() * max(1, self.states))
         return found
 

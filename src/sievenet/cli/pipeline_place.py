@@ -85,6 +85,7 @@ def _weights(text: str | None, count: int) -> list[float] | None:
         found = [float(each) for each in text.split(",")]
     except ValueError:
         found = []
-    if len(found) != count:
-        raise click.BadParameter(f"Expected {count} numbers such as 1,1,2,2,1, got {text!r}", param_hint="--weights")
+    if len(found) != count or min(found) < 0 or not any(found):
+        expected = f"{count} numbers such as 1,1,2,2,1, none below 0 and not all 0"
+        raise click.BadParameter(f"Expected {expected}, got {text!r}", param_hint="--weights")
     return found

@@ -236,6 +236,10 @@ async def _up(config: Config, taps: Taps | None) -> None:
             ]
             chosen = await asyncio.to_thread(cache.positions, topology, run.caches, run.place == "auto", clients)
             await stack.enter_async_context(cache.caches(daemon, chosen))
+            at = ", ".join(f"{host} ({topology.attachment(host).switch})" for host in chosen)
+            welcome.append(f"caches at {at}")
+            if as_json or not sys.stdout.isatty():
+                click.echo(welcome[-1], err=as_json)
         if sample_name is not None:
             from sievenet.cli.sample import sample
 
