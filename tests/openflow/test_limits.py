@@ -43,6 +43,7 @@ def test_full_tables_under_traffic(folder, plane):
                 await daemon.control.apply_plan("point", Plan.regular(POINT, 14, kind="cells"))
                 status = await node.ask("status")
                 assert any(each["merged"] for each in status["switches"])
+                await daemon.answers.fitter.fit()
                 await traffic.complete()
                 for feed in feeds[4:]:
                     await feed.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -61,6 +61,7 @@ class Fitter:
     async def fit(self, traffic: Iterable[Traffic] = ()) -> FitReport:
         """Choose merges for the network as it is now."""
         from sievenet.control.aggregation import aggregate
+        from sievenet.control.aggregation.masks import merge_cells
 
         async with self._busy:
             begin = time.monotonic()
@@ -71,11 +72,15 @@ class Fitter:
             load = await self._load()
             lanes, tables = control.lanes(), control.picture(self._traffic, load)
             limits = {switch: capacity - 1 - control.cells(switch) for switch, capacity in limited.items()}
+            masked = control.masked(self._traffic)
             chosen = await control.worker.run(aggregate, tables, limits)
-            merges = {
+            merges: dict[tuple[int, int], dict[str, Collection[Any]]] = {
                 lane: {switch: found.get(switch, ()) for switch in limits}
                 for lane, found in zip(lanes, chosen, strict=True)
             }
+            cells = await control.worker.run(merge_cells, list(masked.values()))
+            for (lane, known), found in zip(masked.items(), cells, strict=True):
+                merges[lane] = {switch: found.get(switch, ()) for switch in known.limits}
             control.merge(merges)
             self._last = self._state()
             return self._report(tables, limits, time.monotonic() - begin)

@@ -12,6 +12,7 @@ old flows would send packets astray, perhaps in circles.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from sievenet.control.config import ControlConfig
 from sievenet.control.configurators.desk import Desk
@@ -142,7 +143,7 @@ class Fleet:
         lanes = [lane for space in self._spaces.values() for lane in space.lanes]
         self._unseen = dict.fromkeys(self.rooms.capacity, lanes)
 
-    def remerge(self, chosen: Mapping[tuple[int, int], Mapping[str, Collection[int]]]) -> None:
+    def remerge(self, chosen: Mapping[tuple[int, int], Mapping[str, Collection[Any]]]) -> None:
         """Merges were chosen for the whole network."""
         for space in self._spaces.values():
             for lane in space.lanes:

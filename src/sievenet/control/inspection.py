@@ -13,12 +13,13 @@ from sievenet.control.controller import Controller
 from sievenet.control.deployment.held import CellTables
 from sievenet.control.state import Category
 from sievenet.control.status import Member, Status, member_of, status_of
-from sievenet.control.traffic import Merging, Traffic, picture, pictured
+from sievenet.control.traffic import Merging, Traffic, masked, picture, pictured
 from sievenet.errors import InvalidInput
 from sievenet.network import FlowTable, SpanningTree
 
 if TYPE_CHECKING:
     from sievenet.control.aggregation import Tables
+    from sievenet.control.aggregation.masks import Masked
 
 __all__ = ["Inspection"]
 
@@ -151,6 +152,10 @@ class Inspection:
     def picture(self, traffic: Mapping[int, Traffic], load: Mapping[tuple[str, int], float]) -> list[Tables]:
         """The tables without merges, and what is known of traffic, for those who choose merges."""
         return picture(self._controller, traffic, load)
+
+    def masked(self, traffic: Mapping[int, Traffic]) -> dict[tuple[int, int], Masked]:
+        """The tables of cells without merges, by lane."""
+        return masked(self._controller, traffic)
 
     def merging(self, switch: str) -> tuple[int | None, int, list[Merging]]:
         """How many entries a switch may have, how many there should be, and the merges that make up for it."""

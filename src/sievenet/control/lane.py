@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from sievenet.control.configurators.desk import Desk
 from sievenet.control.configurators.turns import Turns
@@ -100,7 +100,7 @@ class Lane:
         self._unknown: set[str] = set()
         #: Switches where the room is another, and merges that some are to have.
         self._refits: set[str] = set()
-        self._merges: dict[str, Collection[int]] = {}
+        self._merges: dict[str, Collection[Any]] = {}
         #: What a rollout that waits for room carries out.
         self._batch_waiting: tuple[list[Part], set[str]] | None = None
         self._dz = Dz.of_key(prefix)
@@ -140,7 +140,7 @@ class Lane:
             self._refits.add(switch)
             self.pump()
 
-    def remerge(self, merges: Mapping[str, Collection[int]]) -> None:
+    def remerge(self, merges: Mapping[str, Collection[Any]]) -> None:
         """Have these merges at switches, chosen for the whole network."""
         self._merges.update((switch, chosen) for switch, chosen in merges.items() if switch in self.holdings)
         self._refits.update(self._merges)

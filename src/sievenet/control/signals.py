@@ -7,7 +7,7 @@ stimuli with the time, and carries out the instructions that come back.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -170,7 +170,7 @@ class Sized(msgspec.Struct, frozen=True):
 class Merged(msgspec.Struct, frozen=True):
     """Merges were chosen: by category and lane's dz, then by switch."""
 
-    chosen: Mapping[tuple[int, int], Mapping[str, Collection[int]]]
+    chosen: Mapping[tuple[int, int], Mapping[str, Collection[Any]]]
 
 
 class LinkChanged(msgspec.Struct, frozen=True):

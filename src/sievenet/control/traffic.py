@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import numpy as np
 
-from sievenet.control.deployment.held import DzTable
+from sievenet.control.deployment.held import CellTables, DzTable
 from sievenet.control.deployment.keys import covers
 from sievenet.control.layout import UNITED
 from sievenet.errors import CodecError, InvalidInput
@@ -20,10 +20,11 @@ from sievenet.index import Cell, Dz
 
 if TYPE_CHECKING:
     from sievenet.control.aggregation import Sample, Tables
+    from sievenet.control.aggregation.masks import Masked
     from sievenet.control.controller import Controller
     from sievenet.control.lane import Lane
 
-__all__ = ["FitReport", "Merging", "Traffic", "picture", "pictured", "traffic_from"]
+__all__ = ["FitReport", "Merging", "Traffic", "masked", "picture", "pictured", "traffic_from"]
 
 #: Most rows of a traffic table.
 _ROWS: Final = 1 << 20
@@ -124,6 +125,25 @@ def pictured(controller: Controller) -> list[tuple[int, Lane]]:
     """All lanes whose tables can be merged, with the number of their category."""
     spaces = [(number, space) for number, space in controller.spaces.items() if space.layout is UNITED]
     return [(number, lane) for number, space in spaces for lane in space.lanes]
+
+
+def masked(controller: Controller, traffic: Mapping[int, Traffic]) -> dict[tuple[int, int], Masked]:
+    """The tables of lanes with cells at switches with limits, by the number of the category and the prefix."""
+    from sievenet.control.aggregation.masks import Masked
+
+    found = {}
+    for number, space in controller.spaces.items():
+        for lane in space.lanes if space.layout is not UNITED else ():
+            held = {switch: each for switch, each in lane.holdings.items() if isinstance(each, CellTables)}
+            limits = {switch: controller.fleet.rooms.limit(switch, lane.holdings.who) for switch in held}
+            known = traffic.get(number)
+            fresh = known is not None and known.epoch == controller.state.categories[number].epoch
+            found[number, lane.prefix] = Masked(
+                {switch: each.deployment.ideal for switch, each in held.items()},
+                {switch: limit for switch, limit in limits.items() if limit is not None},
+                known.sample({}, 1) if fresh and known is not None else None,
+            )
+    return found
 
 
 def _tables(

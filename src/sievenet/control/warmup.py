@@ -73,8 +73,10 @@ def load_fitting() -> None:
     import numpy as np
 
     from sievenet.control.aggregation import Sample, Source, Tables, aggregate
+    from sievenet.control.aggregation.masks import Masked, merge_cells
 
     load_limits()
+    merge_cells([Masked({"s": [(1, 0, 3 << 126), (1, 1 << 126, 3 << 126)]}, {"s": 1})])
     table = {4: frozenset({1}), 7: frozenset({2})}
     sample = Sample(np.zeros(1, np.uint64), np.zeros(1, np.int64))
     for known in (None, sample):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from sievenet.content import Filter, Subscription, ValueSet
@@ -41,6 +42,32 @@ def test_fitting_under_traffic_loses_nothing_and_fits(seed):
             assert report.deployed <= report.ideal
             await world.settle()
             world.check_tables()
+        await publishing.stop()
+        await world.check_deliveries()
+        assert world.control.status().refused == 0
+        await world.control.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_cells_are_fitted_under_traffic_too(seed):
+    async def main() -> None:
+        shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
+        config = msgspec.structs.replace(CONFIG, kind="cells")
+        world = World(shape, seed, config, control_delay=0.004, capacity=(12, 14)[seed % 2])
+        await world.open()
+        names = [await world.join() for _ in range(6)]
+        for name in names[:3]:
+            await world.advertise(name, EVERYTHING)
+        publishing = Publishing(world)
+        fitter = Fitter(world.control, world.plane)
+        for round_ in range(3):
+            await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
+            await fitter.fit([Traffic.of("grid", 1, {(names[0], (5 + round_) << 60): 10.0})] if round_ % 2 else [])
+            await world.settle()
+            world.check_tables()
+        assert any(world.control.merging(switch)[2] for switch in shape.switches)
         await publishing.stop()
         await world.check_deliveries()
         assert world.control.status().refused == 0
