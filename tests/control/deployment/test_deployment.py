@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sievenet.control.deployment.definition import deployed, merged, ports_at, reduced
@@ -231,6 +231,11 @@ def test_a_passage_needs_one_spare_entry_and_loses_nothing(one, two, more):
 
 
 @given(TABLES, TABLES)
+@example(
+    # Cut off after the first addition no entry is spare, and three regions give back as many.
+    dict.fromkeys((6, 14, 4, 5, 34, 9, 29, 2, 13), frozenset({1})),
+    dict.fromkeys((3, 8, 4, 5), frozenset({1})),
+)
 def test_a_passage_ends_well_from_wherever_it_was_cut_off(one, two):
     old, new = flows(one), flows(two)
     room = max(len(old), len(new)) + 1

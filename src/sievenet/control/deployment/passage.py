@@ -115,12 +115,18 @@ def _regions(old: FlowTable, new: FlowTable, left: list[Flow]) -> list[tuple[Flo
             region[1].append(after[key])
     sheltered = [region for _, region in under]
     regions = [region for region in regions if not any(region is each for each in sheltered)]
-    regions.sort(key=lambda region: len(region[1]) - len(region[0]))
+    regions.sort(key=_turn)
     gone = {flow.key for flow in special[0]} - {flow.key for flow in special[1]}
     kept = [flow for flow in special[0] if flow.key not in gone]
     last = [flow for flow in special[0] if flow.key in gone]
     ordered = [(kept, special[1]), *sheltered, *regions, (last, [])]
     return [(FlowTable(was), FlowTable(now)) for was, now in ordered if was or now]
+
+
+def _turn(region: tuple[list[Flow], list[Flow]]) -> tuple[bool, int]:
+    """What only gives back comes first: a passage that was cut off may have left no spare entry."""
+    before = {flow.key for flow in region[0]}
+    return any(flow.key not in before for flow in region[1]), len(region[1]) - len(region[0])
 
 
 def _dz(cell: object) -> Dz:
