@@ -200,17 +200,17 @@ class Deployment:
 
     def relax(self, limit: int) -> None:
         """Undo merges as far as there is room, the largest first; of those in others only when these are gone."""
-        tried: set[int] = set()
+        tried: list[tuple[int, int, int]] = []
         while len(self) < limit and len(tried) < _TRIES:
-            left = {key: ports for key, ports in self._outer().items() if key not in tried}
-            if not left:
+            node = int(kernels().widest(self._arrays, np.array(tried, np.uint64).reshape(-1, 3)))
+            if node < 0:
                 return
-            key = max(left, key=lambda k: (space(k) * len(left[k]), k))
+            (key,) = self._keys(np.array([node]))
             before = self._merges_below(key)
             self.split(key)
             if len(self) > limit:
                 self._arrange(key, before)
-                tried.add(key)
+                tried.append(_words(key))
 
     @property
     def has_merges(self) -> bool:
@@ -311,16 +311,6 @@ class Deployment:
             return None
         found = int(kernels().around(self._arrays, self._node(key)[0]))
         return self._keys(np.array([found]))[0] if found >= 0 else None
-
-    def _outer(self) -> dict[int, Ports]:
-        """The merges that lie in no other, with their ports."""
-        found: dict[int, Ports] = {}
-        top = 0
-        for key, ports in self._listed(MERGE, GIVES).items():
-            if not (top and covers(top, key)):
-                top = key
-                found[key] = ports
-        return found
 
     def _merges_below(self, key: int) -> list[int]:
         """The merges at and below a dz, in order."""

@@ -19,12 +19,24 @@ from typing import Any
 
 import numpy as np
 
-from sievenet.control.deployment.tree.layout import AS_ONE, DIRTY, ENTRIES, LENGTH, ONE, PARENT, THERE, ZERO
+from sievenet.control.deployment.tree.layout import (
+    AS_ONE,
+    DIRTY,
+    ENTRIES,
+    GIVES,
+    LENGTH,
+    MERGE,
+    MERGES,
+    ONE,
+    PARENT,
+    THERE,
+    ZERO,
+)
 from sievenet.control.deployment.tree.merging import STACK, merge_at
 from sievenet.control.deployment.tree.nodes import bit
 from sievenet.jit import compiled
 
-__all__ = ["fit"]
+__all__ = ["fit", "widest"]
 
 _NONE = np.uint64(0)
 _LOW = np.uint64(1)
@@ -43,6 +55,37 @@ def fit(a: Any, limit: int, least: bool, hi: Any, lo: Any) -> Any:
         merge_at(a, _cheapest(a) if least else _nearest(a, hi, lo))
         count += 1
     return count
+
+
+@compiled
+def widest(a: Any, tried: Any) -> Any:
+    """Of the merges that lie in no other the one with most space, summed over ports; -1 if all were tried."""
+    nodes, stack = a.nodes, np.empty(STACK, np.int64)
+    found, most = -1, 0.0
+    stack[0], top = 0, 1
+    while top:
+        top -= 1
+        at = stack[top]
+        if at < 0 or not nodes[at, MERGES]:
+            continue
+        if not nodes[at, MERGE]:
+            stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
+            top += 2
+            continue
+        ports = 0
+        for w in range(a.masks.shape[2]):
+            rest = a.masks[at, GIVES, w]
+            while rest:
+                rest &= rest - _LOW
+                ports += 1
+        if ports * 2.0 ** -nodes[at, LENGTH] > most:
+            known = False
+            for i in range(tried.shape[0]):
+                same = tried[i, 2] == np.uint64(nodes[at, LENGTH])
+                known |= same and tried[i, 0] == a.keys[at, 0] and tried[i, 1] == a.keys[at, 1]
+            if not known:
+                found, most = at, ports * 2.0 ** -nodes[at, LENGTH]
+    return found
 
 
 @compiled
