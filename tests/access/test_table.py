@@ -12,7 +12,9 @@ from sievenet.content.codec import encode_schema, encode_subscription
 from sievenet.content.filter import Filter, Subscription
 from sievenet.control import caching
 from sievenet.control import protocol as control
+from sievenet.control.configurators import messages as orders
 from sievenet.control.protocol import CONTROL
+from sievenet.daemon.configurators import _Gate as ConfiguratorGate
 from sievenet.dataplane.kernel import protocol as agents
 from sievenet.errors import CodecError
 from sievenet.index import Plan
@@ -276,6 +278,48 @@ def test_the_control_plane_of_switch_agents(access, role):
                 else:
                     assert not service.taken
                     assert any(isinstance(each, Failure) for each in heard), (role, message)
+        finally:
+            await listener.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("role", [*Role, None])
+def test_the_dispatcher_of_configurators(role):
+    """Only whoever has the daemon's secret is a configurator; of what others say nobody behind the door hears."""
+    samples = [
+        orders.Answer(1, 1, 1, b"", b"", b""),
+        orders.Puzzled(1, 1, 1, "why?"),
+        orders.Dropped(1),
+    ]
+    assert {*map(type, samples), Alive, Goodbye} == {*orders.CONFIGURATORS.taken}
+
+    class Dispatcher(Agents):
+        async def hello(self, connection, hello, identity):
+            return orders.Welcome(orders.PROTOCOL, hello.name, b"", 5.0)
+
+    async def main():
+        service, gate = Dispatcher(), ConfiguratorGate("secret")
+        made = (orders.CONFIGURATORS, service, Limits(), Connection)
+        listener = Listener(*made, host="127.0.0.1", port=0, gate=gate)
+        await listener.start()
+        try:
+            for secret in ("secret", "guess", ""):
+                for message in samples:
+                    found = Wire(orders.CONFIGURATORS, *await asyncio.open_connection(*listener.address))
+                    if role is not None:
+                        found.say(orders.Hello(orders.PROTOCOL, role, "c1", token=secret))
+                    found.say(message)
+                    found.say(Goodbye("done"))
+                    heard = []
+                    while (answer := await found.hear()) is not None:
+                        heard.append(answer)
+                    found.writer.close()
+                    if role is Role.COMPONENT and secret == "secret":
+                        assert service.taken.pop() is type(message)
+                    else:
+                        assert not service.taken
+                        assert isinstance(heard[-1], Failure), (role, secret)
         finally:
             await listener.close()
 

@@ -88,6 +88,40 @@ def test_nobody_has_more_of_them_than_it_may():
     run(main())
 
 
+def test_what_one_client_says_and_wants_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
+
+    async def main():
+        world = World()
+        world.serve("x")
+        for id in (1, 2):
+            await world.assign("a", id, bytes(400))
+        with pytest.raises(Rejected, match="of subscriptions of a with a cache"):
+            await world.assign("a", 3, bytes(400))
+        await world.assign("b", 3, bytes(400))
+        world.caches.handle("a", c.Uncache(1))
+        await world.assign("a", 3, bytes(400))
+        # Words: others' are not behind a flood of them.
+        word = bytes(1 << 18)
+
+        def flood():
+            for _ in range(1000):
+                world.caches.handle("a", c.ToCache(2, word))
+
+        with pytest.raises(Rejected, match="of words to caches per second"):
+            flood()
+        assert 32 <= len(world.of("x", c.FromSubscriber)) <= 128
+        world.told.clear()
+        world.caches.handle("b", c.ToCache(3, word))
+        assert len(world.of("x", c.FromSubscriber)) == 1
+        world.caches.left("a")
+        world.caches.left("b")
+        assert not world.caches._bytes
+        assert not world.caches._words
+
+    run(main())
+
+
 def test_a_cache_that_is_gone_is_replaced_and_its_subscribers_are_told():
     async def main():
         world = World()

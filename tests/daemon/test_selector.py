@@ -1,10 +1,14 @@
 """What the selector makes of what was seen; the algorithms have tests of their own."""
 
+import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from sievenet.config import HybridConfig
+from sievenet.control.descriptions import Report, Seen, Way
 from sievenet.control.hybrid import Choice, Observation
 from sievenet.daemon.selector import Selector
 from sievenet.index import Dz
@@ -80,3 +84,30 @@ def test_if_the_bound_is_exceeded_some_goes_back_and_the_rest_stays():
     found, choice, _, deliveries = selector._chosen(observations, path, Counter({"s1": 1}), frozenset(present))
     assert found == {("s1", Dz(0, 2)), ("s1", Dz(1, 2))}
     assert choice.penalty <= deliveries * 2 / 3
+
+
+def test_nobody_stops_the_choice_by_what_it_reports():
+    """Categories that are not there, or go, and ever more cells."""
+    known = {1}
+
+    class Control:
+        def is_category(self, number):
+            return number in known
+
+        def changing(self, number):
+            return True
+
+    hybrid = SimpleNamespace(matchers={"m": SimpleNamespace(received=0, serving={})}, refresh=lambda: asyncio.sleep(0))
+    selector = Selector(Control(), None, hybrid, HybridConfig(latency_bound=0.1))
+    liar = Report(cells=tuple(Seen(60_000, cell, 1, 1, 1) for cell in range(256)))
+    for publisher in range(100):
+        selector.report("liar", liar)
+        selector.report("liar", Report(cells=tuple(Seen(1, cell, publisher, 1, 1) for cell in range(256))))
+    selector.report("honest", Report(cells=(Seen(1, 5, 1, 1, 1),)))
+    assert {key[0] for key in selector._fresh} == {1}
+    assert len(selector._fresh) == 16 * 256 + 1
+    known.clear()  # removed meanwhile
+    asyncio.run(selector.choose())
+    for wrong in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert([1, wrong], Way)

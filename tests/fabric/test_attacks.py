@@ -16,6 +16,7 @@ from sievenet.content.codec import encode_subscription
 from sievenet.control import protocol as p
 from sievenet.control.commands import Register, encode_command
 from sievenet.control.journal import MemoryJournal
+from sievenet.daemon import clearance as clearances
 from sievenet.errors import CodecError, Rejected
 from sievenet.index import Plan
 from sievenet.session.complaints import Complaints
@@ -319,6 +320,29 @@ def test_nobody_fills_a_flow_table_alone():
                 assert (await anext(feed))["x"] == 1000
                 for switch in daemon.plane.topology.switches:
                     assert len(await daemon.plane.table(switch)) <= 200
+
+    run(main())
+
+
+def test_registrations_are_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr(clearances, "_HELD", 20_000)
+
+    async def main():
+        async with fabric() as daemon, Wire.open(daemon) as wire:
+            assert isinstance(await wire.hear(), p.Welcome)
+            await daemon.control.register_schema(SCHEMA)
+            number = daemon.control.category(SCHEMA.name).number
+            wide = Subscription([Filter(SCHEMA, {"x": ValueSet.interval(3 * i, 3 * i + 1)}) for i in range(200)])
+            for id in range(200):
+                answer = await wire.ask(p.Subscribe(7, id, number, encode_subscription(wide)))
+                if not isinstance(answer, p.Done):
+                    break
+            assert "registrations of at most" in answer.message
+            assert 1 < id < 100
+            # Whoever takes something back has room again.
+            for other in range(id):
+                assert isinstance(await wire.ask(p.Unsubscribe(7, other)), p.Done)
+            assert isinstance(await wire.ask(p.Subscribe(7, 1000, number, encode_subscription(wide))), p.Done)
 
     run(main())
 

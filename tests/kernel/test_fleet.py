@@ -15,7 +15,7 @@ from sievenet.cli.app import main
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import protocol as p
 from sievenet.dataplane.kernel.beacon import Neighbour, beacon, read_beacon
-from sievenet.dataplane.kernel.fleet import Fleet
+from sievenet.dataplane.kernel.fleet import Fleet, RemoteSwitch
 from sievenet.dataplane.kernel.machine import interfaces_of
 from sievenet.dataplane.plane import LinkDown, LinkUp, SwitchDown, SwitchUp
 from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError, Unavailable
@@ -218,6 +218,9 @@ def said_to(fleet, data):
         (frame(p.Hello(p.PROTOCOL + 1, Role.COMPONENT, "s1")), str(p.PROTOCOL)),
         (frame(p.Hello(p.PROTOCOL, Role.CLIENT, "s1", interfaces=4)), "a component as the agent"),
         (frame(p.Hello(p.PROTOCOL, Role.COMPONENT, "s9", interfaces=4)), r"needs an agent \(s1, s2, s3\)"),
+        (frame(p.Hello(p.PROTOCOL, Role.COMPONENT, "s1\n", interfaces=4)), "Expected a message"),
+        # Everybody's events would have to fit it.
+        (frame(p.Hello(p.PROTOCOL, Role.COMPONENT, "s2", interfaces=4, mtu=68)), "an MTU of at least 1280"),
     ],
 )
 def test_whoever_is_no_agent_is_refused(data, expected):
@@ -225,6 +228,29 @@ def test_whoever_is_no_agent_is_refused(data, expected):
     assert isinstance(answer, Failure)
     with pytest.raises(AssertionError, match=expected):
         raise AssertionError(answer.message)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, 7, {"flows": [], "ports": {}}, {"ports": {1: [0, 0, 0, 0, 1 << 63]}}, {"ports": {1: [-1, 0, 0, 0, 0]}}],
+)
+def test_counts_that_are_none_are_no_answer(answer):
+    """Whatever an agent says, `status` can add it up and send it."""
+    whole = {"flows": (), "departed": (0, 0, 0, 0, 0), "reasons": {}}
+
+    async def main():
+        switch = RemoteSwitch("s1")
+
+        async def ask(*_):
+            return {**whole, **answer} if isinstance(answer, dict) and "flows" not in answer else answer
+
+        switch.ask = ask
+        with pytest.raises(Unavailable, match="its agent answers with something else"):
+            await switch.counters()
+        with pytest.raises(Unavailable, match="its agent answers with something else"):
+            await switch.table()
+
+    asyncio.run(main())
 
 
 def test_with_an_access_folder_agents_prove_which_switch_they_are(tmp_path):

@@ -97,6 +97,11 @@ class Inspection:
         known = self._controller.state.clients.get(client)
         return ((), ()) if known is None else (known.advertisements.keys(), known.subscriptions.keys())
 
+    def size(self, client: str) -> int:
+        """Bytes of what a client has registered."""
+        known = self._controller.state.clients.get(client)
+        return 0 if known is None else known.size
+
     def member(self, client: str) -> Member | None:
         """One client, or None if nobody is known by that name."""
         known = self._controller.state.clients.get(client)

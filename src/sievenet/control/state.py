@@ -102,7 +102,7 @@ class Registration:
 class Client:
     """A client and what is registered for it."""
 
-    __slots__ = ("advertisements", "counts", "deadline", "host", "life", "name", "subscriptions", "wire")
+    __slots__ = ("advertisements", "counts", "deadline", "host", "life", "name", "size", "subscriptions", "wire")
 
     def __init__(self, name: str, host: str, life: int = 0) -> None:
         self.name = name
@@ -112,6 +112,8 @@ class Client:
         self.subscriptions: dict[int, Registration] = {}
         #: Advertisements and subscriptions by category.
         self.counts: dict[int, tuple[int, int]] = {}
+        #: Bytes of all of them.
+        self.size = 0
         #: Its port as a number, as soon as it has one.
         self.wire: int | None = None
         #: When its lease ends.
@@ -120,6 +122,7 @@ class Client:
     def count(self, entry: Registration, change: int) -> None:
         """An entry came (1) or went (-1)."""
         ads, subs = self.counts.get(entry.category, (0, 0))
+        self.size += change * len(entry.record)
         self.counts[entry.category] = (ads, subs + change) if entry.wants else (ads + change, subs)
 
     def entries(self) -> Iterator[Registration]:

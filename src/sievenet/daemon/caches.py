@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
+from sievenet.access.quota import Bucket
 from sievenet.cache.responsibility import Load, choice, move
 from sievenet.content.filter import Subscription
 from sievenet.control import caching as c
@@ -39,6 +40,10 @@ _OVERLAP: Final = 5.0
 _BACK: Final = 10.0
 #: Subscriptions of one client that a cache is responsible for, unless its quota says less.
 _MOST: Final = 4096
+#: Bytes of all of them; bytes per second that a client may say to caches; and what a word counts besides.
+_MOST_BYTES: Final = 1 << 26
+_WORDS: Final = 1 << 23
+_WORD: Final = 256
 #: Seconds without a word after which a subscriber does not report; before a look in which something may have been
 #: dropped; and for which a cache keeps what a silent subscriber will ask for.
 _SILENT: Final = 1.0
@@ -80,6 +85,9 @@ class Caches:
         self._of: dict[tuple[str, int], int] = {}
         #: How many of them each client has.
         self._held: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        #: What each client may still say to caches.
+        self._words: dict[str, Bucket] = {}
         self._waiting: dict[tuple[int, str], asyncio.Future[str]] = {}
         self._tasks = Tasks()
         #: Waits until what is at its switch for a cache now was sent to it; the number of a datagram behind that.
@@ -101,6 +109,8 @@ class Caches:
         category = wanted.schema.name
         number = self._of.get((client, id))
         found = None if number is None else self._assignments[number]
+        if self._bytes[client] + len(content) > _MOST_BYTES:
+            raise Rejected(f"Expected at most {_MOST_BYTES >> 20} MiB of subscriptions of {client} with a cache")
         if found is None and self._held[client] >= (most or _MOST):
             raise Rejected(f"Expected at most {most or _MOST} subscriptions of {client} with a cache, this is one more")
         if found is None or found.content != content:
@@ -109,6 +119,7 @@ class Caches:
             found = self._assignments[number] = _Assignment(number, client, id, category, content, past, limit)
             self._of[client, id] = number
             self._held[client] += 1
+            self._bytes[client] += len(content)
         async with found.turn:
             if found.cache is None:
                 await self._entrust(found)
@@ -163,8 +174,10 @@ class Caches:
         found = None if number is None else self._assignments.pop(number, None)
         if number is not None:
             self._held[client] -= 1
+            if found is not None:
+                self._bytes[client] -= len(found.content)
             if not self._held[client]:
-                del self._held[client]
+                del self._held[client], self._bytes[client]
         if found is not None:
             for name, load in self._loads.items():
                 if load.needs.pop(found.number, None) is not None:
@@ -184,6 +197,7 @@ class Caches:
             case c.Uncache(id):
                 self.end(sender, id)
             case c.ToCache(id, word):
+                self._weigh(sender, len(word))
                 found = self._assignments.get(self._of.get((sender, id), 0))
                 if found is not None:
                     found.heard = asyncio.get_running_loop().time()
@@ -209,6 +223,12 @@ class Caches:
                 load.reported(message.received + message.sent, message.rates, now)
                 self._balance(now)
         return None
+
+    def _weigh(self, client: str, size: int) -> None:
+        """`Rejected` if a client says more to caches than they, and others who speak to them, can take."""
+        words = self._words.setdefault(client, Bucket(_WORDS, 2 * _WORDS))
+        if not words.take(size + _WORD, asyncio.get_running_loop().time()):
+            raise Rejected(f"Expected at most {_WORDS >> 20} MiB of words to caches per second, {client} says more")
 
     # -- what switches have counted -------------------------------------------------------
 
@@ -269,6 +289,7 @@ class Caches:
     def left(self, client: str) -> None:
         """A client or component is gone for good."""
         self.lost(client)
+        self._words.pop(client, None)
         for owner, id in [each for each in self._of if each[0] == client]:
             self.end(owner, id)
 

@@ -42,6 +42,8 @@ __all__ = ["Clearance"]
 #: Not counted against the requests per second: the daemon itself asks for them.
 _FREE: Final = (p.Renew, p.PlanAdopted, p.Alive, p.Goodbye)
 _ACTIONS: Final[dict[str, Action]] = {"advertisement": "publish", "subscription": "subscribe"}
+#: Bytes of registrations of one member, or of one client if nobody is known.
+_HELD: Final = 1 << 28
 #: Events that are quicker checked together.
 _MANY: Final = 6
 #: What changes something, and goes into the audit log.
@@ -242,6 +244,9 @@ class Clearance(clearance.Clearance):
         if action == "publish" and twin is not component:
             kind = "a twin of a category" if component else "a category that is no twin"
             raise Rejected(f"Expected {kind} to advertise in, got {wanted}")
+        clients = self._clients.get(identity.name or "") if identity.proof is not None else None
+        if sum(map(self._control.size, clients or {client})) > _HELD:
+            raise Rejected(f"Expected registrations of at most {_HELD >> 20} MiB, {client} has as many: take some back")
         if identity.proof is None or component:
             return Decision(wanted)
         usage = self.keeper.usage(identity)
