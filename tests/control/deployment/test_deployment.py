@@ -179,7 +179,9 @@ def test_a_switch_is_told_of_changes_with_one_spare_entry_and_loses_nothing(tabl
 def test_ports_that_nobody_uses_any_more_make_room_for_others(puts):
     deployment, ideal = Deployment(1), {}
     for i, (key, ports) in enumerate(puts):
+        kept, before = deployment.kept(), deployment.table
         deployment.put(key, ports)
+        assert kept() == before
         ideal[key] = ports
         if i % 3 == 2:
             gone, _ = ideal.popitem()

@@ -22,7 +22,7 @@ Cost: O(depth) per changed entry; a merge that loses an entry is united again, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -84,6 +84,18 @@ class Deployment:
     def table(self) -> dict[int, Ports]:
         """What the switch is given."""
         return self._listed(THERE, AS_ONE)
+
+    def kept(self) -> Callable[[], dict[int, Ports]]:
+        """The table as it is now, worked out when somebody asks."""
+        a, sets = self._arrays, self._sets
+        nodes = kernels().listed(a, 0, THERE)
+        keys, lengths, masks = a.keys[nodes], a.nodes[nodes, LENGTH], a.masks[nodes, AS_ONE]
+
+        def table() -> dict[int, Ports]:
+            wide = np.pad(masks, ((0, 0), (0, sets.words - masks.shape[1])))  # ports may have come since
+            return dict(zip(_keys(keys, lengths), _each(sets, wide), strict=True))
+
+        return table
 
     @property
     def ideal(self) -> dict[int, Ports]:
@@ -151,7 +163,7 @@ class Deployment:
         """What to tell the switch since the last time, with room for so many entries; and the most there are."""
         rows, sets, most = kernels().steps(self._arrays, self.told, -1 if room is None else room)
         self.told = len(self)
-        return rows.tolist(), self._each(sets), int(most)
+        return rows.tolist(), _each(self._sets, sets), int(most)
 
     # -- merging -----------------------------------------------------------------------------
 
@@ -284,16 +296,11 @@ class Deployment:
             masks[at] = np.frombuffer(data, np.uint64)
         self._arrays = a._replace(masks=masks)
 
-    def _each(self, sets: Any) -> list[Ports]:
-        data, size, ports = sets.tobytes(), 8 * sets.shape[1], self._sets.ports
-        return [ports(data[at : at + size]) for at in range(0, len(data), size)]
-
     def _keys(self, nodes: Any) -> list[int]:
-        keys, lengths = self._arrays.keys[nodes].tolist(), self._arrays.nodes[nodes, LENGTH].tolist()
-        return [1 << n | (hi << 64 | lo) >> CODE_BITS - n for (hi, lo), n in zip(keys, lengths, strict=True)]
+        return _keys(self._arrays.keys[nodes], self._arrays.nodes[nodes, LENGTH])
 
     def _ports(self, nodes: Any, column: int) -> list[Ports]:
-        return self._each(self._arrays.masks[nodes, column])
+        return _each(self._sets, self._arrays.masks[nodes, column])
 
     def _listed(self, column: int, ports: int, below: int = 0) -> dict[int, Ports]:
         nodes = kernels().listed(self._arrays, below, column)
@@ -341,6 +348,16 @@ def kernels() -> Any:
 
         _kernels = SimpleNamespace(**{**vars(nodes), **vars(merging), **vars(choice), **vars(differences)})
     return _kernels
+
+
+def _each(known: PortSets, sets: Any) -> list[Ports]:
+    data, size, ports = sets.tobytes(), 8 * sets.shape[1], known.ports
+    return [ports(data[at : at + size]) for at in range(0, len(data), size)]
+
+
+def _keys(keys: Any, lengths: Any) -> list[int]:
+    words = zip(keys.tolist(), lengths.tolist(), strict=True)
+    return [1 << n | (hi << 64 | lo) >> CODE_BITS - n for (hi, lo), n in words]
 
 
 def _words(key: int) -> tuple[int, int, int]:

@@ -159,7 +159,7 @@ class DzTable(Deployment, Held):
 
     def flows(self) -> Sequence[Flow]:
         """What the switch is given."""
-        return _Flows(self.table, self.flow)
+        return _Flows(len(self), self.kept(), self.flow)
 
     def steps(self, room: int | None) -> list[FlowChange]:
         """What to tell the switch since the last time."""
@@ -350,15 +350,16 @@ def _match(category: int, hi: int, lo: int, length: int) -> Match:
 class _Flows(Sequence[Flow]):
     """The flows of a table as it was, made when somebody wants them."""
 
-    def __init__(self, table: Table, flow: Callable[[int, Ports], Flow]) -> None:
+    def __init__(self, count: int, table: Callable[[], Table], flow: Callable[[int, Ports], Flow]) -> None:
+        self._count = count
         self._table = table
         self._flow = flow
 
     def __len__(self) -> int:
-        return len(self._table)
+        return self._count
 
     def __iter__(self) -> Iterator[Flow]:
-        return (self._flow(key, ports) for key, ports in self._table.items())
+        return (self._flow(key, ports) for key, ports in self._table().items())
 
     @overload
     def __getitem__(self, at: int) -> Flow: ...
