@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -184,7 +185,7 @@ def test_whoever_says_much_is_heard_in_turns():
 
 def test_a_member_over_its_quota_is_not_read_and_its_heartbeats_go_on(tmp_path):
     """Refusing costs as well: a flood is refused a few times per second, not as fast as it comes."""
-    rules = '[members.loud]\nrole = "client"\nrules = ["subscribe *: any"]\nquota = { requests = 20 }\n'
+    rules = '[members.loud]\nrole = "client"\nrules = ["subscribe *: any"]\nquota = { requests = 1000 }\n'
     access = folder(tmp_path, rules)
 
     async def main():
@@ -262,6 +263,37 @@ def test_whoever_had_a_large_message_decoded_waits_for_its_next_and_others_do_no
         await asyncio.gather(*waiting)
         assert time.monotonic() - begin >= 1.0  # half a second each
         assert order == [1, 3, 4, 4, 4, 2, 2]
+
+    run(main())
+
+
+def test_whoever_sends_without_a_pause_while_it_is_not_read_fills_no_memory(tmp_path):
+    rules = '[members.big]\nrole = "client"\nquota = { requests = 1000 }\n'
+    access = folder(tmp_path, rules)
+    data = frame(p.Ask(1, "trace", "x" * 60_000)) + frame(p.Ask(2, "status"))
+
+    def flood(address):
+        """In a thread: as fast as the other side takes it, until that ends."""
+        login = load_login(access.login("big"))
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(address) as raw,
+            login.dialling().wrap_socket(raw, server_hostname=address[0]) as tls,
+        ):
+            tls.sendall(frame(p.Hello(p.PROTOCOL, Role.CLIENT, token=login.token)))
+            while True:
+                tls.sendall(data)
+
+    async def main():
+        async with guarded(access) as daemon:
+            held, end = [], time.monotonic() + 2.0
+            threading.Thread(target=flood, args=(daemon.server.address,), daemon=True).start()
+            while time.monotonic() < end:
+                await asyncio.sleep(0.005)
+                held += [len(each.reader._buffer) + each.callee.pending for each in daemon.server.connections]
+                # A reader that is full stops the transport that it reads from, not the one below, which TLS lets go on.
+                assert all(each.reader._transport is each.writer.transport for each in daemon.server.connections)
+            assert 50_000 < max(held) < 1 << 20
 
     run(main())
 

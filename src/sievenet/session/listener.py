@@ -32,7 +32,7 @@ from sievenet.session.limits import Admission, Limits, Unfinished, Unread
 from sievenet.session.message import Welcome, failure
 from sievenet.session.pace import Pace
 from sievenet.session.protocol import Protocol
-from sievenet.session.tls import read_by_records
+from sievenet.session.tls import secured
 from sievenet.session.turns import Turns
 
 __all__ = ["Listener", "Service", "told"]
@@ -235,7 +235,7 @@ class Listener(Generic[C]):
                     writer.transport.pause_reading()  # type: ignore[attr-defined]
                     await asyncio.sleep(wait)
                 await writer.start_tls(self.tls, ssl_handshake_timeout=self.limits.hello)
-                read_by_records(writer.transport)
+                secured(reader, writer)
             begin = time.monotonic()
             connection = self.enter(reader, writer, door=door)
             reason = await self.serve(connection)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["contexts", "read_by_records"]
+__all__ = ["contexts", "read_by_records", "secured"]
 
 #: Bytes of a TLS record, at most; and of what waits undecrypted while a connection is not read.
 _RECORD: Final = 1 << 14
@@ -21,14 +21,23 @@ _WAITING: Final = 1 << 16
 
 
 def read_by_records(transport: asyncio.BaseTransport) -> None:
-    """Have a listener's encrypted connection read with buffers of one record.
+    """Have an encrypted connection read with buffers of one record.
 
-    asyncio asks for 256 KiB at a time and gets a record, of which it may have thousands: each time memory is taken from
-    the system and given back, which takes ten times as long as the record, and hundreds of milliseconds in a row.
+    asyncio asks for 256 KiB at a time and gets a record: memory is taken from the system and given back for each.
     """
     encrypted: Any = transport
     encrypted.set_read_buffer_limits(_WAITING)
     encrypted._ssl_protocol.max_size = _RECORD
+
+
+def secured(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A listener's connection has become an encrypted one: read by records, and no more than there is room for.
+
+    `StreamWriter.start_tls` leaves its reader with the transport below. A reader that is full stops that one, and TLS
+    lets it go on: whoever sent without a pause filled hundreds of megabytes, and their copies held up everybody.
+    """
+    read_by_records(writer.transport)
+    reader._transport = writer.transport  # type: ignore[attr-defined]
 
 
 def contexts(
