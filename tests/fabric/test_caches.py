@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,6 +25,18 @@ async def flood(node, count, rate, start=0):
         ahead = (i - start + 1) / rate - (time.monotonic() - begin)
         if ahead > 0.002:
             await asyncio.sleep(ahead)
+
+
+@asynccontextmanager
+async def scene(settings=None, **cache):
+    """A fabric with a publisher, a cache and a node that subscribes, each at a host of its own."""
+    async with (
+        fabric() as daemon,
+        publisher(daemon, name="pub", host="h1") as pub,
+        CacheHost(daemon.url, settings, name="cache", host="h2", **cache) as found,
+        sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+    ):
+        yield daemon, pub, found, sub
 
 
 class Slow:
@@ -54,12 +67,7 @@ class Slow:
 
 def test_a_subscriber_that_is_overrun_gets_everything_once_and_in_order():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (daemon, pub, _, sub):
             feed = await sub.subscribe("reading", max_rate=500, queue=1000)
             assert feed.statistics().caches.cache == "cache"
             slow = Slow(feed, 600)
@@ -105,12 +113,7 @@ def test_subscribers_with_the_same_need_share_one_transmission():
 
 def test_a_cache_that_is_full_ends_the_subscription_with_a_reason_or_drops():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, CacheSettings(queue=300), name="cache", host="h2") as cache,
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene(CacheSettings(queue=300)) as (_, pub, cache, sub):
             ends = await sub.subscribe("reading", max_rate=100, on_full="end")
             drops = Slow(await sub.subscribe("reading: x >= 0", max_rate=200, on_full="oldest"), 300)
             await flood(pub, 1500, 2000)
@@ -132,12 +135,7 @@ def test_a_cache_that_is_full_ends_the_subscription_with_a_reason_or_drops():
 @pytest.mark.parametrize("policy", ["oldest", "newest"])
 def test_a_subscriber_is_told_exactly_what_a_full_cache_dropped(policy):
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, CacheSettings(queue=50), name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene(CacheSettings(queue=50)) as (_, pub, _, sub):
             gaps = []
             slow = Slow(await sub.subscribe("reading", max_rate=100, on_full=policy, on_gap=gaps.append), 150)
             await flood(pub, 300, 1000)
@@ -200,12 +198,7 @@ def test_a_cache_that_comes_late_serves_all_who_wait_for_one():
 
 def test_without_a_limit_the_pace_is_measured():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (_, pub, _, sub):
             slow = Slow(await sub.subscribe("reading", max_rate="measured", queue=2000), 400)
             await flood(pub, 3000, 1500)
             assert slow.caches().state == "active"
@@ -220,12 +213,7 @@ def test_without_a_limit_the_pace_is_measured():
 @pytest.mark.parametrize("limit", ["measured", 400])
 def test_a_small_queue_loses_nothing_that_a_cache_can_keep(limit):
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (_, pub, _, sub):
             slow = Slow(await sub.subscribe("reading", max_rate=limit, queue=20), 350)
             await flood(pub, 1000, 2000)
             await eventually(lambda: len(slow.got) >= 1000)
@@ -237,12 +225,7 @@ def test_a_small_queue_loses_nothing_that_a_cache_can_keep(limit):
 
 def test_what_came_before_is_replayed_then_events_are_live():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2", keep=["reading"]),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene(keep=["reading"]) as (_, pub, _, sub):
             await flood(pub, 500, 2000)
             publishing = asyncio.create_task(flood(pub, 1500, 1000, 500))
             past = Slow(await sub.subscribe("reading: x < 500", since=60), 1e6)
@@ -273,12 +256,7 @@ def test_what_came_before_is_replayed_then_events_are_live():
 
 def test_the_past_comes_first_however_much_is_published_meanwhile():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2", keep=["reading"]),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene(keep=["reading"]) as (_, pub, _, sub):
             await flood(pub, 200, 2000)
             publishing = asyncio.create_task(flood(pub, 2000, 1000, 200))
             past = []
@@ -321,12 +299,7 @@ def test_a_cache_says_at_its_start_what_it_cannot_work_with(tmp_path, caplog):
 
 def test_a_cache_that_has_the_past_because_of_somebody_else_says_so(caplog):
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (_, pub, _, sub):
             first = await sub.subscribe("reading", max_rate=1000)
             await flood(pub, 10, 1e6)
             found = [await first.next() for _ in range(10)]

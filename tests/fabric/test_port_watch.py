@@ -7,10 +7,10 @@ import signal
 import pytest
 
 import sievenet
-from sievenet.cachehost import CacheHost, CacheSettings
-from tests.fabric.harness import eventually, fabric, publisher, run
+from sievenet.cachehost import CacheSettings
+from tests.fabric.harness import eventually, fabric, run
 from tests.fabric.test_cache_processes import STOCK, has, volumes
-from tests.fabric.test_caches import Slow, flood
+from tests.fabric.test_caches import Slow, flood, scene
 from tests.transport.commands import Commands
 
 
@@ -28,12 +28,7 @@ def numbers(gaps):
 
 def test_a_subscriber_that_does_not_report_gets_a_cache_by_its_switchs_counters():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (_, pub, _, sub):
             slow = Slow(await sub.subscribe("reading", max_rate=200), 1e6)
             [sink] = sub._subscribers._sinks.values()
             sink.core._meter = None  # it does not count
@@ -49,12 +44,7 @@ def test_a_subscriber_that_does_not_report_gets_a_cache_by_its_switchs_counters(
 
 def test_what_the_switch_dropped_for_a_subscriber_comes_from_its_cache():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2"),
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (daemon, pub, _, sub):
             gaps = []
             slow = Slow(await sub.subscribe("reading", max_rate=5000, on_gap=gaps.append), 1e6)
             await flood(pub, 100, 500)
@@ -72,12 +62,7 @@ def test_what_the_switch_dropped_for_a_subscriber_comes_from_its_cache():
 
 def test_a_cache_keeps_what_a_silent_subscriber_will_ask_for_longer_than_its_ring_would():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, CacheSettings(seconds=0.5), name="cache", host="h2") as cache,
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene(CacheSettings(seconds=0.5)) as (daemon, pub, cache, sub):
             slow = Slow(await sub.subscribe("reading", max_rate=500), 1e6)
             [sink] = sub._subscribers._sinks.values()
             await flood(pub, 100, 400)
@@ -100,12 +85,7 @@ def test_a_cache_keeps_what_a_silent_subscriber_will_ask_for_longer_than_its_rin
 
 def test_what_the_switch_dropped_for_a_cache_is_told_to_whom_it_serves():
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2") as cache,
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (daemon, pub, cache, sub):
             gaps = []
             slow = Slow(await sub.subscribe("reading", max_rate=500, on_gap=gaps.append), 1e6)
             await flood(pub, 1000, 3000)
@@ -129,12 +109,7 @@ def test_what_the_switch_dropped_for_a_cache_is_told_to_whom_it_serves():
 @pytest.mark.parametrize("packets", [65_536, 20])
 def test_nobody_leaves_a_cache_before_what_waits_in_its_port_has_come(packets):
     async def main():
-        async with (
-            fabric() as daemon,
-            publisher(daemon, name="pub", host="h1") as pub,
-            CacheHost(daemon.url, name="cache", host="h2") as cache,
-            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
-        ):
+        async with scene() as (daemon, pub, cache, sub):
             gaps = []
             slow = Slow(await sub.subscribe("reading", max_rate=500, on_gap=gaps.append), 1e6)
             await flood(pub, 300, 3000)
