@@ -48,7 +48,7 @@ SLOW_RATE = 2_500.0
 #: How much more than one controller sustains is asked of all.
 OVERLOAD = 1.3
 #: How many times slower than here configurators are where balancing is measured, and how many there are.
-SLOWER = 16.0
+SLOWER = 64.0
 MACHINES = 4
 #: Requests under way at a time when it is measured what those sustain: with more to do at a time they do more.
 WAITING = 8192
