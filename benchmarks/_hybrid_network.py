@@ -32,7 +32,7 @@ class Setting:
     schema: Schema
     batch: EventBatch
     wanted: list[Filter]
-    bits: int
+    plan: Plan
     publishers: int = 16
     budget: int = 8
     tree: SpanningTree = field(init=False)
@@ -43,7 +43,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         self.tree = spanning_trees(self.topology)[0]
-        plan = Plan.regular(self.schema, self.bits)
+        plan = self.plan
         codes = plan.encode_batch(self.batch)
         first = np.unique(codes.row, return_index=True)[1]
         hi = codes.hi[first].astype(np.uint64)

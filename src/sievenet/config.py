@@ -160,7 +160,7 @@ class HybridConfig(_Settings, frozen=True):
     #: How subspaces are chosen: "csa" (clusters at switches) or "ssa" (whole switches).
     method: Literal["csa", "ssa"] = "csa"
     #: Clusters that a category is cut into, a flow each.
-    clusters: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
+    clusters: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
     #: Seconds between choices.
     interval: Seconds = 5.0
     #: What another choice has to be better by, as a share, to be worth changing.

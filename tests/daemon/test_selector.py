@@ -79,11 +79,32 @@ def test_if_the_bound_is_exceeded_some_goes_back_and_the_rest_stays():
     observations = [Observation("pub", "s1", quarter << 14, "s3", 10.0, unwanted) for quarter, unwanted in counts]
     present = {("s1", Dz(quarter, 2)) for quarter in range(4)}
     selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
-    selector._network.add(1000, 1.0)
+    selector._network.add(100, 0.1)
     selector._matcher.add(1000, 4.0)  # two thirds of the deliveries may, less a tenth
     found, choice, _, deliveries = selector._chosen(observations, path, Counter({"s1": 1}), frozenset(present))
     assert found == {("s1", Dz(0, 2)), ("s1", Dz(1, 2))}
     assert choice.penalty <= deliveries * 2 / 3
+    # Whatever the model expects: as long as what is measured is within the bound, nothing changes.
+    selector._network.add(1000, 1.0)
+    assert selector._chosen(observations, path, Counter({"s1": 1}), frozenset(present))[0] == present
+
+
+def test_after_the_bound_was_exceeded_less_is_chosen_for_a_while():
+    # No matcher, no category: only latencies are looked at.
+    nothing = SimpleNamespace(matchers={}, refresh=lambda: asyncio.sleep(0), is_category=lambda number: False)
+    selector = Selector(nothing, None, nothing, HybridConfig(latency_bound=0.003))
+    limits = []
+    for seconds in (2.0, 4.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0):
+        selector._network.add(1000, 1.0)
+        selector._matcher.add(1000, 2 * seconds - 1.0)
+        asyncio.run(selector.choose())
+        selector._network._past, selector._matcher._past = 0.001, 0.005
+        limits.append(selector._limit(100.0))
+    assert limits[0] == pytest.approx(50.0)
+    assert limits[1] == pytest.approx(50.0 / 1.5)
+    assert limits[2] == pytest.approx(50.0 / 1.5**2)
+    assert limits[2:] == sorted(limits[2:])
+    assert limits[-1] == pytest.approx(50.0)
 
 
 def test_nobody_stops_the_choice_by_what_it_reports():

@@ -59,7 +59,7 @@ def test_subspaces_go_through_matchers_and_back_and_nothing_is_lost(folder, plan
             await task
             await eventually(lambda: len(got) >= len(sent))
             assert sorted(got) == sent
-            # Open vSwitch itself lets packets overtake the first one of a flow, which its daemon decides.
+            # Open vSwitch sends packets that it read together grouped by its decisions (docs/topics/openflow.md).
             assert plane == "ovs" or got == sent
             counts = sub.statistics().received
             assert counts.directed > 50

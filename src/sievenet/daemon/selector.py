@@ -5,8 +5,11 @@
 What clients see is averaged over the last few intervals. What is diverted is not seen any more as false positives; so
 of cells in diverted subspaces the last picture counts, as long as the matchers there have something to do. Latencies
 are those that clients report, of both ways; so are the events of both ways, and if more go through matchers than was
-chosen, less is chosen the next time. Another choice has to be better than the present one by the hysteresis,
-unless the present one is too slow.
+chosen, less is chosen the next time. Another choice has to be better than the present one by the hysteresis.
+
+The bound is on what clients measure. Every change costs some events a few milliseconds, so what is there stays as long
+as the measured mean keeps the bound, whatever the model expects. If the mean of an interval is above the bound, some is
+given back, and for a while (`_strain`) less is chosen than the model allows.
 """
 
 from __future__ import annotations
@@ -41,6 +44,10 @@ _TINY: Final = 0.25
 _NEW: Final = 0.3
 #: What a choice is expected to be wrong by at most, as a factor.
 _MOST_EXCESS: Final = 3.0
+#: What the limit is divided by at most while the bound is exceeded, how fast that grows, and how fast it goes back.
+_MOST_STRAIN: Final = 8.0
+_STRAINED: Final = 1.5
+_RELIEVED: Final = 0.9
 #: Seconds that a matcher is expected to add before that is measured.
 _GUESS: Final = 0.002
 
@@ -77,6 +84,11 @@ class _Mean:
         """Those of this interval."""
         return self._events
 
+    @property
+    def seconds(self) -> float:
+        """What those took together."""
+        return self._seconds
+
     def turn(self) -> None:
         """An interval is over."""
         self._past, self._events, self._seconds = self.value, 0, 0.0
@@ -95,6 +107,8 @@ class Selector:
         #: By category: what the present choice is worth per interval, and what it could be at most.
         self._worth: dict[int, tuple[Choice, float, float]] = {}
         self._received: dict[str, int] = {}
+        #: What the limit is divided by, since the bound was exceeded.
+        self._strain = 1.0
         self.changes = 0
         #: What the log has heard last of each switch where nothing could be diverted.
         self._said: dict[str, str] = {}
@@ -137,6 +151,7 @@ class Selector:
         """Look at what was seen since the last time, and change what is worth it."""
         await self._hybrid.refresh()
         self._remember()
+        self._strain = min(_MOST_STRAIN, max(1.0, self._strain * (_STRAINED if self._slow() else _RELIEVED)))
         numbers = {key[0] for key in self._seen} | {n for m in self._hybrid.matchers.values() for n in m.serving}
         for number in sorted(filter(self._control.is_category, numbers)):
             # Only flows of one table can be diverted.
@@ -231,18 +246,24 @@ class Selector:
             pairs = frozenset((switch, regions[i]) for switch, i in choice.pairs)
         now = _evaluated(model, present)
         better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
-        if not better and now.penalty > most:
+        much = now.penalty > most and self._slow()
+        if not better and much:
             # It would do to give some of it back, which disturbs fewer events than to have all of it elsewhere.
             less, left = _trimmed(model, present, limit)
             if left.benefit * (1 + self.config.hysteresis) >= choice.benefit:
                 return less, left, model.removable, model.deliveries
-        if better or now.penalty > most or (present and not now.benefit and not choice.benefit):
+        if better or much or (present and not now.benefit and not choice.benefit):
             return pairs, choice, model.removable, model.deliveries
         return present, now, model.removable, model.deliveries
 
     def _limit(self, deliveries: float) -> float:
         most = allowed(deliveries, self.config.latency_bound, *self.latencies())
-        return most if most >= deliveries else most / self._excess()
+        return most if most >= deliveries and self._strain == 1.0 else most / self._excess() / self._strain
+
+    def _slow(self) -> bool:
+        """Whether deliveries of this interval took longer than they may, on average; so it is if there were none."""
+        events = self._network.events + self._matcher.events
+        return not events or self._network.seconds + self._matcher.seconds > self.config.latency_bound * events
 
     def _excess(self) -> float:
         """How many times as much goes through matchers as the choices say, which are made from counts of the past."""

@@ -1,4 +1,4 @@
-"""The inner loop of choosing, compiled: what each row of the model has left, in one pass down and one up."""
+"""The inner loops of choosing, compiled: passes down and up the rows of the model, in which parents come first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from sievenet.jit import compiled
 
-__all__ = ["sums"]
+__all__ = ["apart", "sums"]
 
 _Bools = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float64]
@@ -32,3 +32,33 @@ def sums(parent: _Ints, link: _Floats, hosts: _Floats, wanted: _Floats, selected
             benefit[above] += benefit[row] + link[row]
             penalty[above] += penalty[row]
     return benefit, penalty
+
+
+@compiled
+def apart(parent: _Ints, rows: _Ints, starts: _Ints, pairs: _Ints) -> _Ints:
+    """Of pairs in the order of their worth those that have no row above or below one of a pair before them.
+
+    The rows of pair i are ``rows[starts[i]:starts[i + 1]]``.
+    """
+    taken, above = np.zeros(len(parent), np.bool_), np.zeros(len(parent), np.bool_)
+    found = np.empty(len(pairs), np.int64)
+    count = 0
+    for pair in pairs:
+        free = True
+        for i in range(starts[pair], starts[pair + 1]):
+            row = rows[i]
+            free = free and not above[row]
+            while free and row >= 0:
+                free = not taken[row]
+                row = parent[row]
+        if not free:
+            continue
+        found[count] = pair
+        count += 1
+        for i in range(starts[pair], starts[pair + 1]):
+            taken[rows[i]] = True
+            row = parent[rows[i]]
+            while row >= 0 and not above[row]:
+                above[row] = True
+                row = parent[row]
+    return found[:count]

@@ -124,20 +124,23 @@ class Model:
         gone = np.where(self.parent >= 0, below[self.parent], False)
         return float(self.link[gone].sum() + self.hosts[below].sum()), float(self.wanted[below].sum())
 
-    def candidates(self) -> npt.NDArray[np.bool_]:
-        """The switches that can be worth choosing: where ways begin, meet, or have just parted."""
+    def candidates(self, where: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.bool_]:
+        """The switches that can be worth choosing: where ways begin, meet, or have just parted.
+
+        At any other one the same events could have been diverted one switch earlier, for the same penalty.  That needs
+        a matcher there: with matchers at some switches only (``where``), these are the candidates.
+        """
+        if where is not None and not where.all():
+            return where
         count = len(self.switches)
-        roots, above = self.parent < 0, self._above()
-        links = set(zip(self.node.tolist(), above.tolist(), strict=True))
-        found: npt.NDArray[np.bool_] = np.bincount([node for node, _ in links], minlength=count) >= 2
-        exits = np.bincount([up for _, up in links if up >= 0], minlength=count)
-        exits[self.node[self.hosts + self.wanted > 0]] += 1
+        roots, above = self.parent < 0, np.where(self.parent >= 0, self.node[self.parent], -1)
+        links = np.unique(self.node * (count + 1) + above + 1)
+        node, up = links // (count + 1), links % (count + 1) - 1
+        found: npt.NDArray[np.bool_] = np.bincount(node, minlength=count) >= 2
+        exits = np.bincount(up[up >= 0], minlength=count)
+        exits[np.unique(self.node[self.hosts + self.wanted > 0])] += 1
         found[self.node[roots | (exits[np.maximum(above, 0)] >= 2)]] = True
         return found
-
-    def _above(self) -> Ints:
-        """The switch above each row; -1 for a publisher."""
-        return np.where(self.parent >= 0, self.node[self.parent], -1)
 
     # -- from what subscribers report --------------------------------------------------------
 

@@ -4,8 +4,10 @@
 what is left (algorithm 4).  **CSA** has the event space cut into disjoint *clusters*.  In each it finds the best
 switch, then of those pairs the ones worth most within the limit (`knapsack`), and so on with the rest (algorithm 5).
 
-Both are greedy, and which of several greedy answers is better depends.  So CSA also tries pairs by benefit per penalty,
-those worth most together or those worth about the same, and SSA's own answer, and keeps the best: it is never worse.
+Both are greedy by benefit, and fill the limit with what is large.  So CSA also goes by benefit per penalty, in small
+steps: each takes all pairs whose worth is about the best and that do not concern each other, since what is left of one
+above or below another is a different matter then.  On a single tree that comes close to what any choice could reach.
+It also tries SSA's own answer, and keeps the best of the three: it is never worse.
 
 The limit is a number of deliveries that may go through matchers.  With mean latencies N through the network and A
 through a matcher, and D deliveries in all, a mean of at most Δ allows
@@ -29,11 +31,13 @@ from sievenet.index import Dz
 __all__ = ["Choice", "allowed", "clusters", "csa", "evaluated", "ssa"]
 
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-#: Rounds after which whatever is left is left alone.
-_ROUNDS: Final = 200
-#: Of the best pair's worth per penalty, what others of a round must be worth.
-_LEVEL: Final = 0.7
+#: Rounds after which whatever is left is left alone: of pairs by benefit, and by benefit per penalty.
+_ROUNDS: Final = 40
+_STEPS: Final = 400
+#: Of the best pair's benefit per penalty, what others of a step must be worth.
+_LEVEL: Final = 0.8
 
 
 class Choice(NamedTuple):
@@ -58,7 +62,7 @@ def allowed(deliveries: float, bound: float | None, network: float, matcher: flo
     return deliveries * (bound - network) / (matcher - network)
 
 
-def clusters(cells: Ints, weights: npt.NDArray[np.float64], bits: int, count: int) -> list[Dz]:
+def clusters(cells: Ints, weights: Floats, bits: int, count: int) -> list[Dz]:
     """The event space cut into at most so many dz, each of about the same weight; cells are dz of ``bits`` bits."""
     found = [Dz(0, 0)]
     while len(found) < count:
@@ -91,11 +95,7 @@ def ssa(model: Model, limit: float, where: Bools | None = None) -> Choice:
 
 def csa(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None = None) -> Choice:
     """Clusters at switches; ``cluster`` numbers that of each row."""
-    found = [
-        _rounds(model, cluster, count, limit, where),
-        _rounds(model, cluster, count, limit, where, by_ratio=True),
-        _rounds(model, cluster, count, limit, where, by_ratio=True, level=True),
-    ]
+    found = _rounds(model, cluster, count, limit, where), _steps(model, cluster, count, limit, where)
     whole = ssa(model, limit, where)
     pairs = tuple((switch, i) for switch, _ in whole.pairs for i in range(count))
     return max((*found, Choice(pairs, whole.benefit, whole.penalty)), key=lambda choice: choice.benefit)
@@ -111,43 +111,66 @@ def evaluated(model: Model, cluster: Ints, pairs: tuple[tuple[str, int], ...]) -
     return Choice(pairs, *model.saved(selected))
 
 
-def _rounds(
-    model: Model,
-    cluster: Ints,
-    count: int,
-    limit: float,
-    where: Bools | None,
-    *,
-    by_ratio: bool = False,
-    level: bool = False,
-) -> Choice:
-    width = len(model.switches)
-    pair = cluster * width + model.node
-    usable = np.ones(width, np.bool_) if where is None else where
-    selected = np.zeros(len(model), np.bool_)
-    taken = np.zeros(count * width, np.bool_)
-    left, chosen = limit, []
+class _Greedy:
+    """Pairs of a switch and a cluster, taken one after the other while the limit allows."""
+
+    def __init__(self, model: Model, cluster: Ints, count: int, limit: float, where: Bools | None) -> None:
+        self.width = len(model.switches)
+        self._model, self.left, self.count = model, limit, count
+        #: The pair of each row; pairs of a cluster follow each other.
+        self.pair = cluster * self.width + model.node
+        self._usable = np.tile(model.candidates(where), count)
+        self._selected = np.zeros(len(model), np.bool_)
+        self._taken = np.zeros(count * self.width, np.bool_)
+        self._chosen: list[int] = []
+
+    def look(self) -> tuple[Floats, Floats, Bools]:
+        """Benefit and penalty that each pair would add now, and which of them may be taken."""
+        rows = self._model.sums(self._selected)
+        benefit, penalty = (np.bincount(self.pair, each, len(self._taken)).astype(np.float64) for each in rows)
+        return benefit, penalty, (benefit > 0) & (penalty <= self.left) & ~self._taken & self._usable
+
+    def take(self, pairs: Ints, penalty: Floats) -> None:
+        """Take pairs that together are within the limit."""
+        self._taken[pairs] = True
+        self.left -= float(penalty[pairs].sum())
+        self._chosen += pairs.tolist()
+        self._selected |= self._taken[self.pair]
+
+    def choice(self) -> Choice:
+        """What was taken."""
+        pairs = tuple((self._model.switches[i % self.width], i // self.width) for i in self._chosen)
+        return Choice(pairs, *self._model.saved(self._selected))
+
+
+def _rounds(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None) -> Choice:
+    """The pair of each cluster with the highest benefit; of those what is worth most together; and so on."""
+    greedy = _Greedy(model, cluster, count, limit, where)
     for _ in range(_ROUNDS if len(model) else 0):
-        row_benefit, row_penalty = model.sums(selected)
-        benefit = np.bincount(pair, row_benefit, count * width)
-        penalty = np.bincount(pair, row_penalty, count * width)
-        good = (benefit > 0) & (penalty <= left) & ~taken & np.tile(usable, count)
-        worth = np.where(good, benefit / np.maximum(penalty, 1e-9) if by_ratio else benefit, -1.0)
-        best = worth.reshape(count, width).argmax(axis=1) + np.arange(count) * width
+        benefit, penalty, good = greedy.look()
+        best = np.where(good, benefit, -1.0).reshape(count, -1).argmax(axis=1) + np.arange(count) * greedy.width
         best = best[good[best]]
-        if not len(best):
-            break
-        if level:
-            best = best[np.argsort(-worth[best], kind="stable")]
-            best = best[worth[best] >= _LEVEL * worth[best[0]]]
-            items = np.flatnonzero(np.cumsum(penalty[best]) <= left).tolist()
-        else:
-            items = knapsack(benefit[best].tolist(), penalty[best].tolist(), left)
+        items = knapsack(benefit[best].tolist(), penalty[best].tolist(), greedy.left) if len(best) else []
         if not items:
             break
-        for i in best[items].tolist():
-            taken[i] = True
-            left -= float(penalty[i])
-            chosen.append((model.switches[i % width], i // width))
-        selected |= taken[pair]
-    return Choice(tuple(chosen), *model.saved(selected))
+        greedy.take(best[items], penalty)
+    return greedy.choice()
+
+
+def _steps(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None) -> Choice:
+    """All pairs whose benefit per penalty is about the best, then those that are worth a little less, and so on."""
+    from sievenet.control.hybrid.kernels import apart  # brings numba
+
+    greedy = _Greedy(model, cluster, count, limit, where)
+    rows = np.argsort(greedy.pair, kind="stable")
+    starts = np.searchsorted(greedy.pair[rows], np.arange(count * greedy.width + 1))
+    for _ in range(_STEPS if len(model) else 0):
+        benefit, penalty, good = greedy.look()
+        if not good.any():
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worth = np.where(good, benefit / penalty, -1.0)  # what costs nothing is worth any amount
+        best = np.flatnonzero(worth >= _LEVEL * worth.max())
+        best = apart(model.parent, rows, starts, best[np.argsort(-worth[best], kind="stable")])
+        greedy.take(best[np.cumsum(penalty[best]) <= greedy.left], penalty)
+    return greedy.choice()
