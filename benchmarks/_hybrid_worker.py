@@ -19,6 +19,7 @@ from sievenet.client.matcher import MatcherNode, load
 from sievenet.client.parcel import Targets
 from sievenet.client.ports.burst import Arrivals
 from sievenet.control.directed import everybody, twin_schema
+from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.packet import Packet, encode_packet
 
 
@@ -82,4 +83,5 @@ async def main(kind: str, url: str, name: str, host: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:5]))
+    with collecting_seldom():  # as `sievenet matcher` does
+        asyncio.run(main(*sys.argv[1:5]))

@@ -372,7 +372,7 @@ async def _passed(bench: Bench, kind: str, count: int, plane: dict[str, Any]) ->
             if kind == "matcher":
                 number, switch = daemon.control.category("point").number, daemon.plane.topology.attachment("h2").switch
                 await daemon.service.components.hybrid.divert(number, Dz(0, 0), switch)
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(1.0)  # until it has put them in order
             rng = np.random.default_rng(1)
             columns = {"x": rng.integers(8000, size=count), "y": rng.integers(1024, size=count)}
             batch = EventBatch.of(POINT, columns)

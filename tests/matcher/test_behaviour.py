@@ -224,3 +224,24 @@ def test_a_few_filters_become_a_level_when_they_were_walked_over_often():
         assert [keys.tolist() for keys in found.match_batch(batch)] == before
     assert found.statistics().pending == 0
     assert found.match(schema.event(x=9)) == before[9] == list(range(10))
+
+
+def test_compact_makes_one_level_and_changes_no_answer():
+    load = Mixed(match=2e-3, seed=3)
+    wanted, batch = list(load.subscriptions(900)), load.events(40)
+    found = Matcher(load.schema)
+    for start in range(0, 900, 300):
+        found.add_many(range(start, start + 300), wanted[start : start + 300])
+        found.match_batch(batch)
+    found.add_many([1300, 1301], wanted[:2])
+    before = found.match_batch(batch)
+    assert len(found.statistics().levels) > 1
+    found.compact()
+    (level,) = found.statistics().levels
+    assert level.filters == found.statistics().filters
+    after = found.match_batch(batch)
+    assert (after.keys.tolist(), after.offsets.tolist()) == (before.keys.tolist(), before.offsets.tolist())
+    found.compact()
+    found.remove_many(list(found))
+    found.compact()
+    assert found.match_batch(batch).keys.tolist() == []

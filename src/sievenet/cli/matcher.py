@@ -55,6 +55,7 @@ def matcher(
 async def _match(url: str | None, name: str | None, host: str | None, seconds: float | None, as_json: bool) -> None:
     from sievenet.access.login import load_login
     from sievenet.client.matcher import MatcherNode, load
+    from sievenet.daemon.collector import collecting_seldom
 
     await load_first(load)
     stop = stop_signal()
@@ -63,7 +64,7 @@ async def _match(url: str | None, name: str | None, host: str | None, seconds: f
     node = MatcherNode(url, name=name or (None if known is None else known.name), host=host, login=known)
     await node.start()
     click.echo(f"matcher {node.node.name} at {node.node.host}", err=as_json)
-    with contextlib.suppress(TimeoutError):
+    with collecting_seldom(), contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
     counts = {"received": node.received, "sent": node.sent, "unwanted": node.unwanted, "malformed": node.malformed}
     await node.close()

@@ -343,6 +343,8 @@ class MatcherNode:
                 # A mistake of ours: silence is what makes the daemon forward by the network again.
                 log.critical("matcher %s has stopped: %s", self.node.name, [t for t in self._tasks if t.done()])
                 return
+            for served in self._served.values():
+                served.tidy()
             if not self.node.connected:
                 continue
             try:

@@ -23,6 +23,8 @@ from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Served", "load"]
 
+#: Subscriptions up to which a matcher puts them in order at one go: of more that would keep everybody waiting.
+_TIDY: Final = 20_000
 #: Filters that make a matcher use all of its code.
 _LOAD: Final = 1000
 
@@ -42,6 +44,8 @@ class Served:
         self.places = np.zeros(1024, np.int64)
         self.sides = np.zeros(1024, np.int32)
         self.publishers: dict[int, int] = {}
+        #: Whether subscriptions have come since the last look, and since they were put in order.
+        self._coming = self._untidy = False
 
     def enter(self, interests: list[p.Interest]) -> None:
         """Match these from now on."""
@@ -56,6 +60,14 @@ class Served:
             self.recipients = np.fromiter(self._places, np.uint32, len(self._places))
         wanted = [decode_subscription(self.schema, each.content) for each in interests]
         self.matcher.add_many([each.key for each in interests], wanted)
+        self._coming = self._untidy = True
+
+    def tidy(self) -> None:
+        """Called now and then: when no more subscriptions come, those there are are put in order."""
+        if self._untidy and not self._coming and len(self.matcher) <= _TIDY:
+            self.matcher.compact()
+            self._untidy = False
+        self._coming = False
 
     def everybody(self) -> list[int]:
         """All recipients."""

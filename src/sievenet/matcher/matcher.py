@@ -221,6 +221,11 @@ class Matcher:
             self._scratch.fit(self._reader)
         return levels
 
+    def compact(self) -> None:
+        """Make one level of all there is, if it is not: takes a moment, and every event after it takes less time."""
+        if self._pending.live or len(self._levels) > 1:
+            self._merge(list(self._levels))
+
     def _due(self, size: int) -> list[int]:
         """The levels that so many new filters should be merged with: all up to a tier that is full."""
         due: list[int] = []
