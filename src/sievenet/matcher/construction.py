@@ -5,6 +5,8 @@ The arrays they fill are described where they are read, in `records` and `scan`.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from sievenet.jit import compiled
@@ -16,7 +18,11 @@ from sievenet.matcher.scan import (
     FILLED,
     FIRST,
     HI,
+    KEY,
+    LAST,
     LO,
+    NUMBER,
+    REACH,
     S_ATTR,
     S_ROW,
     S_SHIFT,
@@ -24,6 +30,9 @@ from sievenet.matcher.scan import (
     SORTED,
     last_begun,
 )
+
+#: Words of a record with one constraint of one stretch.
+SINGLE: Final = 5
 
 
 @compiled
@@ -134,7 +143,7 @@ def make_copies(words: Array, places: Array, edges: Array, chosen: Array, copies
 
 @compiled
 def sort_narrow(
-    words: Array, places: Array, slots: Array, copies: Array, blocks: Array, most: float, begins: Array, reaches: Array
+    words: Array, places: Array, slots: Array, copies: Array, blocks: Array, most: float, begins: Array, entries: Array
 ) -> int:
     """Sort the slots of blocks of narrow filters by where these begin; how many such blocks there are.
 
@@ -164,12 +173,12 @@ def sort_narrow(
         for j in range(SLOTS):
             begins[at + j] = keys[order[j]] if j < filled else MAX
             reach = max(reach, lasts[order[j]]) if j < filled else MAX
-            reaches[at + j] = reach
+            entries[at + j, REACH] = reach
         looks = 0
         for j in range(filled):
             x = begins[at + j]
             k = min(last_begun(begins, at, x), filled - 1)
-            while k >= 0 and reaches[at + k] >= x:
+            while k >= 0 and entries[at + k, REACH] >= x:
                 looks += 1
                 k -= 1
         if looks > most * filled:
@@ -178,6 +187,10 @@ def sort_narrow(
         for j in range(filled):
             slots[base + j] = before[order[j]]
             copies[base + j, 0], copies[base + j, 1] = spans[order[j], 0], spans[order[j], 1]
+            p = places[slots[base + j]]
+            more = 1 if (words[p + 1] & LENGTH_MASK) > SINGLE else 0
+            entries[at + j, LAST], entries[at + j, KEY] = lasts[order[j]], words[p]
+            entries[at + j, NUMBER] = np.int64(slots[base + j]) << 1 | more
         blocks[block, SORTED] = at
         count += 1
     return count

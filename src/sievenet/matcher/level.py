@@ -93,9 +93,9 @@ class Level:
     checked: Ints
     slices: Ints
     rows: npt.NDArray[np.uint64]
-    #: Of blocks that are sorted lists: where their slots begin, and how far those up to each reach.
+    #: Of blocks that are sorted lists: where their slots begin, and all else that is needed of them.
     begins: Ints
-    reaches: Ints
+    entries: Ints
     #: Records that live.
     live: int
     #: Records there were when it was built.
@@ -105,7 +105,7 @@ class Level:
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
         filters = self.words, self.alive, self.keys
-        slices = self.slices, self.rows, self.used, self.checked, self.begins, self.reaches
+        slices = self.slices, self.rows, self.used, self.checked, self.begins, self.entries
         return *filters, self.blocks, self.slots, self.check_ends, self.checks, *slices
 
     @property
@@ -131,7 +131,7 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         slices=np.empty((0, 3), np.int64),
         rows=np.empty((0, bitrow.WORDS), np.uint64),
         begins=np.empty(0, np.int64),
-        reaches=np.empty(0, np.int64),
+        entries=np.empty((0, 4), np.int64),
         live=len(alive),
         built=len(alive),
     )
@@ -161,8 +161,8 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
-    begins, reaches = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
-    narrow = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, begins, reaches) * scan.SLOTS
+    begins, entries = np.empty(len(slots), np.int64), np.empty((len(slots), 4), np.int64)
+    narrow = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, begins, entries) * scan.SLOTS
     slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
     construction.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
     check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
@@ -181,7 +181,7 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
         slices=slices,
         rows=rows,
         begins=begins[:narrow].copy(),
-        reaches=reaches[:narrow].copy(),
+        entries=entries[:narrow].copy(),
         live=len(places),
         built=len(places),
     )

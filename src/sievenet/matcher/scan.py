@@ -6,8 +6,10 @@ exactly, the *checks* of a slot do: rows of column, lo, last, where the columns 
 or of -1 and the place of a record to be checked whole.
 
 A block whose filters are so narrow that hardly two of them overlap has no slices.  Its slots are sorted by where they
-begin; `begins` says where, and `reaches` how far those up to a slot reach.  An event finds the last slot that begins
-before it by bisection, and goes back from there as long as something reaches it.
+begin; `begins` says where.  An event finds the last slot that begins before it by bisection, and goes back from there
+as long as something reaches it.  All that it needs of a slot is in one row of `entries`, since between two batches
+other processes use the caches: how far this one and those before it reach, how far it reaches itself, its key, its
+number and whether it has other constraints that have to be checked.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ _MANY: Final = 32
 #: Events whose bitmaps are made at a time: they stay in the nearest cache.
 _TILE: Final = 256
 #: Columns of the table of blocks: the attribute it is clustered by (-1: none) and the buckets it can match,
-#: the range of its slices, the number of its slots, where its slots begin in `begins` and `reaches` (-1: nowhere).
+#: the range of its slices, the number of its slots, where its slots begin in `begins` and `entries` (-1: nowhere).
 ATTR, LO, HI, FIRST, BEHIND, FILLED, SORTED = range(7)
 #: Columns of the table of slices: attribute, buckets per row as a shift, row of bucket 0.
 S_ATTR, S_SHIFT, S_ROW = range(3)
+#: Columns of the entries of sorted slots.
+REACH, LAST, KEY, NUMBER = range(4)
 
 
 @inlined
@@ -84,7 +88,7 @@ def match_few(
     rows: Array,
     checked: Array,
     begins: Array,
-    reaches: Array,
+    entries: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -106,15 +110,21 @@ def match_few(
                 if listed >= 0:
                     x = xs[i, attr]
                     j = min(last_begun(begins, listed, x), blocks[block, FILLED] - 1)
-                    while j >= 0 and reaches[listed + j] >= x:
+                    while j >= 0 and entries[listed + j, REACH] >= x:
+                        number = entries[listed + j, NUMBER] >> 1
                         at = block * SLOTS + j
-                        if passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i):
-                            number = slots[at]
-                            if alive[number]:
-                                if count < room:
-                                    found_event[count] = i
-                                    found_key[count] = keys[number]
-                                count += 1
+                        if (
+                            entries[listed + j, LAST] >= x
+                            and alive[number]
+                            and (
+                                not entries[listed + j, NUMBER] & 1
+                                or passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i)
+                            )
+                        ):
+                            if count < room:
+                                found_event[count] = i
+                                found_key[count] = entries[listed + j, KEY]
+                            count += 1
                         j -= 1
                     continue
             w0 = w1 = w2 = w3 = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -200,7 +210,7 @@ def match_chunk(
     used: Array,
     checked: Array,
     begins: Array,
-    reaches: Array,
+    entries: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -215,7 +225,7 @@ def match_chunk(
     if n < _MANY:
         return match_few(
             xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
-            begins, reaches, found_event, found_key, count,
+            begins, entries, found_event, found_key, count,
         )  # fmt: skip
     room = len(found_key)
     order = np.empty(n, np.int32)
@@ -243,15 +253,21 @@ def match_chunk(
                 i = np.int64(order[t])
                 x = xs[i, sorted_by]
                 j = min(last_begun(begins, listed, x), blocks[block, FILLED] - 1)
-                while j >= 0 and reaches[listed + j] >= x:
+                while j >= 0 and entries[listed + j, REACH] >= x:
+                    number = entries[listed + j, NUMBER] >> 1
                     at = block * SLOTS + j
-                    if passes(checks, check_ends[at], check_ends[at + 1], values, t, words, xs, i):
-                        number = slots[at]
-                        if alive[number]:
-                            if count < room:
-                                found_event[count] = i
-                                found_key[count] = keys[number]
-                            count += 1
+                    if (
+                        entries[listed + j, LAST] >= x
+                        and alive[number]
+                        and (
+                            not entries[listed + j, NUMBER] & 1
+                            or passes(checks, check_ends[at], check_ends[at + 1], values, t, words, xs, i)
+                        )
+                    ):
+                        if count < room:
+                            found_event[count] = i
+                            found_key[count] = entries[listed + j, KEY]
+                        count += 1
                     j -= 1
             continue
         for begin in range(starts[blocks[block, LO]], end, _TILE):
@@ -305,7 +321,7 @@ def match_one(
     used: Array,
     checked: Array,
     begins: Array,
-    reaches: Array,
+    entries: Array,
     found_event: Array,
     found_key: Array,
     count: int,
@@ -317,7 +333,7 @@ def match_one(
         return walk(xs, 1, words, alive, found_event, found_key, count)
     fill_buckets(xs, 1, edges, used, buckets)
     return match_few(
-        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked, begins, reaches,
+        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked, begins, entries,
         found_event, found_key, count,
     )  # fmt: skip
 
