@@ -151,7 +151,8 @@ class Selector:
         """Look at what was seen since the last time, and change what is worth it."""
         await self._hybrid.refresh()
         self._remember()
-        self._strain = min(_MOST_STRAIN, max(1.0, self._strain * (_STRAINED if self._slow() else _RELIEVED)))
+        if self._network.events + self._matcher.events:
+            self._strain = min(_MOST_STRAIN, max(1.0, self._strain * (_STRAINED if self._slow() else _RELIEVED)))
         numbers = {key[0] for key in self._seen} | {n for m in self._hybrid.matchers.values() for n in m.serving}
         for number in sorted(filter(self._control.is_category, numbers)):
             # Only flows of one table can be diverted.

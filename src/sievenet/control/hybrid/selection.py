@@ -33,8 +33,9 @@ __all__ = ["Choice", "allowed", "clusters", "csa", "evaluated", "ssa"]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-#: Rounds after which whatever is left is left alone: of pairs by benefit, and by benefit per penalty.
-_ROUNDS: Final = 40
+#: Rounds after which whatever is left is left alone: of switches, of pairs by benefit, and by benefit per penalty.
+_SWITCHES: Final = 200
+_ROUNDS: Final = 12
 _STEPS: Final = 400
 #: Of the best pair's benefit per penalty, what others of a step must be worth.
 _LEVEL: Final = 0.8
@@ -90,12 +91,12 @@ def numbered(cells: Ints, bits: int, regions: list[Dz]) -> Ints:
 
 def ssa(model: Model, limit: float, where: Bools | None = None) -> Choice:
     """Whole switches, the most beneficial first."""
-    return _rounds(model, np.zeros(len(model), np.int64), 1, limit, where)
+    return _rounds(model, np.zeros(len(model), np.int64), 1, limit, where, _SWITCHES)
 
 
 def csa(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None = None) -> Choice:
     """Clusters at switches; ``cluster`` numbers that of each row."""
-    found = _rounds(model, cluster, count, limit, where), _steps(model, cluster, count, limit, where)
+    found = _rounds(model, cluster, count, limit, where, _ROUNDS), _steps(model, cluster, count, limit, where)
     whole = ssa(model, limit, where)
     pairs = tuple((switch, i) for switch, _ in whole.pairs for i in range(count))
     return max((*found, Choice(pairs, whole.benefit, whole.penalty)), key=lambda choice: choice.benefit)
@@ -143,10 +144,10 @@ class _Greedy:
         return Choice(pairs, *self._model.saved(self._selected))
 
 
-def _rounds(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None) -> Choice:
+def _rounds(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None, rounds: int) -> Choice:
     """The pair of each cluster with the highest benefit; of those what is worth most together; and so on."""
     greedy = _Greedy(model, cluster, count, limit, where)
-    for _ in range(_ROUNDS if len(model) else 0):
+    for _ in range(rounds if len(model) else 0):
         benefit, penalty, good = greedy.look()
         best = np.where(good, benefit, -1.0).reshape(count, -1).argmax(axis=1) + np.arange(count) * greedy.width
         best = best[good[best]]
