@@ -144,6 +144,7 @@ def requests(number):
         caching.ToCache: caching.ToCache(2, b"word"),
         caching.ServeCache: caching.ServeCache(7),
         caching.Assumed: caching.Assumed(1),
+        caching.AskPort: caching.AskPort(7),
         caching.ToSubscriber: caching.ToSubscriber(1, b"word"),
         caching.CacheLoad: caching.CacheLoad(),
         Alive: Alive(),
@@ -154,7 +155,7 @@ def requests(number):
 
 #: What is not answered, if it is allowed.
 SILENT = {control.PlanAdopted, control.Sample, control.Matched, control.Did, Alive}
-SILENT |= {*caching.CARRIED} - {caching.ServeCache}
+SILENT |= {*caching.CARRIED} - {caching.ServeCache, caching.AskPort}
 
 
 @pytest.mark.parametrize("role", [*Role, None])
