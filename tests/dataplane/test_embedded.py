@@ -348,7 +348,7 @@ def test_what_comes_over_a_quota_is_left_alone_until_the_quota_allows_more():
             first = sockets.NUISANCE * 40
             assert [p.sequence for p in w.got[:40]] == list(range(first, first + 40))
             await until(lambda: w.plane.statistics().over_quota + len(w.got) == 480)
-            assert w.plane.refusals("a") == (0, 480 - len(w.got))
+            assert w.plane.endpoint_of("a").refused() == (0, 480 - len(w.got))
 
     run(main)
 

@@ -13,6 +13,7 @@ import sievenet
 from sievenet.cache import messages
 from sievenet.client.component import ComponentNode
 from sievenet.control import caching as c
+from sievenet.programs import command
 from sievenet.workload.samples import load_schema
 from tests.fabric.harness import eventually, run
 from tests.transport.commands import Commands
@@ -194,11 +195,11 @@ def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_pa
 def small_disk(folder, size):
     """A folder on a disk of its own."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "sievenet-test", folder], check=True)
+    subprocess.run(command("mount", "-t", "tmpfs", "-o", f"size={size}", "sievenet-test", str(folder)), check=True)
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        subprocess.run(command("umount", "--lazy", str(folder)), check=True)
 
 
 @pytest.mark.slow
@@ -233,7 +234,7 @@ def test_a_full_disk_ends_subscriptions_with_a_reason_or_drops_by_name_and_the_c
                 assert sorted([*volumes(drops), *told()]) == list(range(8000))
                 assert len(told()) > 1000
                 # With room on the disk again, the cache goes on, and so can who was ended.
-                subprocess.run(["mount", "-o", "remount,size=64M", disk], check=True)
+                subprocess.run(command("mount", "-o", "remount,size=64M", str(disk)), check=True)
                 again = await commands.start("sub", "stock", *limits)
                 await again.says("subscribed")
                 for at in range(8000, 14000, 100):
