@@ -43,7 +43,6 @@ class Entrance(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted, nothing is read yet."""
         assert isinstance(transport, asyncio.Transport)
-        transport.pause_reading()
         self._transport = transport
         self._address = str((transport.get_extra_info("peername") or ("?",))[0])
         loop = asyncio.get_running_loop()
@@ -51,6 +50,9 @@ class Entrance(asyncio.Protocol):
         if wait is None or wait >= self._patience:
             transport.abort()
             return
+        # Not at once: in Python 3.11.2 a transport begins to read after this method, paused or not, and what it
+        # read of the handshake would be lost to TLS.
+        loop.call_soon(transport.pause_reading)
         self._work = loop.create_task(self._enter(wait))
 
     async def _enter(self, wait: float) -> None:
