@@ -71,6 +71,17 @@ def burst(packets):
     return Burst.of(np.frombuffer(b"".join(map(encode_packet, packets)), np.uint8).reshape(len(packets), -1))
 
 
+async def changed(plane, table, rng, ports):
+    """Some flows of switch s1 added, changed and deleted, in any order; its table after that, as a value."""
+    flows = [random_flow(rng, ports) for _ in range(rng.randrange(1, 12))]
+    held = list(table)
+    changes = [rng.choice([Add, Modify])(flow) for flow in flows]
+    changes += [Delete(flow) for flow in rng.sample(held, rng.randrange(len(held) + 1))]
+    rng.shuffle(changes)
+    await plane.apply("s1", changes)
+    return table.applied(changes)
+
+
 @pytest.mark.parametrize("seed", seeds(6))
 def test_packets_go_where_the_table_says(network, seed):
     """Any flows, changed in any order: every packet leaves by the ports that the table as a value names."""
@@ -83,13 +94,7 @@ def test_packets_go_where_the_table_says(network, seed):
             by_port = {client.port: client for client in clients}
             table, number = FlowTable(), 0
             for _ in range(8):
-                flows = [random_flow(rng, sorted(by_port)) for _ in range(rng.randrange(1, 12))]
-                held = list(table)
-                changes = [rng.choice([Add, Modify])(flow) for flow in flows]
-                changes += [Delete(flow) for flow in rng.sample(held, rng.randrange(len(held) + 1))]
-                rng.shuffle(changes)
-                await plane.apply("s1", changes)
-                table = table.applied(changes)
+                table = await changed(plane, table, rng, sorted(by_port))
                 assert await plane.table("s1") == table
                 want = Counter()
                 sender = rng.choice(clients)

@@ -10,9 +10,9 @@ from sievenet.dataplane.kernel.ranges import MOST
 from sievenet.dataplane.packet import Packet
 from sievenet.index import CODE_BITS, ROOT, Dz
 from sievenet.index.address import TOGETHER
-from sievenet.network import Add, Delete, Flow, FlowTable, Modify, parse_topology
+from sievenet.network import Add, Flow, FlowTable, parse_topology
 from tests.kernel.harness import make_network, on_kernel, remove_network
-from tests.kernel.test_tables import burst, packet, random_flow
+from tests.kernel.test_tables import burst, changed, packet
 from tests.seeds import seeds
 
 pytestmark = [pytest.mark.root]
@@ -44,13 +44,7 @@ def test_a_packet_goes_where_one_of_its_events_would(network, seed):
             by_port = {client.port: client for client in clients}
             table, number = FlowTable(), 0
             for _ in range(8):
-                flows = [random_flow(rng, sorted(by_port)) for _ in range(rng.randrange(1, 12))]
-                held = list(table)
-                changes = [rng.choice([Add, Modify])(flow) for flow in flows]
-                changes += [Delete(flow) for flow in rng.sample(held, rng.randrange(len(held) + 1))]
-                rng.shuffle(changes)
-                await plane.apply("s1", changes)
-                table = table.applied(changes)
+                table = await changed(plane, table, rng, sorted(by_port))
                 sender, category = rng.choice(clients), rng.randrange(1, 4)
                 few = [rng.randrange(16) for _ in range(rng.randrange(1, 4))]
                 count = rng.randrange(1, 3 * TOGETHER)

@@ -21,17 +21,21 @@ LINK = LinkSettings(delay=0.002)
 EVERYTHING = Subscription([Filter(SCHEMA, {})])
 
 
+async def opened(world: World) -> tuple[list[str], Publishing, Fitter]:
+    """A world with six clients, three of which publish; who publishes, and who fits."""
+    await world.open()
+    names = [await world.join() for _ in range(6)]
+    for name in names[:3]:
+        await world.advertise(name, EVERYTHING)
+    return names, Publishing(world), Fitter(world.control, world.plane)
+
+
 @pytest.mark.parametrize("seed", seeds(3))
 def test_fitting_under_traffic_loses_nothing_and_fits(seed):
     async def main() -> None:
         shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
         world = World(shape, seed, CONFIG, control_delay=0.004, capacity=(4, 6, 9)[seed % 3])
-        await world.open()
-        names = [await world.join() for _ in range(6)]
-        for name in names[:3]:
-            await world.advertise(name, EVERYTHING)
-        publishing = Publishing(world)
-        fitter = Fitter(world.control, world.plane)
+        names, publishing, fitter = await opened(world)
         for round_ in range(4):
             await asyncio.gather(*(world.subscribe(name, world.content()) for name in names))
             rows = {(names[0], (5 + round_) << 60): 10.0, ("nobody", 1 << 63): 2.0}
@@ -56,12 +60,7 @@ def test_cells_are_fitted_under_traffic_too(seed):
         shape = Testbed.build(link=LINK) if seed % 2 else parse_topology("fattree,k=4,delay=0.002")
         config = msgspec.structs.replace(CONFIG, kind="cells")
         world = World(shape, seed, config, control_delay=0.004, capacity=(12, 14)[seed % 2])
-        await world.open()
-        names = [await world.join() for _ in range(6)]
-        for name in names[:3]:
-            await world.advertise(name, EVERYTHING)
-        publishing = Publishing(world)
-        fitter = Fitter(world.control, world.plane)
+        names, publishing, fitter = await opened(world)
         for round_ in range(3):
             await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
             await fitter.fit([Traffic.of("grid", 1, {(names[0], (5 + round_) << 60): 10.0})] if round_ % 2 else [])

@@ -31,7 +31,7 @@ from sievenet.control.deployment.tree.layout import (
     ZERO,
 )
 from sievenet.control.deployment.tree.merging import STACK
-from sievenet.control.deployment.tree.nodes import equal, prune
+from sievenet.control.deployment.tree.nodes import collected, equal, prune
 from sievenet.jit import compiled
 
 __all__ = ["changes", "forget", "listed", "steps"]
@@ -204,11 +204,7 @@ def listed(a: Any, node: int, column: int) -> Any:
         if at < 0 or (column == MERGE and not nodes[at, MERGES]):
             continue
         if nodes[at, column]:
-            if count == found.size:
-                larger = np.empty(2 * count, np.int64)
-                larger[:count] = found
-                found = larger
-            found[count] = at
+            found = collected(found, count, at)
             count += 1
         stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
         top += 2

@@ -23,7 +23,7 @@ from sievenet.control.deployment.tree.layout import (
     WANTED,
     ZERO,
 )
-from sievenet.control.deployment.tree.nodes import around, count_merge, find, give, insert, note, outside
+from sievenet.control.deployment.tree.nodes import around, collected, count_merge, find, give, insert, note, outside
 from sievenet.jit import compiled
 
 __all__ = ["STACK", "arrange", "belonging", "merge_at", "merge_inside", "put_all"]
@@ -105,11 +105,7 @@ def belonging(a: Any, merge: int) -> Any:
         if at < 0 or (nodes[at, MERGE] and at != merge):
             continue
         if nodes[at, WANTED]:
-            if count == found.size:
-                larger = np.empty(2 * count, np.int64)
-                larger[:count] = found
-                found = larger
-            found[count] = at
+            found = collected(found, count, at)
             count += 1
         stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
         top += 2

@@ -38,7 +38,7 @@ from sievenet.control.deployment.tree.layout import (
 from sievenet.control.registrations.trie.kernels import leading
 from sievenet.jit import compiled
 
-__all__ = ["around", "bit", "count_merge", "equal", "find", "give", "insert", "note", "outside", "prune"]
+__all__ = ["around", "bit", "collected", "count_merge", "equal", "find", "give", "insert", "note", "outside", "prune"]
 
 _NONE = np.uint64(0)
 _LOW = np.uint64(1)
@@ -234,6 +234,17 @@ def give(a: Any, node: int, given: int, row: Any) -> None:
         if above < 0 or nodes[above, LENGTH] + 1 != nodes[node, LENGTH]:
             return
         node = above
+
+
+@compiled
+def collected(found: Any, count: int, node: int) -> Any:
+    """A list of so many nodes with one more behind them; a larger one if there was no room."""
+    if count == found.size:
+        larger = np.empty(2 * count, np.int64)
+        larger[:count] = found
+        found = larger
+    found[count] = node
+    return found
 
 
 @compiled
