@@ -1,114 +1,87 @@
-"""Plain sockets at the two ends of a path: what a network takes without our clients.
+"""A process with a plain socket at one end of a path; all of its work is in C (`_plain.c`).
 
-    sender NAMESPACE PORT        stdin: {"count", "rate", "batch"}      stdout: {"begin"}
-    receiver NAMESPACE PORT      stdin: {"count", "wait", "many"}       stdout: {"latencies": ns, "seen", "last"}
+    sender NAMESPACE PORT LIBRARY      stdin: {"count", "rate", "batch", "segments", "seed"}  stdout: {"begin", "cpu"}
+    receiver NAMESPACE PORT LIBRARY    stdin: {"count", "wait", "nap", "gro"}
+                                       stdout: {"latencies": ns, "seen", "first", "last", "cpu"}
 
-Datagrams carry their number and the time at which they were sent; each goes to an address of its own, drawn at random.
+Times are nanoseconds of the system's clock that never goes back, processor time is seconds.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
-import select
 import socket
-import struct
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from sievenet.client.ports import mmsg
 from sievenet.dataplane import namespaces
-from sievenet.index.address import CONTENT_PORT
 
-HEAD = struct.Struct("=QQ")
-#: Bytes of a datagram: those of a small event.
+_UDP_SEGMENT, _UDP_GRO = 103, 104
+#: Bytes of a datagram, as in `_plain.c`.
 SIZE = 100
 
 
-def opened(namespace: str, port: int) -> socket.socket:
-    """A socket of a host's client."""
+class End:
+    """A socket of a host's client, and the program that uses it."""
 
-    def make() -> socket.socket:
+    def __init__(self, namespace: str, port: int, library: str) -> None:
+        self._port = port
+        self._socket, self._packets = namespaces.inside(namespace, self._opened)
+        code = ctypes.CDLL(library)
+        self._send, self._receive = code.plain_send, code.plain_receive
+        self._send.restype = self._receive.restype = ctypes.c_long
+
+    def _opened(self) -> tuple[socket.socket, socket.socket]:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-        sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
-        sock.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)  # SO_SNDBUFFORCE
-        sock.bind(("::", port))
-        return sock
+        sock.bind(("::", self._port))
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        packets.bind(("eth0", 0))
+        for each in (sock, packets):
+            each.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+            each.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)  # SO_SNDBUFFORCE
+        return sock, packets
 
-    return namespaces.inside(namespace, make)
+    def send(self, count: int, rate: float, batch: int, segments: int, seed: int) -> dict[str, Any]:
+        """Send at a pace (0: as fast as it goes), so many with a call."""
+        times = (ctypes.c_uint64 * 2)()
+        sock = self._socket if segments else self._packets
+        self._socket.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, SIZE if segments > 1 else 0)
+        before = time.process_time()
+        sent = self._send(
+            *(sock.fileno(), self._port, ctypes.c_long(count), ctypes.c_double(rate)),
+            *(batch, segments, ctypes.c_uint64(seed), times),
+        )
+        if sent < count:
+            raise OSError("the system took less than was sent")
+        return {"begin": times[0], "cpu": time.process_time() - before}
 
-
-def targets(rng: np.random.Generator, count: int) -> Any:
-    """Addresses of content of category 1, all different."""
-    names = np.zeros(count, mmsg.NAME)
-    names["family"] = socket.AF_INET6
-    names["port"] = CONTENT_PORT
-    names["address"] = rng.integers(0, 256, (count, 16), np.uint8)
-    names["address"][:, :4] = (0xFD, 0x0E, 0, 1)
-    return names
-
-
-def send(sock: socket.socket, count: int, rate: float, batch: int, seed: int) -> float:
-    """Send at a pace, one by one or in batches; when that began."""
-    rng = np.random.default_rng(seed)
-    names = targets(rng, count)
-    matrix = np.zeros((count, SIZE), np.uint8)
-    begin = time.monotonic()
-    if batch == 1:
-        addresses = [socket.inet_ntop(socket.AF_INET6, bytes(row)) for row in names["address"]]
-        for number, address in enumerate(addresses):
-            due = begin + number / rate
-            while (left := due - time.monotonic()) > 0:
-                time.sleep(left)
-            data = HEAD.pack(number, time.monotonic_ns()).ljust(SIZE, b"\0")
-            sock.sendto(data, (address, CONTENT_PORT))
-        return begin
-    matrix[:, :8] = np.arange(count, dtype=np.uint64)[:, None].view(np.uint8)
-    outlet = mmsg.Outlet(matrix, names)
-    sent = 0
-    while sent < count:
-        allowed = min(int((time.monotonic() - begin) * rate) + batch, count) - sent
-        if allowed < batch and sent + allowed < count:
-            time.sleep(batch / rate / 2)
-            continue
-        sent += outlet.send(sock, min(allowed, batch))
-    return begin
-
-
-def receive(sock: socket.socket, count: int, wait: float, many: bool) -> dict[str, Any]:
-    """Take what comes until all is there, or nothing has come for a while; ``many``: as much as there is at a time."""
-    latencies = []
-    seen = 0
-    last = time.monotonic()
-    inlet = mmsg.Inlet(256, 2048) if many else None
-    while seen < count:
-        if not select.select([sock], [], [], wait)[0]:
-            break
-        if inlet is not None:
-            seen += sum(len(matrix) for matrix, _ in inlet.read(sock))
-        else:
-            data = sock.recv(2048)
-            _, sent = HEAD.unpack_from(data)
-            if sent:
-                latencies.append(time.monotonic_ns() - sent)
-            seen += 1
-        last = time.monotonic()
-    return {"seen": seen, "last": last, "latencies": latencies}
+    def receive(self, count: int, wait: float, nap: float, gro: int) -> dict[str, Any]:
+        """Take what comes until all is there, or nothing has come for a while."""
+        times = (ctypes.c_uint64 * 2)()
+        latencies = np.zeros(count, np.uint64)
+        self._socket.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, gro)
+        before = time.process_time()
+        seen = self._receive(
+            *(self._socket.fileno(), ctypes.c_long(count), ctypes.c_double(wait), ctypes.c_double(nap)),
+            *(times, ctypes.c_void_p(latencies.ctypes.data)),
+        )
+        spent = time.process_time() - before
+        # Those of a flood say nothing: it waits in its receiver's queue.
+        some = [] if nap else latencies[:seen].tolist()
+        return {"seen": seen, "first": times[0], "last": times[1], "latencies": some, "cpu": spent}
 
 
 def main() -> None:
-    role, namespace, port = sys.argv[1:4]
-    sock = opened(namespace, int(port))
+    role, namespace, port, library = sys.argv[1:]
+    end = End(namespace, int(port), library)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         order = json.loads(line)
-        if role == "sender":
-            answer: dict[str, Any] = {"begin": send(sock, **order)}
-        else:
-            answer = receive(sock, **order)
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(end.send(**order) if role == "sender" else end.receive(**order)), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from sievenet.dataplane import namespaces as ns
+from sievenet.dataplane.kernel import bpf
 from sievenet.dataplane.kernel.agent import Agent
 from sievenet.dataplane.kernel.fleet import Fleet
 from sievenet.dataplane.kernel.machine import Machine
@@ -43,6 +44,8 @@ def make_wires(topology=TOPOLOGY, kind="svm"):
 
 def remove_wires(wires):
     wires.down()
+    for pins in wires.run_dir.glob("m-*/bpf"):
+        bpf.unmount(str(pins))
     shutil.rmtree(wires.run_dir, ignore_errors=True)
 
 
@@ -57,7 +60,7 @@ class AgentThread:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        self._started.wait(10)
+        self._started.wait(60)
 
     def _run(self):
         with suppress(asyncio.CancelledError):
@@ -110,7 +113,9 @@ async def on_machines(wires, *, capacity=None, grace=1.0):
     agents = {switch: await asyncio.to_thread(AgentThread, wires, switch) for switch in wires.topology.switches}
     harness = None
     try:
-        await fleet.connected(20)
+        await fleet.connected(60)
+        for agent in agents.values():
+            agent.machine.switch.clear()
         plane = KernelDataPlane(fleet)
         harness = FleetHarness(wires, plane, fleet, agents)
         plane.start()
@@ -121,5 +126,6 @@ async def on_machines(wires, *, capacity=None, grace=1.0):
         if harness is not None:
             await harness.close()
         await fleet.close()
+        # The next one finds the switches: until the kernel has checked their programs takes longer than most tests.
         for agent in agents.values():
-            await asyncio.to_thread(agent.end)
+            await asyncio.to_thread(agent.end, keep=True)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -27,8 +28,10 @@ from sievenet.session.message import Failure
 from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, TOPOLOGY, with_harness
 from tests.access.harness import folder as access_folder
 from tests.access.harness import now
+from tests.fuzz import damaged, wrong
 from tests.kernel.machines import AgentThread, make_wires, on_machines, remove_wires
 from tests.kernel.test_tables import packet, random_flow
+from tests.seeds import seeds
 
 pytestmark = [pytest.mark.root]
 
@@ -354,3 +357,78 @@ def test_a_fleet_without_agents_waits_and_then_counts_them_as_down():
         await fleet.close()
 
     asyncio.run(main())
+
+
+# -- agents that go wrong --------------------------------------------------------------------------
+
+ASKED = (
+    p.Ready(),
+    p.Carrier(1, up=True, carries=False),
+    p.Carrier(60_000, up=False, carries=True),
+    p.Cabled(1, "s1", 9),
+    p.Cabled(2, "nobody", 1),
+    p.Cabled(60_000, "s1", 1),
+    p.Carried(1),
+    p.Refused(1, Failure(0, "Unavailable", "no")),
+    p.Refused(2, Failure(0, "NoSuchError", "no")),
+)
+
+
+async def gone_wrong(rng, fleet, switch):
+    """An agent of a switch: comes as one does, takes orders, and answers them with whatever it likes."""
+    reader, writer = await asyncio.open_connection(*fleet.address)
+    framer = p.AGENTS.dialling()
+    hello = p.Hello(p.PROTOCOL, Role.COMPONENT, switch, interfaces=len(TOPOLOGY.ports(switch)), mtu=9000)
+    try:
+        writer.write(frame(hello) if rng.random() < 0.9 else damaged(rng, frame(hello)))
+        if rng.random() < 0.8:
+            writer.write(frame(p.Ready()))
+        for _ in range(rng.randrange(1, 10)):
+            with suppress(TimeoutError):
+                data = await asyncio.wait_for(reader.read(1 << 20), 0.03)
+                if not data:
+                    break
+                for order in framer.feed(data):
+                    number = getattr(order, "order", 0)
+                    what = rng.choice((None, 7, [], {}, [[1, b"", b"", 0, 0, 0, 0, []]], {"flows": [], "ports": {}}))
+                    writer.write(frame(rng.choice((p.Carried(number, what), p.Carried(number), *ASKED))))
+            sample = rng.choice(ASKED)
+            writer.write(wrong(rng, sample) if rng.random() < 0.4 else frame(sample))
+        await asyncio.wait_for(writer.drain(), 1)
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        if rng.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_agents_that_go_wrong(wires, seed, caplog):
+    """In the place of one that is away: the others go on, and when the true one is back everything is as it was."""
+    rng = random.Random(seed)
+
+    async def main():
+        async with on_machines(wires, grace=0.4) as h:
+            a, b = await path(h)
+            notices = h.plane.notices()
+            near = await h.plane.attach("h2", "near")
+            await h.plane.apply("s1", [Add(Flow.of(2, ROOT, near.port))])
+            await asyncio.to_thread(h.agents["s2"].end, keep=True)
+            assert await asyncio.wait_for(anext(notices), 30) == SwitchDown("s2")
+            for turn in range(8):
+                await asyncio.gather(*(gone_wrong(rng, h.fleet, "s2") for _ in range(3)))
+                await h.send(a, [packet(a, 100 + turn, 2, 5)])
+                assert len(await h.plane.table("s1")) == 2
+                with suppress(SievenetError):
+                    await h.plane.counters("s2")
+            h.agents["s2"] = await asyncio.to_thread(AgentThread, wires, "s2")
+            await until(lambda: not h.plane.down()[0] and not h.plane.down()[1])
+            await h.send(a, [packet(a, 1, 1, 5)])
+            await h.settle()
+            assert [each.sequence for each in h.received(near)] == list(range(100, 108))
+            assert [each.sequence for each in h.received(b)] == [1]
+            assert h.fleet._doors.errors == 0
+
+    asyncio.run(main())
+    assert not [each for each in caplog.records if "internal error" in each.message]

@@ -148,6 +148,7 @@ def published(wires, price):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_agents_and_daemon_are_killed_and_come_back(machines):
     wires, control = machines
     with ExitStack() as stack:
@@ -187,6 +188,7 @@ def test_agents_and_daemon_are_killed_and_come_back(machines):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_a_single_machine_is_a_network():
     with connected(ONE, "s1") as (wires, control), ExitStack() as stack:
         words = ("--interfaces", "p1,p2", "--schema", "stock", "--host", "0.0.0.0", "--insecure", "--every", "1h")

@@ -32,7 +32,7 @@ def in_datagrams(packets):
     return [packets[start : start + TOGETHER] for start in range(0, len(packets), TOGETHER)]
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_packet_goes_where_one_of_its_events_would(network, seed):
     """Any flows, changed in any order; counters of flows have what they would have had event by event."""
 

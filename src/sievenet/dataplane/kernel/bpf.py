@@ -15,7 +15,9 @@ import mmap
 import os
 import platform
 import struct
+import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -26,11 +28,15 @@ from sievenet.errors import Unavailable
 __all__ = [
     "ARRAY",
     "HASH",
+    "MAPS",
     "PER_CORE",
     "PREFIXES",
     "PROGRAMS",
     "Map",
     "attach_pinned",
+    "barrier",
+    "by_id",
+    "fence",
     "load",
     "mount",
     "pin",
@@ -45,10 +51,11 @@ ARRAY: Final = 2
 PROGRAMS: Final = 3
 PER_CORE: Final = 6
 PREFIXES: Final = 11
+MAPS: Final = 12
 
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _CREATE, _LOOKUP, _UPDATE, _DELETE, _LOAD, _PIN, _GET = 0, 1, 2, 3, 5, 6, 7
-_LOOKUP_BATCH, _UPDATE_BATCH, _DELETE_BATCH, _LINK = 24, 26, 27, 28
+_BY_ID, _LOOKUP_BATCH, _UPDATE_BATCH, _LINK = 14, 24, 26, 28
 _NO_PREALLOC: Final = 1
 _MMAPABLE: Final = 1 << 10
 _SCHED_CLS: Final = 3
@@ -58,6 +65,9 @@ _DETACH: Final = 2
 _BATCH: Final = 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
+#: Held but for a moment: whoever lets go of a lock and takes it again has everything in order in between.
+_order = threading.Lock()
+_order.acquire()
 
 
 def _bpf(command: int, attributes: bytes) -> int:
@@ -104,10 +114,11 @@ class Map:
         self._memory: mmap.mmap | None = None
 
     @classmethod
-    def create(cls, name: str, kind: int, key_size: int, value_size: int, rows: int) -> Map:
-        """A new one; arrays can be looked at through `view`."""
-        flags = {ARRAY: _MMAPABLE, PER_CORE: 0, PROGRAMS: 0}.get(kind, _NO_PREALLOC)
-        attributes = struct.pack("=IIIIIII15sx", kind, key_size, value_size, rows, flags, 0, 0, name.encode()[:15])
+    def create(cls, name: str, kind: int, key_size: int, value_size: int, rows: int, inner: Map | None = None) -> Map:
+        """A new one; arrays can be looked at through `view`.  What is in a map of maps is like `inner`."""
+        flags = {ARRAY: _MMAPABLE, PER_CORE: 0, PROGRAMS: 0, MAPS: 0}.get(kind, _NO_PREALLOC)
+        like = inner.descriptor if inner is not None else 0
+        attributes = struct.pack("=IIIIIII15sx", kind, key_size, value_size, rows, flags, like, 0, name.encode()[:15])
         return cls(_bpf(_CREATE, attributes), key_size, value_size, rows)
 
     def view(self, kind: np.dtype[Any]) -> NDArray[Any]:
@@ -140,21 +151,13 @@ class Map:
 
     def put_all(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Set many values, one after the other in this order."""
-        self._all(_UPDATE_BATCH, keys, values)
-
-    def remove_all(self, keys: Sequence[bytes]) -> None:
-        """Forget many keys, all of which are there, in this order."""
-        self._all(_DELETE_BATCH, keys, None)
-
-    def _all(self, command: int, keys: Sequence[bytes], values: Sequence[bytes] | None) -> None:
-        for start in range(0, len(keys), _BATCH):
-            part = keys[start : start + _BATCH]
-            where = _buffer(b"".join(part))
-            what = _buffer(b"".join(values[start : start + _BATCH])) if values is not None else None
-            _bpf(
-                command,
-                struct.pack("=QQQQIIQQ", 0, 0, _address(where), _address(what), len(part), self.descriptor, 0, 0),
-            )
+        where, what = _buffer(b"".join(keys)), _buffer(b"".join(values))
+        attributes = struct.pack("=QQQQIIQQ", 0, 0, _address(where), _address(what), len(keys), self.descriptor, 0, 0)
+        try:
+            _bpf(_UPDATE_BATCH, attributes)
+        except OSError:  # older kernels can do so only with some kinds
+            for key, value in zip(keys, values, strict=True):
+                self.put(key, value)
 
     def items(self) -> list[tuple[bytes, bytes]]:
         """All entries.  Meant for maps that nobody else changes meanwhile."""
@@ -228,6 +231,30 @@ def attach_pinned(program: int, device: int, path: str) -> bool:
     finally:
         os.close(link)
     return True
+
+
+@cache
+def _gate() -> tuple[Map, bytes]:
+    """A map of maps, and what is in it."""
+    inner = Map.create("inner", ARRAY, 4, 4, 1)
+    return Map.create("gate", MAPS, 4, 4, 1, inner), inner.descriptor.to_bytes(4, "little")
+
+
+def barrier() -> None:
+    """Wait until every program that runs now has ended: the kernel promises this to whoever changes a map of maps."""
+    gate, inner = _gate()
+    gate.put(bytes(4), inner)
+
+
+def fence() -> None:
+    """What was written to memory before is seen before what is written after, on any machine."""
+    _order.release()
+    _order.acquire()
+
+
+def by_id(number: int) -> int:
+    """The map that has this number in the kernel."""
+    return _bpf(_BY_ID, struct.pack("=III", number, 0, 0))
 
 
 def pin(descriptor: int, path: str) -> None:

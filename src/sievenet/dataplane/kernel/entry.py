@@ -1,7 +1,7 @@
-"""What our flows are in a kernel switch: keys and values of its maps.
+"""What our flows are in a kernel switch: how they are found, and what they match.
 
-    ordinary   priority = length of the prefix   `prefixes`: longest prefix of (category, code) → action
-    special    everything else                   `cells`: (row, in-port, category and code under the mask) → action
+    ordinary   priority = length of the prefix   `prefixes`: the longest prefix of (category, code)
+    special    everything else                   `cells`: (row, in-port, category and code under the mask)
 
 A *row* is what special flows of equal precedence share: priority, whether they ask for an in-port, mask.  The program
 tries rows from the highest precedence down, so that the number of rows is what masks cost, not that of flows.
@@ -17,39 +17,24 @@ from sievenet.index import CODE_BITS, MAX_BITS, Cell, Dz
 from sievenet.network.flow import Flow, Match
 
 __all__ = [
-    "Action",
+    "CATEGORY",
+    "CELL",
     "Row",
+    "bits_of",
     "cell_key",
     "is_ordinary",
-    "prefix_key",
-    "read_cell",
-    "read_prefix",
-    "row_number",
+    "ordinary_flow",
+    "prefix_of",
+    "special_flow",
 ]
 
-_ACTION: Final = struct.Struct("=IIII")
-_KEY: Final = struct.Struct("=I16s")
-_CELL: Final = struct.Struct("=II16s")
+#: The bits of a category, before those of a code.
+CATEGORY: Final = 0xFFFF << MAX_BITS
+#: A key of `cells`: row, in-port, bits.
+CELL: Final = struct.Struct("=II16s")
 _ROW: Final = struct.Struct("=16sIIIHH")
 _SHIFT: Final = CODE_BITS - MAX_BITS
-
-
-class Action(NamedTuple):
-    """What an entry does: where its outputs lie, how many, what counts it, how many bits it matches."""
-
-    first: int
-    outputs: int
-    counter: int
-    length: int = 0
-
-    def encode(self) -> bytes:
-        """As the program reads it."""
-        return _ACTION.pack(*self)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Action:
-        """From what the program reads."""
-        return cls(*_ACTION.unpack(data))
+_CODE: Final = (1 << MAX_BITS) - 1
 
 
 class Row(NamedTuple):
@@ -72,19 +57,19 @@ class Row(NamedTuple):
 
     def encode(self, number: int) -> bytes:
         """As the program reads it; the number tells its cells from others'."""
-        mask = (0xFFFF << MAX_BITS | self.mask >> _SHIFT).to_bytes(16, "big")
+        mask = (CATEGORY | self.mask >> _SHIFT).to_bytes(16, "big")
         return _ROW.pack(mask, self.priority, self.by_port, number, self.width, self.ones)
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[Row, int]:
         """A row and its number."""
         packed, priority, by_port, number, width, _ = _ROW.unpack(data)
-        mask = (int.from_bytes(packed, "big") & ((1 << MAX_BITS) - 1)) << _SHIFT
+        mask = (int.from_bytes(packed, "big") & _CODE) << _SHIFT
         return cls(priority, bool(by_port), mask.bit_count(), mask, width), number
 
 
 def is_ordinary(flow: Flow) -> bool:
-    """Whether the trie holds it; `InvalidInput` if no map does."""
+    """Whether the tree of prefixes holds it; `InvalidInput` if nothing does."""
     cell = flow.match.cell
     ordinary = isinstance(cell, Dz) and flow.in_port is None and flow.priority == cell.length and not flow.table
     if ordinary and flow.priority <= MAX_BITS:
@@ -94,33 +79,32 @@ def is_ordinary(flow: Flow) -> bool:
     return False
 
 
-def prefix_key(flow: Flow) -> bytes:
-    """The key of an ordinary flow."""
+def prefix_of(flow: Flow) -> int:
+    """Category and dz of an ordinary flow, as an integer that begins with a one."""
     cell = flow.match.cell
     assert isinstance(cell, Dz)
-    bits = flow.match.category << MAX_BITS | cell.bits << (MAX_BITS - cell.length)
-    return _KEY.pack(16 + cell.length, bits.to_bytes(16, "big"))
+    return (1 << 16 | flow.match.category) << cell.length | cell.bits
 
 
-def cell_key(flow: Flow, number: int) -> bytes:
-    """The key of a special flow in the row of this number."""
-    bits = flow.match.category << MAX_BITS | flow.match.bits[0] >> _SHIFT
-    return _CELL.pack(number, flow.in_port or 0, bits.to_bytes(16, "big"))
+def bits_of(flow: Flow) -> tuple[int, int]:
+    """What a flow matches: category and code, and their mask."""
+    value, mask = flow.match.bits
+    return flow.match.category << MAX_BITS | value >> _SHIFT, CATEGORY | mask >> _SHIFT
 
 
-def read_prefix(key: bytes, ports: frozenset[int]) -> Flow:
-    """The flow of an entry of the trie."""
-    length, packed = _KEY.unpack(key)
-    bits, length = int.from_bytes(packed, "big"), length - 16
-    code = bits & ((1 << MAX_BITS) - 1)
-    return Flow(Match(bits >> MAX_BITS, Dz(code >> (MAX_BITS - length), length)), ports, length)
+def cell_key(row: int, in_port: int, bits: int) -> bytes:
+    """The key in `cells` of what has these bits in a row."""
+    return CELL.pack(row, in_port, bits.to_bytes(16, "big"))
 
 
-def read_cell(key: bytes, row: Row, ports: frozenset[int]) -> Flow:
-    """The flow of an entry of a row."""
-    _, in_port, packed = _CELL.unpack(key)
-    bits = int.from_bytes(packed, "big")
-    code = (bits & ((1 << MAX_BITS) - 1)) << _SHIFT
+def ordinary_flow(bits: int, length: int, ports: frozenset[int]) -> Flow:
+    """The flow that matches so many bits of a code."""
+    return Flow(Match(bits >> MAX_BITS, Dz((bits & _CODE) >> (MAX_BITS - length), length)), ports, length)
+
+
+def special_flow(bits: int, row: Row, in_port: int, ports: frozenset[int]) -> Flow:
+    """The flow of a row that matches these bits."""
+    code = (bits & _CODE) << _SHIFT
     cell: Dz | Cell
     if row.width:
         shift = CODE_BITS - row.width
@@ -128,9 +112,3 @@ def read_cell(key: bytes, row: Row, ports: frozenset[int]) -> Flow:
     else:
         cell = Dz(code >> (CODE_BITS - row.ones), row.ones)
     return Flow(Match(bits >> MAX_BITS, cell), ports, row.priority, in_port or None)
-
-
-def row_number(key: bytes) -> int:
-    """The row that an entry of `cells` belongs to."""
-    number: int = _CELL.unpack(key)[0]
-    return number

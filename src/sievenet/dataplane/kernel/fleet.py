@@ -231,7 +231,7 @@ class Fleet(Service[AgentConnection]):
             machine.up(self.ports_of(machine.name), self.capacity)
             self.handles[machine.name] = LocalSwitch(machine.switch)
         if self.remote:
-            limits = Limits(connections=4 * len(self.remote) + 16)
+            limits = Limits(connections=4 * len(self.remote) + 256)  # strangers too
             self._doors = Doors(
                 p.AGENTS,
                 self,

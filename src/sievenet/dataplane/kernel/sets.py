@@ -1,7 +1,7 @@
 """The tables of out ports in a kernel switch: for each cell the set of ports that want it.
 
     masks   number of a mask → category and code under it are asked for        one look per mask and packet
-    sets    (mask, category and code under it) → ports, as bits of their slots
+    cells   (mask, category and code under it) → flow, with ports as bits of their slots
     slots   slot → port
     held    (cell, port)                                                       the flows as they were asked for
 
@@ -13,25 +13,26 @@ some events go further than they need, to be dropped by the next switch or the c
 two masks are made one, that which both have in common; the two are taken for which this adds least space.  When masks
 go, cells get their own masks back one by one.  `held` has the flows themselves, so that the next process finds them.
 
-Entries are replaced as a whole, which the kernel does in one step.  Masks are kept without a gap: one leaves by putting
-the last one in its place first.  Cells that move to another mask are there twice before they leave the old one; ports
-are united, so nothing is lost and nothing doubled.  A port without cells gives back its slot; other ports get the slots
-that have rested longest, since a packet may just be under way to the port before.
+A port enters and leaves a cell's flow by one bit.  The table of masks changes as a whole (`rows`).  Cells that move to
+another mask are there twice before they leave the old one; ports are united, so nothing is lost and nothing doubled.
+A port without cells gives back its slot, for others when no packet is under way to the port before (`pool`).
 """
 
 from __future__ import annotations
 
 import itertools
 import struct
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sievenet.dataplane.kernel import bpf
-from sievenet.dataplane.kernel.batch import Batch
+from sievenet.dataplane.kernel.entry import CATEGORY, CELL, bits_of, cell_key
+from sievenet.dataplane.kernel.pool import Pool
+from sievenet.dataplane.kernel.records import Records
+from sievenet.dataplane.kernel.rows import ROWS, Versions
 from sievenet.errors import InvalidInput, Rejected
 from sievenet.index import CODE_BITS, MAX_BITS, Cell, Dz
 from sievenet.network.flow import Delete, Flow, FlowChange, FlowKey, Match
@@ -39,16 +40,15 @@ from sievenet.network.flow import Delete, Flow, FlowChange, FlowKey, Match
 __all__ = ["MASKS", "SLOTS", "PortSets", "check_masked"]
 
 #: Masks that are asked for at once; one is kept free for cells that move.
-MASKS: Final = 32
+MASKS: Final = ROWS
 #: Ports with cells.
 SLOTS: Final = 128
 
 _MASK: Final = struct.Struct("=16sII")
-_KEY: Final = struct.Struct("=II16s")
-_SET: Final = struct.Struct("=QQII")
+#: Numbers of masks, and those of rows are smaller; no two masks ever have one.
+_FIRST: Final = 1 << 31
 _HELD: Final = struct.Struct("=16s16sII")
 _SHIFT: Final = CODE_BITS - MAX_BITS
-_CATEGORY: Final = 0xFFFF << MAX_BITS
 _CODE: Final = (1 << MAX_BITS) - 1
 
 
@@ -65,17 +65,13 @@ class _Shape(NamedTuple):
 
 
 class _Entry:
-    """An entry of `sets`: how many flows each slot has there, and what counts it."""
+    """A cell under a mask: its record, and how many flows each slot has there."""
 
-    __slots__ = ("counter", "slots")
+    __slots__ = ("number", "slots")
 
-    def __init__(self, counter: int) -> None:
-        self.counter = counter
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.slots: Counter[int] = Counter()
-
-    def encode(self) -> bytes:
-        bits = sum(1 << slot for slot in self.slots)
-        return _SET.pack(bits & 0xFFFFFFFFFFFFFFFF, bits >> 64, self.counter, 0)
 
 
 class _Row:
@@ -102,22 +98,22 @@ def check_masked(flow: Flow) -> None:
 class PortSets:
     """The cells of all ports of one switch."""
 
-    def __init__(self, maps: Mapping[str, bpf.Map], counters: deque[int], counts: NDArray[Any]) -> None:
-        self._maps = maps
+    def __init__(self, maps: Mapping[str, bpf.Map], records: Records, versions: Versions) -> None:
+        self._cells, self._held = maps["cells"], maps["held"]
         self._slots = maps["slots"].view(np.dtype("u8"))
-        #: Counters that nobody uses, and what they count.
-        self._counters, self._counts = counters, counts
+        self._records, self._versions = records, versions
         self._entries: dict[bytes, _Entry] = {}
         #: Masks in the order in which they are asked for.
         self._order: list[int] = []
         self._rows: dict[int, _Row] = {}
+        self._next = _FIRST
         #: The flows of each shape, and under which mask they are.
         self._flows: dict[_Shape, dict[FlowKey, Flow]] = {}
         self._under: dict[_Shape, int] = {}
         self._slot: dict[int, int] = {}
         #: How many cells each port has, and the slots that no port has.
         self._used: Counter[int] = Counter()
-        self._free = deque(range(SLOTS))
+        self._free = Pool(0, SLOTS)
 
     @property
     def widened(self) -> int:
@@ -145,87 +141,84 @@ class PortSets:
                         "Take a plan of kind dz (`sievenet plan apply --kind dz`)"
                     )
 
-    def put(self, flow: Flow, batch: Batch) -> None:
+    def put(self, flow: Flow) -> None:
         """A port has a cell from now on."""
         shape = _Shape.of(flow)
         if flow.key in self._flows.get(shape, ()):
             return
         if shape not in self._flows:
-            self._place(shape, batch)
+            self._place(shape)
         if flow.table not in self._slot:
-            slot = self._slot[flow.table] = self._free.popleft()
+            slot = self._slot[flow.table] = self._free.take()
             self._slots[slot] = flow.table
         self._used[flow.table] += 1
         self._flows[shape][flow.key] = flow
-        batch.put("held", _held_key(flow), bytes(4))
-        self._enter(self._under[shape], flow, batch)
+        self._held.put(_held_key(flow), bytes(4))
+        self._enter(self._under[shape], flow)
 
-    def remove(self, flow: Flow, batch: Batch) -> None:
+    def remove(self, flow: Flow) -> None:
         """A port has a cell no more."""
         shape = _Shape.of(flow)
         if self._flows.get(shape, {}).pop(flow.key, None) is None:
             return
-        self._leave(self._under[shape], flow, batch)
-        batch.remove("held", _held_key(flow))
+        self._leave(self._under[shape], flow)
+        self._held.remove(_held_key(flow))
         self._used[flow.table] -= 1
         if not self._used[flow.table]:
             del self._used[flow.table]
-            batch.flush()
-            self._free.append(self._slot.pop(flow.table))
+            self._free.give(self._slot.pop(flow.table))
         if not self._flows[shape]:
             del self._flows[shape]
             mask = self._under.pop(shape)
             self._rows[mask].shapes.discard(shape)
             if not self._rows[mask].shapes:
-                self._close(mask, batch)
-                self._narrow(batch)
+                self._close(mask)
+                self._narrow()
 
-    def counter(self, flow: Flow) -> int:
-        """What counts a flow."""
-        return self._entries[self._key(self._under[_Shape.of(flow)], flow)].counter
+    def record(self, flow: Flow) -> int:
+        """The record of a flow's cell."""
+        return self._entries[self._key(self._under[_Shape.of(flow)], flow)].number
 
     def _key(self, mask: int, flow: Flow) -> bytes:
-        bits = flow.match.category << MAX_BITS | (flow.match.bits[0] & mask) >> _SHIFT
-        return _KEY.pack(self._rows[mask].number, 0, bits.to_bytes(16, "big"))
+        return cell_key(self._rows[mask].number, 0, bits_of(flow)[0] & _packed(mask))
 
-    def _enter(self, mask: int, flow: Flow, batch: Batch) -> None:
-        key = self._key(mask, flow)
+    def _enter(self, mask: int, flow: Flow) -> None:
+        key, slot = self._key(mask, flow), self._slot[flow.table]
         entry = self._entries.get(key)
         if entry is None:
-            # Cells that move need counters for both places; where there are none left, they share the last one.
-            spare = len(self._counts) - 1
-            entry = self._entries[key] = _Entry(self._counters.popleft() if self._counters else spare)
-            self._counts[entry.counter] = 0
-        entry.slots[self._slot[flow.table]] += 1
-        batch.put("sets", key, entry.encode())
+            number = self._records.add(bits_of(flow)[0] & _packed(mask), _packed(mask), 0)
+            entry = self._entries[key] = _Entry(number)
+            self._records.want(number, slot, True)
+            self._cells.put(key, number.to_bytes(4, "little"))
+        elif slot not in entry.slots:
+            self._records.want(entry.number, slot, True)
+        entry.slots[slot] += 1
 
-    def _leave(self, mask: int, flow: Flow, batch: Batch) -> None:
+    def _leave(self, mask: int, flow: Flow) -> None:
         key, slot = self._key(mask, flow), self._slot[flow.table]
         entry = self._entries[key]
         entry.slots[slot] -= 1
         if entry.slots[slot]:
             return
         del entry.slots[slot]
-        if entry.slots:
-            batch.put("sets", key, entry.encode())
-        else:
+        self._records.want(entry.number, slot, False)
+        if not entry.slots:
             del self._entries[key]
-            batch.remove("sets", key)
-            if entry.counter < len(self._counts) - 1:
-                self._counters.append(entry.counter)
+            self._cells.remove(key)
+            self._records.forget(entry.number)
 
     # -- masks ---------------------------------------------------------------------------------------
 
-    def _place(self, shape: _Shape, batch: Batch) -> None:
+    def _place(self, shape: _Shape) -> None:
         """Choose the mask for the first cell of a shape; it may make two masks one."""
         mask = shape.mask
         if mask not in self._rows and len(self._rows) >= MASKS - 1:
             one, other = self._closest(mask)
             if mask in (one, other):
                 mask = one & other
-            self._unite({one, other} & self._rows.keys(), one & other, batch)
+            self._unite({one, other} & self._rows.keys(), one & other)
         if mask not in self._rows:
-            self._open(mask, batch)
+            self._open(mask)
         self._flows[shape] = {}
         self._assign(shape, mask)
 
@@ -240,31 +233,30 @@ class PortSets:
 
         return min(itertools.combinations(sizes, 2), key=cost)
 
-    def _unite(self, masks: Iterable[int], common: int, batch: Batch) -> None:
+    def _unite(self, masks: Iterable[int], common: int) -> None:
         """Cells under some masks are from now on under what these have in common."""
         moving = {mask: list(self._rows[mask].shapes) for mask in masks if mask != common}
-        self._move(moving, common, batch)
+        self._move(moving, common)
 
-    def _move(self, moving: Mapping[int, Sequence[_Shape]], to: int, batch: Batch) -> None:
+    def _move(self, moving: Mapping[int, Sequence[_Shape]], to: int) -> None:
         """Shapes go under another mask: they are there before they leave the old one."""
         if not any(moving.values()):
             return
         if to not in self._rows:
-            self._open(to, batch)
+            self._open(to)
         for shapes in moving.values():
             for shape in shapes:
                 for flow in self._flows[shape].values():
-                    self._enter(to, flow, batch)
-        batch.flush()
+                    self._enter(to, flow)
         for mask, shapes in moving.items():
             for shape in shapes:
                 for flow in self._flows[shape].values():
-                    self._leave(mask, flow, batch)
+                    self._leave(mask, flow)
                 self._assign(shape, to)
             if not self._rows[mask].shapes:
-                self._close(mask, batch)
+                self._close(mask)
 
-    def _narrow(self, batch: Batch) -> None:
+    def _narrow(self) -> None:
         """There is room for a mask: the cells that are too wide by most get their own."""
 
         def waste(shape: _Shape) -> float:
@@ -274,7 +266,7 @@ class PortSets:
         wide = [shape for shape, mask in self._under.items() if shape.mask != mask]
         if wide and len(self._rows) < MASKS - 1:
             worst = max(wide, key=waste)
-            self._move({self._under[worst]: [worst]}, worst.mask, batch)
+            self._move({self._under[worst]: [worst]}, worst.mask)
 
     def _assign(self, shape: _Shape, mask: int) -> None:
         before = self._under.get(shape)
@@ -283,34 +275,33 @@ class PortSets:
         self._under[shape] = mask
         self._rows[mask].shapes.add(shape)
 
-    def _open(self, mask: int, batch: Batch) -> None:
-        batch.flush()
-        taken = {row.number for row in self._rows.values()}
-        self._rows[mask] = _Row(next(n for n in range(1, MASKS + 2) if n not in taken))
+    def _open(self, mask: int) -> None:
+        self._rows[mask] = _Row(self._next)
+        self._next += 1
         self._order.append(mask)
-        self._write(len(self._order) - 1)
+        self._show()
 
-    def _close(self, mask: int, batch: Batch) -> None:
-        batch.flush()
-        at, last = self._order.index(mask), len(self._order) - 1
-        self._order[at] = self._order[last]
-        if at < last:
-            self._write(at)
-        self._maps["masks"].remove(last.to_bytes(4, "little"))
-        del self._order[last], self._rows[mask]
+    def _close(self, mask: int) -> None:
+        self._order.remove(mask)
+        del self._rows[mask]
+        self._show()
 
-    def _write(self, at: int) -> None:
-        mask = self._order[at]
-        packed = (_CATEGORY | mask >> _SHIFT).to_bytes(16, "big")
-        self._maps["masks"].put(at.to_bytes(4, "little"), _MASK.pack(packed, self._rows[mask].number, 0))
+    def _show(self) -> None:
+        numbers = ((_packed(mask).to_bytes(16, "big"), self._rows[mask].number) for mask in self._order)
+        self._versions.show([_MASK.pack(packed, number, 0) for packed, number in numbers])
 
     # -- reading -------------------------------------------------------------------------------------
 
     def read(self) -> list[Flow]:
         """The flows that the kernel holds."""
-        there = {key: _slots_of(data) for key, data in self._maps["sets"].items()}
-        flows = [_held_flow(key) for key, _ in self._maps["held"].items()]
+        there = {key: self._records.slots(number) for key, number in self._found().items()}
+        flows = [_held_flow(key) for key, _ in self._held.items()]
         return [flow for flow in flows if self._is_there(flow, self._under.get(_Shape.of(flow)), there)]
+
+    def _found(self) -> dict[bytes, int]:
+        """The records of all cells in the kernel."""
+        pairs = ((key, int.from_bytes(data, "little")) for key, data in self._cells.items())
+        return {key: number for key, number in pairs if CELL.unpack(key)[0] >= _FIRST}
 
     def _is_there(self, flow: Flow, mask: int | None, there: Mapping[bytes, int]) -> bool:
         slot = self._slot.get(flow.table)
@@ -318,17 +309,16 @@ class PortSets:
 
     def remember(self) -> list[Flow]:
         """Learn what the kernel holds, set right what somebody who was killed left half done, and return the flows."""
-        for at, data in sorted((int.from_bytes(key, "little"), data) for key, data in self._maps["masks"].items()):
+        for data in self._versions.read():
             packed, number, _ = _MASK.unpack(data)
-            mask = (int.from_bytes(packed, "big") & _CODE) << _SHIFT
-            if mask in self._rows:  # while another left
-                self._maps["masks"].remove(at.to_bytes(4, "little"))
-                continue
-            self._rows[mask] = _Row(number)
-            self._order.append(mask)
-        found = {key: _SET.unpack(data) for key, data in self._maps["sets"].items()}
-        there = {key: high << 64 | low for key, (low, high, _, _) in found.items()}
-        asked = [(key, _held_flow(key)) for key, _ in self._maps["held"].items()]
+            if number:
+                mask = (int.from_bytes(packed, "big") & _CODE) << _SHIFT
+                self._rows[mask] = _Row(number)
+                self._order.append(mask)
+                self._next = max(self._next, number + 1)
+        found = self._found()
+        there = {key: self._records.slots(number) for key, number in found.items()}
+        asked = [(key, _held_flow(key)) for key, _ in self._held.items()]
         used = {int(self._slots[slot]): slot for bits in there.values() for slot in _bits(bits)}
         self._slot = {flow.table: used[flow.table] for _, flow in asked if flow.table in used}
         shapes: dict[_Shape, list[Flow]] = {}
@@ -345,7 +335,7 @@ class PortSets:
         for shape, kept in self._flows.items():
             for flow in kept.values():
                 key = self._key(self._under[shape], flow)
-                entry = self._entries.setdefault(key, _Entry(found[key][2]))
+                entry = self._entries.setdefault(key, _Entry(found[key]))
                 entry.slots[self._slot[flow.table]] += 1
                 self._used[flow.table] += 1
         self._clean(asked, there)
@@ -355,21 +345,22 @@ class PortSets:
         """Take away what belongs to no flow."""
         for key, flow in asked:
             if flow.key not in self._flows.get(_Shape.of(flow), ()):
-                self._maps["held"].remove(key)
+                self._held.remove(key)
         for key, bits in there.items():
             entry = self._entries.get(key)
             if entry is None:
-                self._maps["sets"].remove(key)
-            elif set(_bits(bits)) != entry.slots.keys():
-                self._maps["sets"].put(key, entry.encode())
+                self._cells.remove(key)
+                continue
+            for slot in set(_bits(bits)) - entry.slots.keys():
+                self._records.want(entry.number, slot, False)
         for mask in [mask for mask, row in self._rows.items() if not row.shapes]:
-            self._close(mask, Batch({}))
+            self._close(mask)
         self._slot = {port: slot for port, slot in self._slot.items() if self._used[port]}
-        self._free = deque(slot for slot in range(SLOTS) if slot not in self._slot.values())
+        self._free.keep(self._slot.values())
 
-    def counters(self) -> set[int]:
-        """The counters in use."""
-        return {entry.counter for entry in self._entries.values()}
+    def records(self) -> set[int]:
+        """The records in use."""
+        return {entry.number for entry in self._entries.values()}
 
 
 def _held_key(flow: Flow) -> bytes:
@@ -388,9 +379,9 @@ def _held_flow(key: bytes) -> Flow:
     return Flow(Match(bits >> MAX_BITS, cell), frozenset({port}), ones, None, port)
 
 
-def _slots_of(data: bytes) -> int:
-    low, high, _, _ = _SET.unpack(data)
-    return int(high) << 64 | int(low)
+def _packed(mask: int) -> int:
+    """A mask as packets have it, with the category."""
+    return CATEGORY | mask >> _SHIFT
 
 
 def _bits(value: int) -> Iterable[int]:

@@ -5,22 +5,30 @@
  *                 the system's  dropped, counted (`reasons`)
  *
  * The 128 bits that flows match are category and code: 112 bits of the destination address, 15 of the UDP port, one of
- * the traffic class (`sievenet.dataplane.openflow.pipeline` draws it).  Ordinary flows, whose priority is the length of
- * their prefix, are a prefix trie (`prefixes`).  All others (catch-alls above everything, flows of one in-port, cells
- * under a mask) are rows of equal precedence class, tried from the highest down, each with one look into `cells`.
+ * the traffic class (`sievenet.dataplane.openflow.pipeline` draws it).  Every flow is a row of `flows`: what it matches,
+ * where its packets go, what it has counted, 64 bytes together.  Ordinary flows, whose priority is the length of their
+ * prefix, are found by a tree (`nodes`, see `prefixes.py`), four bits at each step.  All others (catch-alls above
+ * everything, flows of one in-port, cells under a mask) are in rows of equal precedence (`rows`), tried from the highest
+ * down, each with one look into `cells`.
  *
  * If none of these decides, the tables of the out ports do (plans of kind cells).  The program needs no table per port: a
- * cell's entry in `sets` has a bit for each port that has the cell in its table.  It asks once for each mask in use
- * (`masks`), unites the bits of what it finds, and the packet leaves once by every port whose bit is set (`slots`).
+ * cell's flow has a bit for each port that has the cell in its table.  It asks once for each mask in use (`masks`),
+ * unites the bits of what it finds, and the packet leaves once by every port whose bit is set (`slots`).
+ *
+ * `sieve` is the way of most packets: one event, an ordinary flow, one output.  What else there may be is in programs of
+ * their own, in which it goes on: several outputs (`more`), several events (`each`), rows and masks (`odd`).
  *
  * A packet of several events (its UDP port has the highest bit 0) leaves by every port that one of them would leave by,
- * once: `each` decides about every one of them and notes what it wants in `pile`, `pour` and `drain` serve outputs and slots, and
- * `marks` has for each port the number of the last such packet that left by it.  So the ports of a packet are the union of
- * its events' ports, each by the table as it is when it is looked up.  Both maps are per core: nothing else runs on a core
- * until the program is done with a packet.
+ * once: `each` and `odd` decide about every one of them and note what it wants in `pile`, `pour` and `drain` serve
+ * outputs and slots, and `marks` has for each port the number of the last such packet that left by it.  So the ports of a
+ * packet are the union of its events' ports, each by the table as it is when it is looked up.  Both maps are per core:
+ * nothing else runs on a core until the program is done with a packet.
  *
  * Only structures that the kernel promises to keep are used, so that one object serves all kernels.  Every table is a
- * map that user space changes while packets pass; each change of one entry is atomic.
+ * map that user space changes while packets pass, word by word.  What a word names (a flow, a node, a version of `rows`)
+ * was whole before, and is used for something else only when no program runs any more that may have read it.  `cells`
+ * is a hash table of the kernel, which gives the memory of an entry to the next one at once: so what is found there is
+ * compared with the flow that it names.
  *
  * Build: scripts/build-kernel-switch
  */
@@ -34,57 +42,91 @@ typedef unsigned long long u64;
 #define SEC(name) __attribute__((section(name), used))
 #define ALWAYS static inline __attribute__((always_inline))
 #define swap16(x) __builtin_bswap16(x)
+#define swap64(x) __builtin_bswap64(x)
 
 #define OK 0    /* TC_ACT_OK: the system's own business */
 #define SHOT 2  /* TC_ACT_SHOT */
 
 #define CLIENTS 1000    /* port numbers from here on are clients, which share the port of their host */
 #define PORTS 32768
+#define DEVICES 1024    /* rows for devices, and how many of them may be asked for one */
+#define TRIES 4
+#define CHUNK 4096      /* flows and nodes come in chunks, as many as are needed */
+#define DEPTH 29        /* nodes on the way to a flow */
+#define CHILD 0x80000000 /* a slot names a node, not a flow */
+#define HEAD 0x40000000 /* and that node's path and flow matter */
+#define ONLY 0x80000000 /* a range is one output, and not where it is */
 #define ROWS 32
-#define SLOTS 128       /* out ports with tables of cells; their bits travel in a packet's cb */
+#define SLOTS 128       /* out ports with tables of cells */
 #define STEPS 64        /* outputs served before the program calls itself again, at most 32 times */
 #define TOGETHER 16     /* events in one packet */
-#define MANY 1100       /* as STEPS, for these: 32 times as many are more than TOGETHER flows can have outputs */
-/* Where things are in a packet: events in it, the first of them; and in an event: its code, the encoded event. */
+#define FEW 2           /* of them at a time where there are rows or masks */
+#define MANY 1430       /* as STEPS, for these: 23 times as many are more than TOGETHER flows can have outputs */
+/* Where things are in a packet: hop limit, source, category and code, what is behind the headers, events in it, the first of them; and in an event: its
+ * code, the encoded event. */
+#define HOPS 21
+#define FROM 22
+#define CONTENT 40
+#define HEADERS 62
 #define EVENTS 66
 #define FIRST 86
 #define CODE 6
 #define BODY 54
 
 enum reason { MALFORMED, UNADMITTED, UNMATCHED, EXPIRED, UNSENT, UNADVERTISED };
+enum part { MORE, EACH, ODD, POUR, DRAIN };
 
-struct key { u32 length; u8 bits[16]; };
-struct cell { u32 row; u32 in_port; u64 bits[2]; };
-/* What a flow does: outputs[first .. first + count), counted in counts[counter]; `length` bits of code it matches. */
-struct action { u32 first; u32 count; u32 counter; u32 length; };
-struct row { u64 mask[2]; u32 priority; u32 in_port; u32 number; u16 width; u16 ones; };
-struct mask { u64 bits[2]; u32 number; u32 width; };
-/* The ports that want a cell, as bits of their slots. */
-struct set { u64 slots[2]; u32 counter; u32 unused; };
 struct count { u64 packets; u64 bytes; };
+/* A node of the tree tests four bits.  A slot is 0, a flow, or CHILD, where it tests (5 bits) and which node it is (24).
+ * `path`: all bits before those that it tests.  `flow`: the longest one that ends in the slot that leads here. */
+struct node { u32 slots[16]; u64 path[2]; u32 flow; u32 unused[11]; };
+struct cell { u32 row; u32 in_port; u64 bits[2]; };
+/* `range`: where in `outputs` there are how many (upper half), or ONLY and the output.  `row`, `in_port`: those of its cell.
+ * `ones`: bits of code that it matches.  A cell of the ports' tables has a bit for each port instead. */
+struct flow {
+	u64 bits[2], mask[2];
+	union {
+		struct { u64 range; u32 row; u16 in_port; u16 ones; };
+		u64 slots[2];
+	};
+	struct count counted;
+};
+struct row { u64 mask[2]; u32 priority; u32 in_port; u32 number; u16 width; u16 ones; };
+struct rows { struct row row[ROWS]; };
+struct mask { u64 bits[2]; u32 number; u32 unused; };
+struct masks { struct mask mask[ROWS]; };
+/* Which versions of `rows` and `masks` are in force; 0: there are none. */
+struct state { u32 rows; u32 masks; };
 /* `way`: 0 nobody is there, 1 to the device, 2 straight to the other end of a virtual link.
  * `checked`: whether a client may publish only in the categories that `permits` has, by number and category.
  * `address`: where a client's packets come from, if that is known. */
-struct port { u32 device; u32 way; struct count received; struct count sent; u64 dropped; u64 checked; u64 address[2]; };
+struct port {
+	u32 device; u16 way; u16 checked;
+	struct count received, sent;
+	u64 dropped;
+	u64 address[2];
+};
 struct permit { u16 port; u16 category; };
-struct device { u32 port; u32 host; };
+/* `odd`: whether there are rows or masks. */
+struct device { u32 index; u16 port; u8 host; u8 odd; };
 /* What the events of one packet do together: the outputs of each, the slots of all, and how far that is done. */
 struct pile {
 	u32 first[TOGETHER];
 	u32 count[TOGETHER];
 	u64 slots[2];
 	u64 number; /* of this packet, among those of its core */
-	u32 events;
+	u64 packets; /* or events */
+	u64 last; /* the outputs of the event before */
 	u32 at; /* the event whose outputs are next */
 	u32 in_port;
 	u32 pending;
-	u64 last; /* the outputs of the event before */
 	u32 met; /* whether a flow decided about one of them */
-	u32 unused;
+	u32 found; /* the flow that decides about this one, and what would take precedence over it */
+	u32 beaten;
 };
 
 /* Where each map is, is filled in by the loader, by its name. */
-extern char prefixes, cells, rows, masks, sets, slots, outputs, counts, ports, devices, reasons, permits, self, pile, marks;
+extern char nodes, flows, cells, state, rows, masks, slots, outputs, ports, devices, reasons, permits, self, pile, marks;
 
 static void *(*const lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const load)(const void *skb, u32 at, void *to, u32 length) = (void *)BPF_FUNC_skb_load_bytes;
@@ -111,22 +153,44 @@ ALWAYS int tell(u32 reason, u64 packets)
 	return SHOT;
 }
 
+ALWAYS u64 packets_of(struct __sk_buff *skb)
+{
+	return skb->gso_segs ? skb->gso_segs : 1;
+}
+
 ALWAYS struct port *port_at(u32 number)
 {
 	return number ? lookup(&ports, &number) : 0;
 }
 
-/* Let the packet, or a copy of it, leave by a port; `last` ends the program's work with it. */
-ALWAYS int leave(struct __sk_buff *skb, u32 number, u64 packets, int last)
+ALWAYS struct device *device_at(u32 index)
 {
-	struct port *port = port_at(number);
-	if (!port)
-		return SHOT;
+	u32 i;
+	for (i = 0; i < TRIES; i++) {
+		u32 at = (index + i) % DEVICES;
+		struct device *device = lookup(&devices, &at);
+		if (!device || device->index == index)
+			return device;
+	}
+	return 0;
+}
+
+/* A row of `flows` or `nodes`. */
+ALWAYS void *row_at(void *chunks, u32 at)
+{
+	u32 chunk = at / CHUNK, row = at % CHUNK;
+	void *rows = lookup(chunks, &chunk);
+	return rows ? lookup(rows, &row) : 0;
+}
+
+/* Let the packet, or a copy of it, leave by a port; `last` ends the program's work with it. */
+ALWAYS int leave(struct __sk_buff *skb, u32 number, struct port *port, u64 packets, int last)
+{
 	u32 device = port->device, way = port->way;
 	if (number >= CLIENTS) {
 		u16 to = swap16((u16)number), from = 0;
 		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-		if (data + 62 > end)
+		if (data + HEADERS > end)
 			return SHOT;
 		from = *(u16 *)(data + 56);
 		if (from != to) {
@@ -141,135 +205,196 @@ ALWAYS int leave(struct __sk_buff *skb, u32 number, u64 packets, int last)
 		return OK;
 	}
 	if (way == 2) {
-		change_type(skb, 0);
+		if (skb->pkt_type)
+			change_type(skb, 0);
 		return redirect_peer(device, 0);
 	}
 	return redirect(device, 0);
 }
 
+/* The port that a packet is to leave by, unless it came from there, or nobody is there. */
+ALWAYS struct port *way_out(u32 number, u32 in_port, u64 packets)
+{
+	struct port *port = number == in_port ? 0 : port_at(number);
+	if (port && !port->way) {
+		__sync_fetch_and_add(&port->dropped, packets);
+		return 0;
+	}
+	return port;
+}
+
 /* A packet is to leave by this port too; the one before it, `pending`, can have its copy now.  Returns the next pending. */
 ALWAYS u32 push(struct __sk_buff *skb, u32 number, u32 in_port, u32 pending, u64 packets)
 {
-	if (number == in_port)
+	if (!way_out(number, in_port, packets))
 		return pending;
-	struct port *port = port_at(number);
-	if (!port)
-		return pending;
-	if (!port->way) {
-		__sync_fetch_and_add(&port->dropped, packets);
-		return pending;
-	}
-	if (pending)
-		leave(skb, pending, packets, 0);
+	struct port *port = port_at(pending);
+	if (port)
+		leave(skb, pending, port, packets, 0);
 	return number;
 }
 
-/* The rest of a packet's outputs.  cb: in-port, first, rest, pending. */
-ALWAYS int send(struct __sk_buff *skb)
+/* The last port may have the packet itself. */
+ALWAYS int last(struct __sk_buff *skb, u32 pending, u64 packets)
 {
-	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2], pending = skb->cb[3];
-	u64 packets = skb->gso_segs ? skb->gso_segs : 1;
-	u32 step;
+	struct port *port = port_at(pending);
+	return port ? leave(skb, pending, port, packets, 1) : SHOT;
+}
+
+ALWAYS u32 output(u32 at, u32 only)
+{
+	u16 *number = only ? 0 : lookup(&outputs, &at);
+	return only ? at : number ? *number : 0;
+}
+
+/* Should two switches ever disagree about the tree, a packet must not circle inside the kernel. */
+ALWAYS int hop(struct __sk_buff *skb)
+{
+	u8 *p = (void *)(long)skb->data;
+	if (p + HEADERS > (u8 *)(long)skb->data_end)
+		return 0;
+	p[HOPS]--;
+	return 1;
+}
+
+/* Eight bytes of a packet: a processor may be able to read two at a time at most. */
+ALWAYS u64 four(const u8 *p)
+{
+	const u16 *part = (const u16 *)p;
+	return part[0] | (u64)part[1] << 16 | (u64)part[2] << 32 | (u64)part[3] << 48;
+}
+
+/* Category and code of a packet of one event. */
+ALWAYS void read(const u8 *p, u64 *bits)
+{
+	u16 tail = (swap16(*(u16 *)(p + 56)) & 0x7FFF) << 1 | (p[15] >> 6 & 1);
+	bits[0] = four(p + CONTENT);
+	bits[1] = four(p + CONTENT + 6) >> 16 | (u64)swap16(tail) << 48;
+}
+
+ALWAYS int matches(const struct flow *flow, const u64 *bits)
+{
+	return (bits[0] & flow->mask[0]) == flow->bits[0] && (bits[1] & flow->mask[1]) == flow->bits[1];
+}
+
+/* The ordinary flow with the longest prefix, and its number. */
+ALWAYS struct flow *longest(const u64 *bits, u32 *number)
+{
+	u64 high = swap64(bits[0]), low = swap64(bits[1]);
+	u32 next = 3 << 24 | high >> 52, best = 0, i;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < DEPTH; i++) {
+		struct node *node = row_at(&nodes, next & 0xFFFFFF);
+		u32 step = next >> 24 & 31;
+		if (!node)
+			return 0;
+		if (next & HEAD) {
+			if (node->flow)
+				best = node->flow;
+			/* The bits that were passed over, if this is not the next step. */
+			u64 one = swap64(node->path[0]) ^ high, other = swap64(node->path[1]) ^ low;
+			if (step < 16 ? one >> (64 - 4 * step) : one | (step > 16 ? other >> (128 - 4 * step) : 0)) {
+				next = 0;
+				break;
+			}
+		}
+		next = node->slots[(step < 16 ? high : low) >> (60 - 4 * (step & 15)) & 15];
+		if (!(next & CHILD))
+			break;
+	}
+	*number = next;
+	if (next) {
+		struct flow *flow = row_at(&flows, next);
+		if (flow && matches(flow, bits))
+			return flow;
+	}
+	*number = best;
+	return best ? row_at(&flows, best) : 0;
+}
+
+/* The rest of a packet's outputs.  cb: in-port, range, pending. */
+SEC("tc/more") int more(struct __sk_buff *skb)
+{
+	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2] & ~ONLY, pending = skb->cb[3];
+	u64 packets = packets_of(skb);
+	u32 only = skb->cb[2] & ONLY, step;
 #pragma clang loop unroll(disable)
 	for (step = 0; step < STEPS; step++) {
 		if (!rest)
 			break;
-		u32 at = first++;
 		rest--;
-		u16 *output = lookup(&outputs, &at);
-		if (!output)
-			break;
-		pending = push(skb, *output, in_port, pending, packets);
+		pending = push(skb, output(first++, only), in_port, pending, packets);
 	}
 	if (rest) {
 		skb->cb[1] = first;
 		skb->cb[2] = rest;
 		skb->cb[3] = pending;
-		again(skb, &self, 0);
+		again(skb, &self, MORE);
 		return tell(UNSENT, packets);
 	}
-	return pending ? leave(skb, pending, packets, 1) : SHOT;
+	return last(skb, pending, packets);
 }
 
-/* The same for bits of slots, 64 at a time.  cb: in-port and pending, then the bits, of which the first half is next;
- * the highest bit of the in-port says that the second half has become it. */
-ALWAYS int spread(struct __sk_buff *skb)
+/* The flow that `cells` has for some bits in a row, and its number. */
+ALWAYS struct flow *in_row(u32 row, u32 in_port, const u64 *bits, const u64 *mask, u32 *number)
 {
-	u32 in_port = skb->cb[0] & 0x7FFF, pending = skb->cb[0] >> 16, base = skb->cb[0] & 0x8000 ? 64 : 0;
-	u64 bits = skb->cb[1] | (u64)skb->cb[2] << 32;
-	u64 packets = skb->gso_segs ? skb->gso_segs : 1;
-	u32 step;
-#pragma clang loop unroll(disable)
-	for (step = 0; step < 64; step++) {
-		if (!bits)
-			break;
-		u32 slot = base + step, set = bits & 1;
-		bits >>= 1;
-		if (!set)
-			continue;
-		u64 *number = lookup(&slots, &slot);
-		if (number)
-			pending = push(skb, *number, in_port, pending, packets);
-	}
-	if (!base && (skb->cb[3] | skb->cb[4])) {
-		skb->cb[0] = in_port | 0x8000 | pending << 16;
-		skb->cb[1] = skb->cb[3];
-		skb->cb[2] = skb->cb[4];
-		again(skb, &self, 1);
-		return tell(UNSENT, packets);
-	}
-	return pending ? leave(skb, pending, packets, 1) : SHOT;
+	struct cell cell = { .row = row, .in_port = in_port };
+	cell.bits[0] = bits[0] & mask[0];
+	cell.bits[1] = bits[1] & mask[1];
+	u32 *found = lookup(&cells, &cell);
+	if (!found)
+		return 0;
+	*number = *found;
+	struct flow *flow = row_at(&flows, *number);
+	return flow && matches(flow, bits) ? flow : 0;
 }
 
-/* The flow that decides about a code, or none.  Without branches where arithmetic does: what the kernel has to look at
- * before it runs the program doubles with each. */
-ALWAYS struct action *decide(const u64 *bits, u32 number)
+/* The flow of a row that takes precedence over the ordinary one, or that one, or none.  Its number is kept in memory: what
+ * the kernel has to look at before it runs the program grows with all that it knows of it. */
+ALWAYS struct flow *decide(struct pile *all, const struct state *now, const u64 *bits, u32 in_port)
 {
-	struct key key = { .length = 128 };
-	__builtin_memcpy(key.bits, bits, 16);
-	struct action *action = lookup(&prefixes, &key);
+	u32 version = now->rows, number = 0, i;
+	struct flow *flow = longest(bits, &number);
 	/* An ordinary flow is beaten by a higher priority, and at the same one by an in-port or more bits. */
-	u32 beaten = action ? (action->length << 9 | action->length) + 1 : 0, i;
+	all->beaten = flow ? (flow->ones << 9 | flow->ones) + 1 : 0;
+	all->found = flow ? number : 0;
+	struct rows *table = version ? lookup(&rows, &version) : 0;
+	if (table) {
 #pragma clang loop unroll(disable)
-	for (i = 0; i < ROWS; i++) {
-		u32 at = i;
-		struct row *row = lookup(&rows, &at);
-		if (!row)
-			break;
-		if ((row->priority << 9 | row->in_port << 8 | row->ones) < beaten)
-			break;
-		struct cell cell = { .row = row->number, .in_port = row->in_port * number };
-		cell.bits[0] = bits[0] & row->mask[0];
-		cell.bits[1] = bits[1] & row->mask[1];
-		struct action *special = lookup(&cells, &cell);
-		if (special)
-			return special;
+		for (i = 0; i < ROWS; i++) {
+			struct row *row = &table->row[i];
+			if (!row->number || (row->priority << 9 | row->in_port << 8 | row->ones) < all->beaten)
+				break;
+			u32 port = row->in_port * in_port;
+			flow = in_row(row->number, port, bits, row->mask, &number);
+			if (flow && flow->row == row->number && flow->in_port == port) {
+				all->found = number;
+				break;
+			}
+		}
 	}
-	return action;
+	number = all->found;
+	return number ? row_at(&flows, number) : 0;
 }
 
 /* Unite the slots of the out ports whose tables have a code with others. */
-ALWAYS void unite(const u64 *bits, struct pile *all, u64 packets, u64 bytes)
+ALWAYS void unite(struct pile *all, const struct state *now, const u64 *bits, u64 packets, u64 bytes)
 {
-	u32 i;
+	u32 version = now->masks, number, i;
+	struct masks *table = version ? lookup(&masks, &version) : 0;
+	if (!table)
+		return;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < ROWS; i++) {
-		u32 at = i;
-		struct mask *mask = lookup(&masks, &at);
-		if (!mask)
+		struct mask *mask = &table->mask[i];
+		if (!mask->number)
 			break;
-		struct cell cell = { .row = mask->number };
-		cell.bits[0] = bits[0] & mask->bits[0];
-		cell.bits[1] = bits[1] & mask->bits[1];
-		struct set *set = lookup(&sets, &cell);
-		if (!set)
+		struct flow *flow = in_row(mask->number, 0, bits, mask->bits, &number);
+		if (!flow)
 			continue;
-		all->slots[0] |= set->slots[0];
-		all->slots[1] |= set->slots[1];
-		u32 which = set->counter;
-		struct count *count = lookup(&counts, &which);
-		if (count)
-			add(count, packets, bytes);
+		all->slots[0] |= flow->slots[0];
+		all->slots[1] |= flow->slots[1];
+		add(&flow->counted, packets, bytes);
 	}
 }
 
@@ -293,27 +418,26 @@ SEC("tc/pour") int pour(struct __sk_buff *skb)
 #pragma clang loop unroll(disable)
 	for (step = 0; step < MANY; step++) {
 		u32 at = all->at & (TOGETHER - 1);
-		if (!all->count[at]) {
+		if (!(all->count[at] & ~ONLY)) {
 			all->at = ++at;
 			if (at >= TOGETHER)
 				break;
 			continue;
 		}
-		u32 here = all->first[at]++;
+		u32 number = output(all->first[at]++, all->count[at] & ONLY);
 		all->count[at]--;
-		u16 *output = lookup(&outputs, &here);
-		if (output && fresh(*output, all->number))
-			all->pending = push(skb, *output, all->in_port, all->pending, all->events);
+		if (fresh(number, all->number))
+			all->pending = push(skb, number, all->in_port, all->pending, all->packets);
 	}
 	if (all->at < TOGETHER) {
-		again(skb, &self, 3);
-		return tell(UNSENT, all->events);
+		again(skb, &self, POUR);
+		return tell(UNSENT, all->packets);
 	}
 	if (all->slots[0] | all->slots[1]) {
-		again(skb, &self, 4);
-		return tell(UNSENT, all->events);
+		again(skb, &self, DRAIN);
+		return tell(UNSENT, all->packets);
 	}
-	return all->pending ? leave(skb, all->pending, all->events, 1) : SHOT;
+	return last(skb, all->pending, all->packets);
 }
 
 /* The same for the slots of all events. */
@@ -324,9 +448,11 @@ SEC("tc/drain") int drain(struct __sk_buff *skb)
 	if (!all)
 		return SHOT;
 	u32 in_port = all->in_port, pending = all->pending;
-	u64 generation = all->number, packets = all->events, low = all->slots[0], high = all->slots[1];
+	u64 generation = all->number, packets = all->packets, low = all->slots[0], high = all->slots[1];
 #pragma clang loop unroll(disable)
 	for (slot = 0; slot < SLOTS; slot++) {
+		if (!(low | high))
+			break;
 		u32 which = slot, set = low & 1;
 		low = low >> 1 | high << 63;
 		high >>= 1;
@@ -336,68 +462,107 @@ SEC("tc/drain") int drain(struct __sk_buff *skb)
 		if (number && fresh(*number, generation))
 			pending = push(skb, *number, in_port, pending, packets);
 	}
-	return pending ? leave(skb, pending, packets, 1) : SHOT;
+	return last(skb, pending, packets);
+}
+
+/* Begin with a packet. */
+ALWAYS void begin(struct pile *all, u32 in_port, u64 packets, u64 number)
+{
+	__builtin_memset(all, 0, sizeof *all);
+	all->in_port = in_port;
+	all->packets = packets;
+	all->number = number;
+}
+
+/* One of its events is a flow's. */
+ALWAYS void note(struct pile *all, u32 event, struct flow *flow, u64 packets, u64 bytes)
+{
+	u64 range = flow->range;
+	/* Often the one before leaves by the same ports. */
+	all->count[event] = range == all->last ? 0 : range >> 32;
+	all->first[event] = range;
+	all->last = range;
+	all->met = 1;
+	add(&flow->counted, packets, bytes);
+}
+
+/* It is known what all events want: let the packet leave. */
+ALWAYS int serve(struct __sk_buff *skb, struct pile *all)
+{
+	if (!(all->met | all->slots[0] | all->slots[1]))
+		return tell(UNMATCHED, all->packets);
+	if (!hop(skb))
+		return SHOT;
+	again(skb, &self, POUR);
+	return tell(UNSENT, all->packets);
+}
+
+/* How many bytes further the next event is; 0 if they are not all there. */
+ALWAYS u32 stride_of(struct __sk_buff *skb, u32 events)
+{
+	u16 length;
+	u32 stride = load(skb, FIRST, &length, 2) ? 0 : BODY + swap16(length);
+	return FIRST + events * stride > skb->len ? 0 : stride;
 }
 
 /* A packet of several events, equally long: find out what each of them wants.  cb: in-port, events. */
 SEC("tc/each") int each(struct __sk_buff *skb)
 {
-	u32 zero = 0, number = skb->cb[0], events = skb->cb[1], i;
+	u32 zero = 0, events = skb->cb[1], stride = stride_of(skb, events), unused, i;
 	struct pile *all = lookup(&pile, &zero);
-	u64 *generation = lookup(&marks, &zero);
-	u64 bits[2] = { 0, 0 };
-	u16 length;
-	u8 hops;
-	if (!all || !generation || load(skb, FIRST, &length, 2) || load(skb, 21, &hops, 1))
+	u64 *number = lookup(&marks, &zero), bits[2] = { 0, 0 };
+	if (!all || !number || !stride || load(skb, CONTENT, bits, 2))
 		return tell(MALFORMED, events);
-	u32 stride = BODY + swap16(length);
-	if (FIRST + events * stride > skb->len || load(skb, 40, bits, 2))
-		return tell(MALFORMED, events);
-	all->slots[0] = all->slots[1] = 0;
-	all->met = 0;
-	all->last = 0;
-	__builtin_memset(all->count, 0, sizeof all->count);
+	begin(all, skb->cb[0], events, ++*number);
 #pragma clang loop unroll(disable)
 	for (i = 0; i < TOGETHER; i++) {
 		if (i >= events || load(skb, FIRST + i * stride + CODE, (u8 *)bits + 2, 14))
 			break;
-		struct action *action = decide(bits, number);
-		if (!action) {
-			unite(bits, all, 1, stride);
-			continue;
-		}
-		u32 counter = action->counter;
-		/* Often the one before leaves by the same ports.  An empty set lies nowhere, and says 0. */
-		u64 range = (u64)action->first << 32 | action->count;
-		all->count[i] = range == all->last ? 0 : action->count;
-		all->first[i] = action->first;
-		all->last = range;
-		all->met = 1;
-		struct count *count = lookup(&counts, &counter);
-		if (count)
-			add(count, 1, stride);
+		struct flow *flow = longest(bits, &unused);
+		if (flow)
+			note(all, i, flow, 1, stride);
 	}
-	if (!(all->met | all->slots[0] | all->slots[1]))
-		return tell(UNMATCHED, events);
-	hops--;
-	store(skb, 21, &hops, 1, 0);
-	all->number = ++*generation;
-	all->events = events;
-	all->at = 0;
-	all->in_port = number;
-	all->pending = 0;
-	again(skb, &self, 3);
+	return serve(skb, all);
+}
+
+/* Packets of one event or several where there are rows or masks, a few events at a time: what the kernel has to look at
+ * before it runs a program grows with each.  cb: in-port, packets or events, events that are done. */
+SEC("tc/odd") int odd(struct __sk_buff *skb)
+{
+	u32 zero = 0, in_port = skb->cb[0], events = 1, stride = 0, done = skb->cb[2], i;
+	u64 packets = skb->cb[1], bytes = skb->len, bits[2];
+	u8 *p = (void *)(long)skb->data;
+	struct pile *all = lookup(&pile, &zero);
+	struct state *now = lookup(&state, &zero);
+	u64 *number = lookup(&marks, &zero);
+	if (!all || !now || !number || p + HEADERS > (u8 *)(long)skb->data_end)
+		return SHOT;
+	read(p, bits);
+	if (!(p[56] & 0x80)) {
+		events = packets;
+		bytes = stride = stride_of(skb, events);
+		packets = 1;
+		if (!stride)
+			return tell(MALFORMED, events);
+	}
+	if (!done)
+		begin(all, in_port, skb->cb[1], ++*number);
+#pragma clang loop unroll(disable)
+	for (i = 0; i < FEW; i++) {
+		u32 event = done + i & TOGETHER - 1;
+		if (done + i >= events || (stride && load(skb, FIRST + event * stride + CODE, (u8 *)bits + 2, 14)))
+			break;
+		struct flow *flow = decide(all, now, bits, in_port);
+		if (flow)
+			note(all, event, flow, packets, bytes);
+		else
+			unite(all, now, bits, packets, bytes);
+	}
+	if (done + FEW >= events)
+		return serve(skb, all);
+	skb->cb[2] = done + FEW;
+	again(skb, &self, ODD);
 	return tell(UNSENT, events);
-}
-
-SEC("tc/wide") int wide(struct __sk_buff *skb)
-{
-	return spread(skb);
-}
-
-SEC("tc/more") int more(struct __sk_buff *skb)
-{
-	return send(skb);
 }
 
 SEC("tc/sieve") int sieve(struct __sk_buff *skb)
@@ -406,22 +571,22 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 	/* A frame with a VLAN's tag, which the kernel has taken off already, is of another network. */
 	if (skb->protocol != swap16(0x86DD) || skb->vlan_present)
 		return OK;
-	if (data + 62 > end) {
-		if (pull(skb, 62))
+	if (data + HEADERS > end) {
+		if (pull(skb, HEADERS))
 			return OK;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		if (data + 62 > end)
+		if (data + HEADERS > end)
 			return OK;
 	}
 	u8 *p = data;
-	if (p[38] != 0xFD || p[39] != 0x0E)
+	if (*(u16 *)(p + 38) != swap16(0xFD0E))
 		return OK;
 	u32 index = skb->ifindex;
-	struct device *device = lookup(&devices, &index);
+	struct device *device = device_at(index);
 	if (!device)
 		return OK;
-	u64 packets = skb->gso_segs ? skb->gso_segs : 1, bytes = skb->len;
+	u64 packets = packets_of(skb), bytes = skb->len;
 	if (p[20] != 17)
 		return tell(MALFORMED, packets);
 	/* The highest bit of the UDP port says that there is one event, whose code is in the address. */
@@ -442,64 +607,49 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 		port = source >= CLIENTS ? port_at(source) : 0;
 		if (!port || !port->way || port->device != index)
 			return tell(UNADMITTED, packets);
-		u64 from[2];
-		__builtin_memcpy(from, p + 22, 16);
-		if (port->address[1] && (from[0] != port->address[0] || from[1] != port->address[1]))
+		if (port->address[1] && (four(p + FROM) != port->address[0] || four(p + FROM + 8) != port->address[1]))
 			return tell(UNADMITTED, packets);
 		if (port->checked) {
-			struct permit permit = { .port = source, .category = swap16(*(u16 *)(p + 40)) };
+			struct permit permit = { .port = source, .category = swap16(*(u16 *)(p + CONTENT)) };
 			if (!lookup(&permits, &permit))
 				return tell(UNADVERTISED, packets);
 		}
 		add(&port->received, packets, bytes);
 		number = source;
 	}
-	if (p[21] <= 1)
+	if (p[HOPS] <= 1)
 		return tell(EXPIRED, packets);
-	if (several) {
+	if (several | device->odd) {
 		skb->cb[0] = number;
 		skb->cb[1] = packets;
-		again(skb, &self, 2);
+		skb->cb[2] = 0;
+		if (device->odd)
+			again(skb, &self, ODD);
+		else
+			again(skb, &self, EACH);
 		return tell(UNSENT, packets);
 	}
-
 	u64 bits[2];
-	u8 *bytes_of = (u8 *)bits;
-	u16 tail = (swap16(*(u16 *)(p + 56)) & 0x7FFF) << 1 | (p[15] >> 6 & 1);
-	__builtin_memcpy(bits, p + 40, 14);
-	bytes_of[14] = tail >> 8;
-	bytes_of[15] = tail & 0xFF;
-	u8 hops = p[21] - 1;
-	struct action *action = decide(bits, number);
-	if (!action) {
-		u32 zero = 0;
-		struct pile *all = lookup(&pile, &zero);
-		if (!all)
-			return SHOT;
-		all->slots[0] = all->slots[1] = 0;
-		unite(bits, all, packets, bytes);
-		u64 low = all->slots[0], high = all->slots[1];
-		if (!(low | high))
-			return tell(UNMATCHED, packets);
-		skb->cb[0] = number;
-		skb->cb[1] = low;
-		skb->cb[2] = low >> 32;
-		skb->cb[3] = high;
-		skb->cb[4] = high >> 32;
-		store(skb, 21, &hops, 1, 0);
-		return spread(skb);
+	u32 count;
+	read(p, bits);
+	p[HOPS]--;
+	struct flow *flow = longest(bits, &count);
+	if (!flow)
+		return tell(UNMATCHED, packets);
+	add(&flow->counted, packets, bytes);
+	u64 range = flow->range;
+	u32 first = range;
+	count = range >> 32;
+	if (count & ONLY) {
+		port = way_out(first, number, packets);
+		return port ? leave(skb, first, port, packets, 1) : SHOT;
 	}
-	u32 counter = action->counter;
 	skb->cb[0] = number;
-	skb->cb[1] = action->first;
-	skb->cb[2] = action->count;
+	skb->cb[1] = first;
+	skb->cb[2] = count;
 	skb->cb[3] = 0;
-	struct count *count = lookup(&counts, &counter);
-	if (count)
-		add(count, packets, bytes);
-	/* Should two switches ever disagree about the tree, a packet must not circle inside the kernel. */
-	store(skb, 21, &hops, 1, 0);
-	return send(skb);
+	again(skb, &self, MORE);
+	return tell(UNSENT, packets);
 }
 
 char licence[] SEC("license") = "GPL";

@@ -1,21 +1,18 @@
 """One content switch in the kernel: its maps, and changing them while packets pass.
 
-A change of one entry is atomic in the kernel, and changes come in an order of which every step is safe
-(`network.table.make_before_break`).  So they are carried out one after the other, in batches, and are in effect when
-the call returns: there is no second copy of a table and no version to flip.  What a flow points at is written before
-it and used again long after it (`ranges`).
+Tables are memory that the program reads and this process writes: a change takes no call of the system.  For any packet
+a change of one flow happens in one step, and changes come in an order of which every step is safe
+(`network.table.make_before_break`).  So they are carried out one after the other and are in effect when the call
+returns: there is no second copy of a table and no version to flip.
 
-Rows of special flows are kept in order of precedence without a gap.  A row enters by moving the lower ones down, the
-lowest first, and leaves by moving them up: in between one row is there twice, never missing.
+    ordinary flows   `prefixes`, a tree             special ones   `rows`, and `cells` for each      cells   `sets`
+                         └──────────── records: what it matches, where it goes, what it has counted ────────────┘
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import time
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,25 +21,28 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sievenet.dataplane.kernel import bpf
-from sievenet.dataplane.kernel.batch import Batch
+from sievenet.dataplane.kernel import bpf, prefixes, records
+from sievenet.dataplane.kernel.chunks import Chunks
 from sievenet.dataplane.kernel.entry import (
-    Action,
+    CELL,
     Row,
+    bits_of,
     cell_key,
     is_ordinary,
-    prefix_key,
-    read_cell,
-    read_prefix,
-    row_number,
+    ordinary_flow,
+    prefix_of,
+    special_flow,
 )
 from sievenet.dataplane.kernel.image import linked, shipped
-from sievenet.dataplane.kernel.maps import CAPACITY, PORT, PORTS, REASONS, ROWS, map_shapes
+from sievenet.dataplane.kernel.maps import CAPACITY, DEVICE, PORT, PORTS, REASONS, create_maps, pinned_maps
 from sievenet.dataplane.kernel.permits import Permits
+from sievenet.dataplane.kernel.prefixes import Prefixes
 from sievenet.dataplane.kernel.ranges import MOST, Ranges
+from sievenet.dataplane.kernel.records import Records
+from sievenet.dataplane.kernel.rows import ROWS, SpecialRows, Versions
 from sievenet.dataplane.kernel.sets import MASKS, PortSets, check_masked
 from sievenet.dataplane.plane import Count, PortCount, SwitchCounters
-from sievenet.errors import Rejected
+from sievenet.errors import Rejected, Unavailable
 from sievenet.network.flow import Add, Delete, Flow, FlowChange, FlowKey
 from sievenet.network.table import FlowTable
 from sievenet.network.topology import CLIENT_PORTS
@@ -52,7 +52,9 @@ __all__ = ["KernelSwitch"]
 log = logging.getLogger("sievenet.kernel")
 
 #: The programs of a switch: the one that is attached, and those that it goes on in, by their place in the map `self`.
-_PARTS: Final = ("sieve", "more", "wide", "each", "pour", "drain")
+_PARTS: Final = ("sieve", "more", "each", "odd", "pour", "drain")
+#: Rows in which a device may be, from that of its number on.
+_TRIES: Final = 4
 #: Nobody's port: its row has the counts of clients whose numbers others have had since.
 _DEPARTED: Final = 0
 #: Fields of a port that count.
@@ -62,28 +64,28 @@ _COUNTED: Final = ("rp", "rb", "sp", "sb", "dropped")
 class KernelSwitch:
     """A switch of the topology."""
 
-    def __init__(
-        self, name: str, maps: Mapping[str, bpf.Map], program: int, capacity: int | None, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, name: str, maps: Mapping[str, bpf.Map], program: int, capacity: int | None) -> None:
         self.name = name
         self.maps = maps
         #: What is attached to its devices.
         self.program = program
         self.capacity = capacity
-        self._now = now
         self._ranges = Ranges(maps["outputs"].view(np.dtype("u8")))
-        self._counts: NDArray[Any] = maps["counts"].view(np.dtype("u8")).reshape(-1, 2)
         self._ports: NDArray[Any] = maps["ports"].view(PORT)
+        self._devices: NDArray[Any] = maps["devices"].view(DEVICE)
         self._reasons: NDArray[Any] = maps["reasons"].view(np.dtype("u8"))
-        #: What it holds: flow, key in its map, counter.
-        self._flows: dict[FlowKey, tuple[Flow, bytes, int]] = {}
-        #: Counters that no flow uses; the one that has rested longest is taken first.
-        self._free_counters = deque(range(maps["counts"].rows - 1))
-        #: Rows in the order in which they are tried; number and flows of each.
-        self._order: list[Row] = []
-        self._rows: dict[Row, list[int]] = {}
+        self.closed = False
+        #: What it holds: flow and number of its record; 0 for a cell of a port's table.
+        self._flows: dict[FlowKey, tuple[Flow, int]] = {}
+        self._records = Records(Chunks(maps["flows"], records.SIZE))
+        self._prefixes = Prefixes(Chunks(maps["nodes"], prefixes.SIZE))
+        #: For whoever comes after us: which records are in the tree.
+        self._ordinary: NDArray[Any] = maps["ordinary"].view(np.dtype("u1"))
+        #: Which versions of rows and masks are in force.
+        self._state: NDArray[Any] = maps["state"].view(np.dtype("u4"))
+        self._rows = SpecialRows(Versions(maps["rows"], self._state, 0))
         #: The tables of out ports.
-        self._sets = PortSets(maps, self._free_counters, self._counts)
+        self._sets = PortSets(maps, self._records, Versions(maps["masks"], self._state, 1))
         #: Whether cells are wider than they were asked for.
         self._wide = False
         #: How packets leave by each port that has a device: see `struct port` of the program.
@@ -95,11 +97,9 @@ class KernelSwitch:
         self.permits = Permits(maps["permits"], self._ports)
 
     @classmethod
-    def create(
-        cls, name: str, capacity: int | None = None, *, now: Callable[[], float] = time.monotonic
-    ) -> KernelSwitch:
+    def create(cls, name: str, capacity: int | None = None) -> KernelSwitch:
         """A new, empty switch, attached to nothing yet."""
-        maps = {key: bpf.Map.create(key, *shape) for key, shape in map_shapes(capacity or CAPACITY).items()}
+        maps = create_maps(capacity)
         descriptors = {key: entry.descriptor for key, entry in maps.items()}
         # The kernel checks each for a while: on several cores at a time.
         with ThreadPoolExecutor(len(_PARTS)) as pool:
@@ -108,7 +108,7 @@ class KernelSwitch:
         for at, again in enumerate(others):
             maps["self"].put(at.to_bytes(4, "little"), again.to_bytes(4, "little"))
             os.close(again)
-        return cls(name, maps, program, capacity, now)
+        return cls(name, maps, program, capacity)
 
     # -- outliving its process -----------------------------------------------------------------------
 
@@ -120,35 +120,28 @@ class KernelSwitch:
         bpf.pin(self.program, str(folder / "sieve"))
 
     @classmethod
-    def adopt(
-        cls, name: str, folder: Path, capacity: int | None = None, *, now: Callable[[], float] = time.monotonic
-    ) -> KernelSwitch:
+    def adopt(cls, name: str, folder: Path, capacity: int | None = None) -> KernelSwitch:
         """The switch that was pinned there, with all that it holds."""
-        shapes = map_shapes(capacity or CAPACITY)
-        maps = {key: bpf.Map(bpf.pinned(str(folder / key)), *shape[1:]) for key, shape in shapes.items()}
-        switch = cls(name, maps, bpf.pinned(str(folder / "sieve")), capacity, now)
+        switch = cls(name, pinned_maps(folder, capacity), bpf.pinned(str(folder / "sieve")), capacity)
         switch._remember()
         return switch
 
     def _remember(self) -> None:
         """Learn what the maps hold."""
-        for _, data in sorted(self.maps["rows"].items()):
-            row, number = Row.decode(data)
-            self._rows[row] = [number, 0]
-        self._order = sorted(self._rows, key=_last_first)
         for flow in self._sets.remember():
-            self._flows[flow.key] = flow, b"", -1
-        for flow, key, action in self._read():
-            self._flows[flow.key] = flow, key, action.counter
-            self._ranges.adopt(action.first, action.outputs)
-            if not is_ordinary(flow):
-                self._rows[Row.of(flow)][1] += 1
+            self._flows[flow.key] = flow, 0
+        for flow, number in self._read():
+            self._flows[flow.key] = flow, number
+            self._ranges.adopt(self._records.read(number).outputs)
+            if not self._ordinary[number]:
+                self._rows.enter(Row.of(flow))
+        self._rows.tidy()
+        self._records.keep({number for _, number in self._flows.values()} | self._sets.records())
+        plain = ((flow, number) for flow, number in self._flows.values() if number and self._ordinary[number])
+        self._prefixes.adopt({prefix_of(flow): number for flow, number in plain})
         self.permits.remember()
         self._clients = {int(number) for number in np.flatnonzero(self._ports["way"]) if number >= CLIENT_PORTS}
-        used = {counter for _, _, counter in self._flows.values()} | self._sets.counters()
-        free = [counter for counter in self._free_counters if counter not in used]
-        self._free_counters.clear()
-        self._free_counters.extend(free)
+        self._set_odd()
 
     # -- ports ---------------------------------------------------------------------------------------
 
@@ -159,7 +152,19 @@ class KernelSwitch:
         """
         self._ways[port] = 2 if straight else 1
         self._set(port, device, self._ways[port])
-        self.maps["devices"].put(device.to_bytes(4, "little"), port.to_bytes(4, "little") + bytes([host, 0, 0, 0]))
+        self._devices["index"][(self._devices["port"] == port) & (self._devices["index"] != device)] = 0
+        for at in range(device, device + _TRIES):
+            row = self._devices[at % len(self._devices)]
+            if row["index"] in (0, device):
+                row["port"], row["host"], row["odd"] = port, host, self._state.any()
+                bpf.fence()
+                row["index"] = device
+                return
+        raise Unavailable(f"Switch {self.name}: {_TRIES} devices are where number {device} would be, and no more fit")
+
+    def _set_odd(self, odd: bool = False) -> None:
+        """Tell the program at every device whether there is more than ordinary flows, or will be at once."""
+        self._devices["odd"] = odd or self._state.any()
 
     def add_client(self, number: int, port: int, address: bytes = bytes(16)) -> None:
         """A client is behind this number, at the host behind that port, and sends from that address."""
@@ -205,16 +210,17 @@ class KernelSwitch:
                 check_masked(change.flow)
         plain = [not change.flow.table and is_ordinary(change.flow) for change in changes]
         self._check(changes, plain)
-        batch = Batch(self.maps)
-        now = self._now()
+        if not all(plain):
+            self._set_odd(True)
         try:
             for change, ordinary in zip(changes, plain, strict=True):
                 if isinstance(change, Delete):
-                    self._delete(change.flow.key, ordinary, batch, now)
+                    self._delete(change.flow.key, ordinary)
                 else:
-                    self._put(change.flow, ordinary, isinstance(change, Add), batch, now)
+                    self._put(change.flow, ordinary, isinstance(change, Add))
         finally:
-            batch.flush()
+            if not all(plain):
+                self._set_odd()
         wide, self._wide = self._wide, self._sets.widened > 0
         if self._wide and not wide:
             log.warning(
@@ -228,8 +234,8 @@ class KernelSwitch:
                 raise Rejected(f"Switch {self.name} refuses change {number}: {count} outputs, at most {MOST}")
         self._sets.check(self.name, changes)
         special = (c.flow for c, ordinary in zip(changes, plain, strict=True) if not ordinary and not c.flow.table)
-        rows = set(map(Row.of, special))
-        if rows and len(rows.union(self._order)) > ROWS:
+        rows = {row for row in map(Row.of, special) if row not in self._rows}
+        if rows and len(rows) + len(self._rows) > ROWS:
             raise Rejected(f"Switch {self.name}: {ROWS} combinations of mask and priority fit, got more")
         most = self.capacity or CAPACITY
         if len(self._flows) + len(changes) > most:
@@ -246,100 +252,76 @@ class KernelSwitch:
             if size > most:
                 raise Rejected(f"Switch {self.name} is full: {most} flows fit, {change} would be one more")
 
-    def _put(self, flow: Flow, ordinary: bool, fresh: bool, batch: Batch, now: float) -> None:
+    def _put(self, flow: Flow, ordinary: bool, fresh: bool) -> None:
         key = flow.key
-        known = self._flows.get(key)
         if flow.table:
-            self._sets.put(flow, batch)
-            self._flows[key] = flow, b"", -1
+            self._sets.put(flow)
+            self._flows[key] = flow, 0
             return
-        counter = known[2] if known is not None else self._free_counters.popleft()
-        if fresh or known is None:
-            self._counts[counter] = 0
-        first = self._ranges.take(flow.ports, now)
-        if ordinary:
-            where, name = "prefixes", prefix_key(flow)
-        else:
-            where, name = "cells", cell_key(flow, self._enter(flow, known is None, batch))
-        batch.put(where, name, Action(first, len(flow.ports), counter, flow.match.bits[1].bit_count()).encode())
+        outputs = self._ranges.take(flow.ports)
+        known = self._flows.get(key)
         if known is not None:
-            self._ranges.release(known[0].ports, now)
-        self._flows[key] = flow, name, counter
+            number = known[1]
+            if fresh:
+                self._records.reset(number)
+            bpf.fence()
+            self._records.redirect(number, outputs)
+            self._ranges.release(known[0].ports)
+        elif ordinary:
+            number = self._records.add(*bits_of(flow), outputs, ones=flow.priority)
+            self._ordinary[number] = 1
+            self._prefixes.put(prefix_of(flow), number)
+        else:
+            (bits, mask), in_port = bits_of(flow), flow.in_port or 0
+            row = self._rows.enter(Row.of(flow))
+            number = self._records.add(bits, mask, outputs, row, in_port)
+            self.maps["cells"].put(cell_key(row, in_port, bits), number.to_bytes(4, "little"))
+        self._flows[key] = flow, number
 
-    def _delete(self, key: FlowKey, ordinary: bool, batch: Batch, now: float) -> None:
+    def _delete(self, key: FlowKey, ordinary: bool) -> None:
         known = self._flows.pop(key, None)
         if known is None:
             return
-        held, name, counter = known
+        held, number = known
         if held.table:
-            self._sets.remove(held, batch)
+            self._sets.remove(held)
             return
         if ordinary:
-            batch.remove("prefixes", name)
+            self._prefixes.remove(number)
+            self._ordinary[number] = 0
         else:
-            batch.remove("cells", name)
-            self._leave(held, batch)
-        self._ranges.release(held.ports, now)
-        self._free_counters.append(counter)
-
-    # -- rows ----------------------------------------------------------------------------------------
-
-    def _enter(self, flow: Flow, new: bool, batch: Batch) -> int:
-        """The number of a flow's row, which is there from now on."""
-        row = Row.of(flow)
-        known = self._rows.get(row)
-        if known is None:
-            taken = {number for number, _ in self._rows.values()}
-            known = self._rows[row] = [next(n for n in range(1, ROWS + 2) if n not in taken), 0]
-            batch.flush()
-            at = bisect_left(self._order, _last_first(row), key=_last_first)
-            self._order.insert(at, row)
-            for i in range(len(self._order) - 1, at - 1, -1):
-                self._write_row(i)
-        known[1] += new
-        return known[0]
-
-    def _leave(self, flow: Flow, batch: Batch) -> None:
-        row = Row.of(flow)
-        known = self._rows[row]
-        known[1] -= 1
-        if known[1]:
-            return
-        batch.flush()
-        at = self._order.index(row)
-        del self._order[at], self._rows[row]
-        for i in range(at, len(self._order)):
-            self._write_row(i)
-        self.maps["rows"].remove(len(self._order).to_bytes(4, "little"))
-
-    def _write_row(self, at: int) -> None:
-        row = self._order[at]
-        self.maps["rows"].put(at.to_bytes(4, "little"), row.encode(self._rows[row][0]))
+            record = self._records.read(number)
+            self.maps["cells"].remove(cell_key(record.row, record.in_port, record.bits))
+            self._rows.leave(Row.of(held))
+        self._ranges.release(held.ports)
+        self._records.forget(number)
 
     # -- reading -------------------------------------------------------------------------------------
 
     def table(self) -> FlowTable:
         """What the kernel holds."""
-        return FlowTable([*(flow for flow, _, _ in self._read()), *self._sets.read()])
+        return FlowTable([*(flow for flow, _ in self._read()), *self._sets.read()])
 
-    def _read(self) -> list[tuple[Flow, bytes, Action]]:
-        rows = {number: row for _, data in self.maps["rows"].items() for row, number in [Row.decode(data)]}
+    def _read(self) -> list[tuple[Flow, int]]:
+        """Flows that are no cells of ports' tables, and their records."""
         found = []
-        for key, value in self.maps["prefixes"].items():
-            action = Action.decode(value)
-            found.append((read_prefix(key, self._ranges.read(action.first, action.outputs)), key, action))
-        for key, value in self.maps["cells"].items():
-            action, row = Action.decode(value), rows.get(row_number(key))
-            if row is not None:
-                found.append((read_cell(key, row, self._ranges.read(action.first, action.outputs)), key, action))
+        for number in np.flatnonzero(self._ordinary).tolist():
+            record = self._records.read(number)
+            found.append((ordinary_flow(record.bits, record.ones, self._ranges.read(record.outputs)), number))
+        rows = self._rows.by_number()
+        for key, data in self.maps["cells"].items():
+            if row := rows.get(CELL.unpack(key)[0]):
+                number = int.from_bytes(data, "little")
+                record = self._records.read(number)
+                ports = self._ranges.read(record.outputs)
+                found.append((special_flow(record.bits, row, record.in_port, ports), number))
         return found
 
     def counters(self) -> SwitchCounters:
         """What it has counted."""
         flows = {}
-        for key, (flow, _, counter) in self._flows.items():
-            packets, size = self._counts[self._sets.counter(flow) if flow.table else counter]
-            flows[key] = Count(int(packets), int(size))
+        for key, (flow, number) in self._flows.items():
+            flows[key] = self._records.count(number or self._sets.record(flow))
         ports, full = {}, self.queued_out()
         for number in self._ways.keys() | self._clients:
             rp, rb, sp, sb, dropped = (int(self._ports[number][field]) for field in _COUNTED)
@@ -365,18 +347,14 @@ class KernelSwitch:
 
     def clear(self) -> None:
         """Forget all flows, and what was counted."""
-        self.apply([Delete(flow) for flow, _, _ in list(self._flows.values())])
+        self.apply([Delete(flow) for flow, _ in list(self._flows.values())])
         self._reasons[:] = 0
         for field in _COUNTED:
             self._ports[field] = 0
 
     def close(self) -> None:
         """Give up its maps and program; what is pinned or attached stays."""
+        self.closed = True
         os.close(self.program)
         for entry in self.maps.values():
             entry.close()
-
-
-def _last_first(row: Row) -> tuple[int, ...]:
-    """For ascending order of what is tried first."""
-    return tuple(-int(value) for value in row)
