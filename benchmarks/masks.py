@@ -4,6 +4,10 @@ Plans of kind dz have one table of prefixes per switch, plans of kind cells a ta
 are applied by the control plane to the same simulated network with the same subscriptions, and carry the same events;
 what is counted are packets per link, by the switches. *Added* is what nobody behind the link needed.
 
+Both kinds of plans have a grain (`index.cover.grain`), by which large filters get more entries than small ones, and all
+so many on average.  The control plane gives one to every plan of cells that is applied; dz are given one here, with
+which they are better too.
+
 A table per port has more entries than a united one for the same number per subscription. So dz are measured twice: with
 as many per subscription, and with as many as it takes for their tables to be at least as large (*equal entries*). Goals
 are judged by the latter, which is the best a user of dz could do with the same switches.
@@ -34,6 +38,7 @@ from sievenet.daemon.daemon import Daemon
 from sievenet.dataplane import Simulator
 from sievenet.dataplane.packet import Packet
 from sievenet.index import Plan
+from sievenet.index.cover.grain import grained
 from sievenet.network import Random, Topology, parse_topology
 from sievenet.tuning.clusters import local_clustering
 from sievenet.tuning.covers import Interests
@@ -166,20 +171,24 @@ def _compared(case: Case, budget: int, seconds: float) -> Iterator[Measured]:
         kind: case.searched(kind, budget, seconds) if seconds else Plan.regular(case.load.schema, case.bits, kind=kind)
         for kind in KINDS
     }
-    cells = asyncio.run(_network(case, plans["cells"], budget)[0])
-    plain = equal = asyncio.run(_network(case, plans["dz"], budget)[0])
-    low = high = budget
+    cells, plain = (_measured(case, plans[kind], budget) for kind in ("cells", "dz"))
+    equal, low, high = plain, budget, budget
     while equal.entries < cells.entries and high < MOST:
         low, high = high, 2 * high
-        equal = asyncio.run(_network(case, plans["dz"], high)[0])
+        equal = _measured(case, plans["dz"], high)
     while high - low > max(1, low // 16):  # as few as do
         middle = (low + high) // 2
-        fewer = asyncio.run(_network(case, plans["dz"], middle)[0])
+        fewer = _measured(case, plans["dz"], middle)
         if fewer.entries < cells.entries:
             low = middle
         else:
             high, equal = middle, fewer
     yield from (plain, equal, cells)
+
+
+def _measured(case: Case, plan: Plan, budget: int) -> Measured:
+    """A plan with the grain at which subscriptions have so many entries on average."""
+    return asyncio.run(_network(case, grained(plan, case.filters, budget), budget)[0])  # type: ignore[no-any-return]
 
 
 def _network(case: Case, plan: Plan, budget: int) -> tuple[Any, list[Simulator]]:

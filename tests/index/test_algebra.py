@@ -50,6 +50,14 @@ def test_dz_algebra_is_that_of_point_sets(a, b):
     assert not any(c.covers(a) and c.covers(b) for c in prefix.children if prefix.length < WIDTH)
 
 
+@given(st.lists(dzs(CODE_BITS)))
+def test_many_dz_of_their_keys(some):
+    assert Dz.of_keys([dz.key for dz in some]) == some == [Dz.of_key(dz.key) for dz in some]
+    for wrong in (0, -1, 2 << CODE_BITS):
+        with pytest.raises(InvalidInput):
+            Dz.of_keys([*(dz.key for dz in some), wrong])
+
+
 @given(dzs(), dzs())
 def test_dz_order_is_that_of_strings(a, b):
     assert (a < b) == (str(a) < str(b))

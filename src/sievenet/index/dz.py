@@ -21,7 +21,7 @@ sorted boundaries.  `Cell` is the general case, a value under any mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import TYPE_CHECKING, Final
@@ -196,6 +196,24 @@ class Dz:
         length = key.bit_length() - 1
         return Dz(key ^ 1 << length, length)
 
+    @staticmethod
+    def of_keys(keys: Sequence[int]) -> list[Dz]:
+        """The dz of many keys, each made in half the time, since they are checked together."""
+        if keys and not 1 <= min(keys) <= max(keys) < 2 << CODE_BITS:
+            raise InvalidInput(expected=f"keys of dz of 0 to {CODE_BITS} bits", got=f"{min(keys)} to {max(keys)}")
+        made = []
+        for key in keys:
+            dz, length = _new(Dz), key.bit_length() - 1
+            _set_bits(dz, key ^ 1 << length)
+            _set_length(dz, length)
+            made.append(dz)
+        return made
+
+
+# What `Dz(…)` would do if it were not frozen, and checked nothing.
+_new: Final = Dz.__new__
+_set_bits: Final = vars(Dz)["bits"].__set__
+_set_length: Final = vars(Dz)["length"].__set__
 
 #: The whole space.
 ROOT: Final = Dz(0, 0)

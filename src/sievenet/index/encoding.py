@@ -177,8 +177,6 @@ class Encoder:
         #: Every region as a filter.
         self.areas = tuple(r.filter(plan.schema) for r in plan.regions)
         self._locator = Locator([r.bounds for r in self.regions])
-        #: The codes of single events, region by region; made when first needed.
-        self._coders: list[Callable[[tuple[Any, ...]], int]] | None = None
         #: What covering needs; made by `cover.boxes` when first needed.
         self.layout: Layout | None = None
 
@@ -189,13 +187,21 @@ class Encoder:
             found = [r.code(event) for r in self.regions if r.region.rest]
         return tuple(found)
 
+    @cached_property
+    def _coders(self) -> list[Callable[[tuple[Any, ...]], int]]:
+        """The codes of single events by their values, region by region."""
+        return [coder(region, self.plan.gray) for region in self.regions]
+
+    @cached_property
+    def only(self) -> Callable[[tuple[Any, ...]], int] | None:
+        """The code of an event by its values, if one region has all events; else None: see `codes`."""
+        return self._coders[0] if len(self.regions) == 1 and not self.regions[0].bounds else None
+
     def codes(self, event: Event) -> list[int]:
         """The same, as numbers left-aligned in the field, in few steps."""
-        coders = self._coders
-        if coders is None:
-            coders = self._coders = [coder(region, self.plan.gray) for region in self.regions]
-        if len(coders) == 1 and not self.regions[0].bounds:
-            return [coders[0](event.values)]
+        only, coders = self.only, self._coders
+        if only is not None:
+            return [only(event.values)]
         found = [coders[i](event.values) for i in self._candidates(event)]
         return found or [code(event.values) for code, r in zip(coders, self.regions, strict=True) if r.region.rest]
 

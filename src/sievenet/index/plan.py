@@ -54,6 +54,7 @@ from sievenet.index.codes import Codes
 from sievenet.index.dz import Dz
 from sievenet.index.dzset import DzSet
 from sievenet.index.region import Bound, Range, Region, bounds_of, check_region, prefixed, region_of, tiled
+from sievenet.index.tiles import check_tiles
 
 if TYPE_CHECKING:
     from sievenet.index.density import Density
@@ -66,6 +67,8 @@ Kind = Literal["dz", "cells"]
 DEFAULT_BUDGET: Final = 8
 MAX_BUDGET: Final = 4096
 MAX_REGIONS: Final = 1024
+#: How many times the budget a filter may have, under a plan with a grain.
+SPREAD: Final = 16
 _MAX_JSON: Final = 1 << 24
 
 
@@ -83,6 +86,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     version: int = 1
     #: An event has one code, that of the first region that holds it, instead of one in every region that does.
     once: bool = False
+    #: Share of the event space that each further entry of a filter has to save; 0 means any.  See `most`.
+    grain: float = 0.0
+    #: Keys of dz that a control plane may take as partitions, in the order of the space; none means equal ones.
+    tiles: tuple[int, ...] = ()
     #: Version of this form itself.
     format: Literal[1] = 1
 
@@ -199,6 +206,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         used = {a.attribute for r in self.regions for a in r.axes}
         return tuple(name for name in self.schema.positions if name in used)
 
+    def most(self, budget: int) -> int:
+        """The most entries of a filter: with a grain, the budget is what many have on average."""
+        return min(MAX_BUDGET, SPREAD * budget) if self.grain else budget
+
     def admits(self, wanted: Filter | Subscription) -> bool:
         """Whether every event that matches gets a code, so that `cover` can enclose them all."""
         if self.complete:
@@ -239,7 +250,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         weights: Density | None = None,
         kind: Kind | None = None,
     ) -> DzSet | CellSet:
-        """At most ``budget`` entries that enclose a filter; never worse with a larger budget.
+        """At most ``budget`` entries that enclose a filter (`most` under a plan with a grain); never worse with more.
 
         ``weights`` (an event sample) makes the entries waste the least traffic instead of
         volume.  ``kind`` overrides the plan's.
@@ -309,6 +320,9 @@ def _check(plan: Plan) -> None:
         raise PlanError(expected=f"0 to {MAX_BITS} bits", got=plan.bits, where="index plan")
     if not 1 <= plan.version < 1 << 32:
         raise PlanError(expected="a version from 1 to 2**32 - 1", got=plan.version, where="index plan")
+    if not 0 <= plan.grain < 1:
+        raise PlanError(expected="a grain from 0 to below 1", got=plan.grain, where="index plan")
+    check_tiles(plan.tiles)
     if not 1 <= len(plan.regions) <= MAX_REGIONS:
         raise PlanError(expected=f"1 to {MAX_REGIONS} regions", got=len(plan.regions), where="index plan")
     for number, region in enumerate(plan.regions):

@@ -51,13 +51,23 @@ def coder(region: RegionEncoder, gray: bool) -> Callable[[tuple[Any, ...]], int]
 
 def _placer(scale: Scale, tables: Sequence[Sequence[int]], places: Sequence[int], gray: bool) -> Placer:
     attribute = scale.attribute
-    spread = _spread(tables, places, gray)
+    shift = _shift(places, gray)
+    spread = _spread(tables) if shift is None else lambda coordinate: coordinate << shift
     if attribute.values is not None or attribute.type == "bool":
         known: tuple[Any, ...] = attribute.values if attribute.values is not None else (False, True)
         return {value: spread(scale.coordinate(scale.place(value))) for value in known}.__getitem__
     if scale.kind == "int" and len(scale.starts) == 1 and scale.rest:
         lo, drop = int(scale.starts[0]), 64 - scale.rest
         high, low = scale.factors[0]
+        if shift is not None:
+            # Written out: this is the common case.
+            up = shift
+
+            def shifted(value: int) -> int:
+                x = value - lo
+                return (x * high + (x * low >> 64) & _WORD) >> drop << up
+
+            return shifted
 
         def place(value: int) -> int:
             x = value - lo
@@ -70,11 +80,14 @@ def _placer(scale: Scale, tables: Sequence[Sequence[int]], places: Sequence[int]
     return lambda value: spread(scale.coordinate(scale.place(value)))
 
 
-def _spread(tables: Sequence[Sequence[int]], places: Sequence[int], gray: bool) -> Callable[[int], int]:
+def _shift(places: Sequence[int], gray: bool) -> int | None:
+    """How far left a coordinate's bits lie in the code, if they lie side by side; else None."""
+    together = list(places) == list(range(places[0], places[0] + len(places)))
+    return CODE_BITS - 1 - places[-1] if together and not gray else None
+
+
+def _spread(tables: Sequence[Sequence[int]]) -> Callable[[int], int]:
     """From a coordinate to its bits in the code."""
-    if not gray and list(places) == list(range(places[0], places[0] + len(places))):
-        shift = CODE_BITS - 1 - places[-1]
-        return lambda coordinate: coordinate << shift
     if len(tables) == 1:
         return tables[0].__getitem__
     first, second, *more = tables

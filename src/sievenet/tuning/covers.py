@@ -173,7 +173,7 @@ def _every(plan: Plan, wanted: Interest, owner: int) -> Covers:
 def _budgeted(plan: Plan, wanted: Interest, owner: int, budget: int) -> Covers:
     """At most so many entries."""
     region, first, size = cover_pieces(plan, boxes_of(plan, wanted), budget, None, plan.kind)
-    if len(region) > budget:
+    if len(region) > plan.most(budget):
         # In more regions than entries: entries are joined across regions and are no boxes any more.
         return _entries(plan, owner, cover(plan, wanted, budget, None, plan.kind).words())
     return _boxes(plan, np.full(len(region), owner), region, first, first + (np.int64(1) << size))
@@ -258,7 +258,7 @@ def _within(plan: Plan, whole: Covers, budget: int) -> tuple[list[Covers], list[
         offsets = np.searchsorted(whole.region[at:end], np.arange(len(plan.regions) + 1), "left").astype(np.int64)
         boxes = Boxes(layout, whole.first[at:end], whole.behind[at:end] - 1, offsets)
         region, start, size = cover_pieces(plan, boxes, budget, None, plan.kind)
-        if len(region) > budget:
+        if len(region) > plan.most(budget):
             more.append(owner)
             continue
         parts.append((region, start, size))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.index.cover.kernels import bit_length, bounds, hull, start_of
+from sievenet.index.cover.kernels import bounds, hull, start_of
+from sievenet.index.cover.outlook import KNOWN, PLACES, STEPS, best_cut, priced
 from sievenet.jit import compiled
 
 _Ints = npt.NDArray[np.int64]
@@ -13,10 +14,6 @@ _Floats = npt.NDArray[np.float64]
 
 #: A split that saves nothing by itself may lead to ones that do: it ranks by this part of the waste.
 LOOK = 0.05
-#: How much an overlap of the two atoms of a split counts as saved.
-SHARED = 0.5
-#: Cuts are tried at multiples of this many bits below the length of the target.
-FINE = 4
 
 
 @compiled
@@ -69,30 +66,11 @@ def _weight(sample: _Ints, first: int, behind: int, lo: _Ints, hi: _Ints, gray: 
 
 
 @compiled
-def _best_cut(lo: int, hi: int, size: int, gray: bool) -> tuple[float, int]:
-    """Where to cut ``[lo, hi]`` in two, and the share of the atom that both parts keep."""
-    if lo == hi:
-        return 1.0, lo
-    if not gray:
-        cut = (hi >> (size - 1)) << (size - 1)
-        kept = 2.0 ** (hull(lo, cut - 1, False) - size) + 2.0 ** (hull(cut, hi, False) - size)
-        return kept, cut
-    best = 3.0
-    best_cut = lo + 1
-    best_share = 1.0
-    level = max(0, bit_length(hi - lo) - FINE)
-    cut = ((lo >> level) + 1) << level
-    while cut <= hi:
-        left = hull(lo, cut - 1, True)
-        right = hull(cut, hi, True)
-        both = 2.0 ** (left - size) + 2.0 ** (right - size)
-        twice = max(0.0, (start_of(lo, left, True) + (1 << left) - start_of(cut, right, True)) * 2.0**-size)
-        if both - SHARED * twice < best:
-            best = both - SHARED * twice
-            best_cut = cut
-            best_share = both - twice
-        cut += 1 << level
-    return best_share, best_cut
+def _kept(lo: int, hi: int, cut: int, gray: bool) -> float:
+    """The coordinates in the atoms of both parts of ``[lo, hi]``."""
+    left, right = hull(lo, cut - 1, gray), hull(cut, hi, gray)
+    twice = max(0, start_of(lo, left, gray) + (1 << left) - start_of(cut, right, gray))
+    return 2.0**left + 2.0**right - twice
 
 
 @compiled
@@ -173,8 +151,13 @@ def _assess(
     s_behind: int,
     share: float,
     scratch: _Ints,
+    grain: float,
+    places: _Ints,
+    steps: _Floats,
 ) -> tuple[float, int, int]:
     """The best split of a piece: what it saves, its axis and its cut (-1 if there is nothing to save)."""
+    if single and grain > 0.0 and s_behind == s_first:
+        return priced(lo, hi, bits, gray, share, grain, places, steps)
     axes = lo.size
     volume = _volume(lo, hi, bits, gray)
     wanted = _wanted(boxes_lo, boxes_hi, first, behind, lo, hi, bits, gray)
@@ -189,9 +172,9 @@ def _assess(
         if lo[d] == hi[d]:
             continue
         size = hull(lo[d], hi[d], gray)
-        kept, cut = _best_cut(lo[d], hi[d], size, gray)
+        cut, _ = best_cut(lo[d], hi[d], gray)
         if single:
-            gain = share * volume * (1.0 - kept)
+            gain = share * volume * (1.0 - _kept(lo[d], hi[d], cut, gray) * 2.0**-size)
             if weighted:
                 gain += _lost(sample, s_first, s_behind, lo, hi, d, cut, gray)
             if gain > best:
@@ -237,6 +220,7 @@ def cover_cells(
     budget: int,
     sample: _Ints,
     sample_offsets: _Ints,
+    grain: float,
 ) -> tuple[_Ints, _Ints, _Ints]:
     """Best-first covering by cells: region, start and size of the atoms of every piece."""
     regions = offsets.size - 1
@@ -249,6 +233,8 @@ def cover_cells(
     axis = np.empty(room, np.int64)
     at = np.empty(room, np.int64)
     scratch = np.empty((6, axes), np.int64)
+    some = KNOWN + 1 if grain > 0.0 else 0
+    places, steps = np.full((some, PLACES), -1, np.int64), np.empty((some, STEPS))
     count = 0
     for r in range(regions):
         first, behind = offsets[r], offsets[r + 1]
@@ -275,11 +261,14 @@ def cover_cells(
             sample_offsets[r + 1],
             shares[r],
             scratch,
+            grain,
+            places,
+            steps,
         )
         count += 1
     while 0 < count < budget:
         i = int(np.argmax(gain[:count]))
-        if gain[i] <= 0.0 or axis[i] < 0:
+        if gain[i] <= grain or axis[i] < 0:
             break
         r, d, cut = region[i], axis[i], at[i]
         first, behind = offsets[r], offsets[r + 1]
@@ -314,6 +303,9 @@ def cover_cells(
                 sample_offsets[r + 1],
                 shares[r],
                 scratch,
+                grain,
+                places,
+                steps,
             )
             count += made
             made = 1

@@ -71,7 +71,7 @@ def _assess_dz(
         part = volume
         for d in range(lo.size):
             span = min(boxes_hi[b, d], hi[d]) - max(boxes_lo[b, d], lo[d]) + 1
-            part *= max(span, 0) * 2.0 ** -size[d]
+            part *= max(span, 0) / (1 << size[d])
         total += part
     if volume <= total * (1 + 1e-12):
         return -1.0
@@ -114,6 +114,7 @@ def cover_dz(
     budget: int,
     sample: _Ints,
     sample_offsets: _Ints,
+    grain: float,
 ) -> tuple[_Ints, _Ints, _Ints]:
     """Best-first covering by dz: region, start and size per axis of every piece."""
     regions = offsets.size - 1
@@ -163,7 +164,7 @@ def cover_dz(
         count += 1
     while 0 < count < budget:
         i = int(np.argmax(gain[:count]))
-        if gain[i] <= 0.0:
+        if gain[i] <= grain:
             break
         r = region[i]
         first, behind = offsets[r], offsets[r + 1]
