@@ -65,6 +65,7 @@ async def _course(
     config: ControlConfig,
     order: Sequence[int] | None,
     busy: bool,
+    undo: bool,
 ) -> Course:
     switches = Slow(Clos.build(), scheduler=asyncio.get_running_loop())
     switches.until = {}
@@ -75,14 +76,24 @@ async def _course(
         await plane.join(client, host)
         await plane.advertise(client, 0, Subscription([Filter(schema, {})]))
     loop = asyncio.get_running_loop()
-    switches.delay, switches.busy, switches.operations, start = delay, busy, 0, loop.time()
     count = len(filters)
     who = np.random.default_rng(5).integers(len(clients), size=count).tolist()
+
+    async def subscribe(number: int) -> None:
+        await plane.subscribe(clients[who[number]], number + 1, Subscription([filters[number]]))
+
+    async def unsubscribe(number: int) -> None:
+        await plane.unsubscribe(clients[who[number]], number + 1)
+
+    if undo:
+        await asyncio.gather(*map(subscribe, range(count)))
+    act = unsubscribe if undo else subscribe
+    switches.delay, switches.busy, switches.operations, start = delay, busy, 0, loop.time()
     times = [start] * count if rate is None else (start + Poisson(rate=rate, seed=7).times(count)).tolist()
     spent: list[float] = []
 
     async def one(number: int, moment: float) -> None:
-        await plane.subscribe(clients[who[number]], number + 1, Subscription([filters[number]]))
+        await act(number)
         spent.append(1e3 * (loop.time() - moment))
 
     tasks = []
@@ -105,9 +116,10 @@ def course(
     config: ControlConfig,
     order: Sequence[int] | None = None,
     busy: bool = False,
+    undo: bool = False,
 ) -> Course:
-    """Subscribe to these at random moments, `rate` a second or all at once.
+    """Subscribe to these at random moments, `rate` a second or all at once; with `undo` take all of them back so.
 
     Switches acknowledge after `delay` seconds, however many bundles are on their way, or one after the other (`busy`).
     """
-    return run_virtual(_course(schema, filters, rate, delay, config, order, busy))
+    return run_virtual(_course(schema, filters, rate, delay, config, order, busy, undo))

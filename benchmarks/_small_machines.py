@@ -1,8 +1,9 @@
 """Configurators on machines that are slower than this one, each with a processor of its own.
 
 A machine with two cores cannot show what balancing does for many machines: configurators share a core here, and one
-that idles leaves its time to the others.  So these rest after every piece of work, `slower` - 1 times as long as it
-took the processor.  What one of them does not use is of no use to the others, as on machines of their own.
+that idles leaves its time to the others.  So these rest in every piece of work, `slower` - 1 times as long as it
+took the processor, and hear and say nothing meanwhile.  What one of them does not use is of no use to the others, as on
+machines of their own.
 
 Run as a program it is such a configurator.
 """
@@ -16,6 +17,8 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sievenet.control.configurators import messages as m
+from sievenet.control.configurators.copies import Copies
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.configurator import Configurator
 from sievenet.daemon.configurators import SECRET, Configurators
@@ -48,21 +51,25 @@ class SmallMachines(Configurators):
                 await process.wait()
 
 
-class _Slow(Configurator):
-    """Rests after its work."""
+class _Slow(Copies):
+    """Rests in its work."""
 
-    slower = 1.0
+    def __init__(self, slower: float) -> None:
+        super().__init__()
+        self._slower = slower
 
-    async def _turn(self) -> None:
+    def work(self) -> m.Answer | m.Puzzled | m.Dropped | None:
+        """Do what is next, slowly."""
         begin = time.process_time()
-        await super()._turn()
-        await asyncio.sleep((self.slower - 1) * (time.process_time() - begin))
+        found = super().work()
+        time.sleep((self._slower - 1) * (time.process_time() - begin))
+        return found
 
 
 async def _main(url: str, name: str, slower: float) -> None:
     found = urlsplit(url)
-    configurator = _Slow(str(found.hostname), int(found.port or 0), name, os.environ[SECRET])
-    configurator.slower = slower
+    configurator = Configurator(str(found.hostname), int(found.port or 0), name, os.environ[SECRET])
+    configurator.copies = _Slow(slower)
     await configurator.run()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +20,6 @@ from sievenet.control.plane import ControlPlane
 from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leadership
 from sievenet.control.store.nats import NatsStore
-from sievenet.daemon.crew import keep_running
 from sievenet.daemon.distribution import Distribution
 from sievenet.network import Clos
 from sievenet.session.lifetime import Tasks
@@ -29,6 +29,26 @@ if TYPE_CHECKING:
     from benchmarks.control import Load
 
 __all__ = ["take_over"]
+
+#: Seconds until a configurator that was killed is started again, as by a service manager.
+SOON = 0.2
+
+
+async def _always(name: str, url: str) -> None:
+    """A configurator, and another one when it ends, however often."""
+    while True:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sievenet", "configurator", "--nats", url, "--name", name),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        await asyncio.sleep(SOON)
 
 
 async def take_over(load: Load, config: ControlConfig, live: int, kills: int) -> tuple[list[float], int]:
@@ -53,7 +73,7 @@ async def take_over(load: Load, config: ControlConfig, live: int, kills: int) ->
         crew = Tasks()
         stack.push_async_callback(crew.close)
         for i in range(config.staff):
-            crew.begin(keep_running(f"c{i}", ["--nats", server.url, "--name", f"c{i}"]))
+            crew.begin(_always(f"c{i}", server.url))
         await plane.register_schema(load.schema)
         driver = Driver(plane, switches, load, seed=5)
         await driver.join()

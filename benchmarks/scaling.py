@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +25,12 @@ from sievenet.content import encode_subscription
 from sievenet.control import warmup
 from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
+from sievenet.control.configurators.monitor import Monitor, Move, Work
 from sievenet.control.journal import Durability, FileJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.daemon.configurators import Configurators
-from sievenet.network import Clos
+from sievenet.network import Clos, FlowChange
 from sievenet.session.message import Message
 from sievenet.workload import Hotspots, Uniform, grid
 
@@ -50,6 +53,9 @@ OVERLOAD = 1.3
 #: How many times slower than here configurators are where balancing is measured, and how many there are.
 SLOWER = 64.0
 MACHINES = 4
+#: Where moves are timed: seconds from one to the next, and how much is asked of what all sustain.
+BETWEEN = 0.05
+LOADED = 0.8
 #: Requests under way at a time when it is measured what those sustain: with more to do at a time they do more.
 WAITING = 8192
 
@@ -92,6 +98,13 @@ class Watch:
         self._heard(heard)
 
 
+class Counters(Switches):
+    """Switches that only count changes, so that no flow is ever made of them."""
+
+    async def apply(self, switch: str, changes: Sequence[FlowChange]) -> None:
+        self.changes += len(changes)
+
+
 class Clients(Driver):
     """Clients that say what they want in bytes, as over a connection: encoding is not the controller's work."""
 
@@ -114,9 +127,11 @@ class Clients(Driver):
 
 
 @asynccontextmanager
-async def fabric(load: Load, config: ControlConfig, slower: float = 1.0) -> AsyncIterator[tuple[Driver, Watch]]:
+async def fabric(
+    load: Load, config: ControlConfig, slower: float = 1.0, kind: type[Switches] = Counters
+) -> AsyncIterator[tuple[Driver, Watch]]:
     """102 switches and 64 hosts, a journal on disk, and the configurators that the settings say, perhaps slower."""
-    switches = Switches(Clos.build(), scheduler=asyncio.get_running_loop())
+    switches = kind(Clos.build(), scheduler=asyncio.get_running_loop())
     with tempfile.TemporaryDirectory() as folder:
         journal = FileJournal(Path(folder) / "journal.sqlite", durability=Durability.POWER)
         plane = await ControlPlane.start(switches, journal, msgspec.structs.replace(config, lease=86400.0))
@@ -145,15 +160,41 @@ def shown(plane: ControlPlane) -> dict[str, Any]:
     return {"configurators": [], "moved": 0, **(plane.configurators() or {})}
 
 
-async def busy(load: Load, config: ControlConfig, count: int, rate: float | None) -> Busy:
+async def busy(
+    load: Load, config: ControlConfig, count: int, rate: float | None, kind: type[Switches] = Counters
+) -> Busy:
     """So many subscriptions as fast as they go, then as many at random moments; half of those are taken back."""
-    async with fabric(load, config) as (driver, watch):
+    async with fabric(load, config, kind=kind) as (driver, watch):
         await driver.flood(count // 4, 0)  # everything is loaded and warm
         spent = await driver.flood(count, 0)
         per_s = spent.requests / spent.wall
         times = await driver.poisson(count, rate or OVERLOAD * per_s)
         moved = shown(driver.plane)["moved"]
         return Busy(per_s, sum(times) / len(times), quantiles(times, (0.99,))["p99"], moved, watch.moves)
+
+
+class Restless(Monitor):
+    """Moves some partition to somebody else at every look, for no reason."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(3)
+
+    def look(self, work: Mapping[str, Mapping[int, Work]]) -> list[Move]:
+        """Somebody's partition should be another's."""
+        giver, to = self._random.sample(sorted(work), 2)
+        return [Move(self._random.choice(sorted(work[giver])), to)] if work[giver] else []
+
+
+async def stalls(load: Load, staff: int, count: int) -> list[float]:
+    """How long partitions do not answer that are moved while requests come, in milliseconds."""
+    async with fabric(load, ControlConfig(mode="sna", configurators=staff, look=BETWEEN)) as (driver, watch):
+        await driver.flood(count // 4, 0)
+        spent = await driver.flood(count, 0)
+        desk = driver.plane._controller.fleet.desk
+        assert desk is not None
+        desk.monitor = Restless()
+        await driver.poisson(count, LOADED * spent.requests / spent.wall)
+        return watch.moves
 
 
 async def small(load: Load, mode: str, count: int, rate: float | None) -> tuple[Busy, float]:
@@ -164,7 +205,7 @@ async def small(load: Load, mode: str, count: int, rate: float | None) -> tuple[
     async with fabric(load, config, SLOWER) as (driver, watch):
         await driver.flood(count // 16, 0)
         driver.window = WAITING
-        spent = await driver.flood(count // 2, 0)
+        spent = await driver.flood(max(count // 5, 32), 0)
         per_s = spent.requests / spent.wall
         rate = rate or OVERLOAD * per_s
         times = await driver.poisson(count, rate)
@@ -175,7 +216,7 @@ async def small(load: Load, mode: str, count: int, rate: float | None) -> tuple[
 def balanced(bench: Bench, report: Report, load: Load) -> None:
     """Moving partitions against not moving any, where the configurator of the hottest ones is the bottleneck."""
     found: dict[str, Busy] = {}
-    rate, count = None, bench.size(40_000, quick=32)
+    rate, count = None, bench.size(100_000, quick=32)
     for mode in ("sna", "sna-lb"):
         with bench.step(f"zipf, slow machines: {mode} {MACHINES}"):
             found[mode], rate = asyncio.run(small(load, mode, count, rate))
@@ -213,10 +254,21 @@ def run(bench: Bench) -> Report:
                 rate = rate or OVERLOAD * one.per_s
                 for figure, unit in (("per_s", "1/s"), ("mean_ms", "ms"), ("p99_ms", "ms")):
                     report.figure(f"{name}_{mode}_{staff}_{figure}", getattr(one, figure), unit)
+        for mode, staff in bench.size((("one", 1), ("sna", 1), ("sna", 2)), quick=(("one", 1), ("sna", 1))):
+            config = ControlConfig(mode=mode, configurators=staff)  # type: ignore[arg-type]
+            with bench.step(f"uniform, switches that read: {mode} {staff}"):
+                one = asyncio.run(busy(loads["uniform"], config, count, None, Switches))
+            found["uniform, read", mode, staff] = one
         with bench.step("configurators on NATS are killed"):
             config = ControlConfig(mode="sna", configurators=2)
             live, kills = bench.size(20_000, quick=12), bench.size(50, quick=1)
             ends, lost = asyncio.run(take_over(loads["uniform"], config, live, kills))
+        moves = [each for one in found.values() for each in one.moves]
+        for (name, load), staff in product(
+            list(loads.items())[: bench.size(2, quick=1)], bench.size((2, 4), quick=(2,))
+        ):
+            with bench.step(f"partitions of {staff} configurators are moved: {name}"):
+                moves += asyncio.run(stalls(load, staff, count))
         bridges(bench, report, loads["uniform"])
         balanced(bench, report, loads["zipf"])
     with bench.step("one controller, now and before there were configurators"):
@@ -228,6 +280,8 @@ def run(bench: Bench) -> Report:
     )
     sna = [each.per_s for (name, mode, _), each in found.items() if (name, mode) == ("uniform", "sna")]
     report.goal("throughput_over_one", most(sna) / found["uniform", "one", 1].per_s)
+    read = [each.per_s for (name, mode, _), each in found.items() if (name, mode) == ("uniform, read", "sna")]
+    report.figure("throughput_over_one_read", most(read) / found["uniform, read", "one", 1].per_s, "")
     for n in bench.size((2, 4), quick=()):
         ratio = found["zipf", "sna-lb", n].mean_ms / found["zipf", "sna", n].mean_ms
         report.figure(f"response_lb_over_sna_at_full_speed_{n}", ratio, "")
@@ -235,7 +289,7 @@ def run(bench: Bench) -> Report:
         report.goal("off_over_before", before)
     report.goal("takeover_p99_s", quantiles(ends, (0.99,))["p99"])
     report.goal("takeover_lost", lost)
-    moves = [each for one in found.values() for each in one.moves]
+    report.figure("moves", len(moves))
     if moves:
         report.goal("move_p99_ms", quantiles(moves, (0.99,))["p99"])
     report.goal("response_saved_slow", 100 * slow(bench, report, loads["uniform"]))
@@ -244,6 +298,14 @@ def run(bench: Bench) -> Report:
     )
     report.note(
         "Busy: clients and dispatcher share a process; switches count and acknowledge at once; journal on disk."
+    )
+    report.note(
+        "Read: switches that look at every change, as those do that encode it for a wire. Changes stay packed until a "
+        "switch looks; whoever has worked them out, it is the daemon that makes flows of them then."
+    )
+    report.note(
+        f"Moves: those of `sna-lb` in the table, and some partition every {1e3 * BETWEEN:g} ms at {LOADED:.0%} of what "
+        "the configurators sustain; from its copy's being sent to the new owner until that has answered."
     )
     report.note(
         "Take-over: journal and partitions in NATS; from kill -9 of a configurator until a request that concerns all "

@@ -64,9 +64,60 @@ def test_same_as_the_plan(content, plan, budget):
 @given(st.lists(contents(), max_size=6), st.sampled_from(PLANS), st.integers(1, 9), st.booleans())
 def test_many_at_once_are_the_same_as_one_by_one(many, plan, budget, wants):
     coverer = Coverer(plan, budget)
-    coverer.ahead(many)
-    for content in (*many, *many):  # the second time without what was worked out ahead
-        assert coverer.keys(content, wants) == Coverer(plan, budget).keys(content, wants)
+    pairs = [(encode_subscription(content), content) for content in many]
+    found = coverer.many(pairs)
+    for data, content in pairs:
+        if data in found:
+            assert found[data] == Coverer(plan, budget).keys(content, wants)
+
+
+WHOLE = Schema(
+    "whole",
+    (
+        Attribute("n", "int", lo=-5, hi=300),
+        Attribute("large", "int", lo=0, hi=1 << 40),
+        Attribute("s", "str", values=("a", "b", "c", "d", "e")),
+        Attribute("f", "float", lo=0, hi=1),
+    ),
+)
+
+
+WHOLE_PLANS = (
+    Plan.regular(WHOLE, 12),
+    Plan.regular(WHOLE, 9, dimensions=["s", "n"]),
+    Plan.adaptive(WHOLE, {"n": [3, 10, 40]}, 8),
+)
+ends = st.integers(-5, 300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(ends, ends, st.sampled_from("abcde"), st.booleans()), min_size=2), st.sampled_from(WHOLE_PLANS)
+)
+def test_what_is_read_from_bytes_is_what_was_said(rows, plan):
+    """Whole numbers and names are read as they are; everything else is left to who has it decoded, or to the plan."""
+    coverer = Coverer(plan, 4)
+    contents = []
+    for i, (a, b, s, odd) in enumerate(rows):
+        limits = {"n": ValueSet.interval(min(a, b), max(a, b)), "s": ValueSet.of(s)}
+        if odd:
+            limits |= {"f": ValueSet.interval(0.25, 0.5)} if i % 2 else {"n": limits["n"] | ValueSet.of(300)}
+        contents.append(Subscription([Filter(WHOLE, limits)], WHOLE))
+    read = coverer.many((encode_subscription(each), None) for each in contents)
+    for (_, _, _, odd), each in zip(rows, contents, strict=True):
+        data = encode_subscription(each)
+        assert data in read or odd or not read
+        if data in read:
+            assert read[data] == Coverer(plan, 4).keys(each, wants=True)
+
+
+def test_bytes_that_say_nothing_are_not_read():
+    coverer = Coverer(Plan.regular(WHOLE, 12), 4)
+    good = encode_subscription(Subscription([Filter(WHOLE, {"n": ValueSet.interval(3, 5)})]))
+    broken = [b"", good[:-1], good + b"\0", b"\0" + good[1:], bytes(len(good)), b"\xff" * 40, good[:3] + b"\xff" * 20]
+    broken += [bytes([*good[:i], good[i] ^ 0x80, *good[i + 1 :]]) for i in range(len(good))]
+    assert list(coverer.many((data, None) for data in (good, *broken))) == [good]
+    assert coverer.many([(good, None)]) == {}
 
 
 @settings(max_examples=100, deadline=None)

@@ -21,7 +21,10 @@ from tests.control.world import CONFIG, SCHEMA, World
 @given(st.text("01*", max_size=6), st.sampled_from([1, 2, 4, 8]))
 def test_a_cell_is_cut_at_the_borders_of_lanes(text, count):
     cell = Cell.parse(text)
-    parts = dict(PER_PORT.split([cell.key], count))
+    tiling = PER_PORT.tiling(
+        msgspec.structs.replace(CONFIG, partitions=8, spread=count), Plan.regular(SCHEMA, 4, kind="cells")
+    )
+    parts = dict(tiling.split([cell.key]))
     depth = count.bit_length() - 1
     for i in range(count):
         mine = [Cell.of_key(key).masked for key in parts.get(i, ())]
@@ -74,6 +77,39 @@ def test_switches_with_limits_merge_cells():
             await world.settle()
             world.check_tables()
             await world.check_deliveries_at_least()
+        await world.control.close()
+
+    run_virtual(main())
+
+
+def test_plans_of_cells_get_a_grain_by_those_who_subscribe_and_keep_it():
+    async def main() -> None:
+        world = World(Line.build(switches=2), 1, CONFIG)
+        await world.open()
+        a, b = await world.join("h1"), await world.join("h2")
+        await world.advertise(a, Subscription([Filter(SCHEMA, {})]))
+        await world.control.apply_plan("grid", Plan.regular(SCHEMA, 8, kind="cells"))
+        assert world.control.category("grid").plan.grain == 0  # nobody subscribes
+        for _ in range(30):
+            await world.subscribe(b, world.content())
+        await world.control.apply_plan("grid", Plan.regular(SCHEMA, 8, kind="cells", version=2))
+        grain = world.control.category("grid").plan.grain
+        assert grain > 0
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.crash()
+        assert world.control.category("grid").plan.grain == grain
+        world.check_tables()
+        given = msgspec.structs.replace(Plan.regular(SCHEMA, 8, kind="cells", version=3), grain=0.25)
+        await world.control.apply_plan("grid", given)
+        assert world.control.category("grid").plan == given
+        await world.subscribe(b, world.content())
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.control.apply_plan("grid", Plan.regular(SCHEMA, 8, version=4))
+        assert world.control.category("grid").plan.grain == 0
         await world.control.close()
 
     run_virtual(main())

@@ -65,7 +65,7 @@ def test_the_loop_goes_on_while_something_takes_long():
 def test_tables_are_right_when_all_covering_takes_time(seed, monkeypatch):
     """Subscribe, unsubscribe, leave, change plans, crash: all while keys are being worked out."""
     monkeypatch.setattr(covering, "_CHEAP", -1)
-    monkeypatch.setattr(covering.Coverer, "_spans", lambda self, wanted: None)
+    monkeypatch.setattr(covering.Coverer, "_box", lambda self, wanted: None)
 
     async def main():
         world = World(Line.build(switches=3, link=LinkSettings(delay=0.001)), seed)

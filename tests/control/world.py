@@ -182,14 +182,17 @@ class World:
         for category in self.control.categories():
             masks = category.plan.kind == "cells"
             depth = (self.config.spread if masks else self.config.partitions).bit_length() - 1
+            tiles = pieces(ROOT, depth)
+            if self.config.tiling == "balanced" and category.plan.tiles and not masks:
+                tiles = Dz.of_keys(category.plan.tiles)
 
-            def placed(held, wants, category=category, depth=depth, cut=cut if masks else pieces):
+            def placed(held, wants, category=category, tiles=tiles, cut=cut if masks else cut_dz):
                 return [
                     (*places[name], piece)
                     for (name, _), content in held.items()
                     if content.schema == category.schema
                     for dz in self.covers(content, wants)
-                    for piece in cut(dz, depth)
+                    for piece in cut(dz, tiles)
                 ]
 
             offers, wants = placed(self.advertisements, False), placed(self.subscriptions, True)
@@ -318,19 +321,23 @@ def within(group: Dz, piece: Dz | Cell) -> bool:
     return bits & mask == mask and mine & mask == value
 
 
-def cut(cell, depth):
+def cut(cell, tiles):
     """A cell cut at the borders of dz of a length."""
-    whole = Cell(
-        cell.value << max(depth - cell.width, 0), cell.mask << max(depth - cell.width, 0), max(cell.width, depth)
-    )
-    borders = [dz.masked for dz in pieces(ROOT, depth)]
+    more = max(tiles[0].length - cell.width, 0)
+    whole = Cell(cell.value << more, cell.mask << more, cell.width + more)
+    borders = [dz.masked for dz in tiles]
     shift = 128 - whole.width
     found = (whole.intersect(Cell(value >> shift, mask >> shift, whole.width)) for value, mask in borders)
     return [piece for piece in found if piece is not None]
 
 
-def pieces(dz, depth):
+def cut_dz(dz, tiles):
     """A dz cut at the borders of partitions."""
+    return [tile for tile in tiles if dz.covers(tile)] or [dz]
+
+
+def pieces(dz, depth):
+    """The parts of a dz that are of one length."""
     if dz.length >= depth:
         return [dz]
     return [p for child in dz.children for p in pieces(child, depth)]

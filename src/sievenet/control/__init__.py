@@ -5,5 +5,5 @@ as masks), then `controller` (stimuli in, instructions out), `plane` (the shell 
 it) and `journal`.
 Names are imported from the modules, since clients need `protocol` alone and nothing heavy.
 
-Imports only `access`, `content`, `dataplane`, `errors`, `index`, `jit`, `network` and `session`.
+Imports only `access`, `append`, `content`, `dataplane`, `errors`, `index`, `jit`, `network` and `session`.
 """

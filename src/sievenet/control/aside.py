@@ -8,13 +8,13 @@ aside, and when.  The file only grows; whoever has dealt with it removes it.
 from __future__ import annotations
 
 import base64
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from sievenet.append import append
 from sievenet.control.commands import decode_command
 from sievenet.errors import CodecError, Unavailable
 
@@ -56,11 +56,7 @@ def keep_aside(path: Path, records: Iterable[Aside]) -> None:
     lines = [_Line(base64.b64encode(each.record).decode(), each.error, each.what, now) for each in new]
     data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(handle, "ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        append(path, data, sync=True)
     except OSError as error:
         raise Unavailable(f"{len(new)} records of the journal cannot be set aside in {path}: {error}") from None
 

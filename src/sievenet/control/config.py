@@ -26,7 +26,7 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bits: int = 32
     #: What filters become in that plan: "dz", or "cells" for entries with masks, in a table per out port.
     kind: Literal["dz", "cells"] = "dz"
-    #: Most dz or cells that a subscription or advertisement becomes.
+    #: Most dz or cells that a subscription or advertisement becomes; with cells the mean, once a plan was applied.
     budget: int = 8
     #: Most dz that all registrations of one client become, each at most a flow per switch; 0 means any number.
     share: int = 0
@@ -47,6 +47,8 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Partitions of each category's event space, a power of two; each has a queue of its own.  0 means 1 in mode one,
     #: else 64.
     partitions: int = 0
+    #: Whether partitions are equal, or each has about as much to do, by what is registered when a plan is applied.
+    tiling: Literal["equal", "balanced"] = "equal"
     #: Seconds after which a configurator that owes an answer and says nothing is given up for others.
     patience: float = 2.0
     #: Seconds between looks at whether configurators answer, and have too much to do.

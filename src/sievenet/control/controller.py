@@ -39,7 +39,6 @@ from sievenet.control.commands import (
 from sievenet.control.config import ControlConfig
 from sievenet.control.dispatcher import Covered, Dispatcher
 from sievenet.control.fleet import Fleet
-from sievenet.control.layout import layout_of
 from sievenet.control.leases import Leases
 from sievenet.control.ledger import Entered, Ledger, Then
 from sievenet.control.parts import Job
@@ -201,10 +200,10 @@ class Controller:
     def _on_written(self, error: SievenetError | None) -> None:
         batch = self._ledger.finished()
         if error is None:
-            said: dict[int, list[Subscription]] = {}
+            said: dict[int, list[tuple[bytes, Subscription | None]]] = {}
             for waiting in batch:
-                if waiting.said is not None and isinstance(waiting.command, Subscribe | Advertise):
-                    said.setdefault(waiting.command.category, []).append(waiting.said)
+                if isinstance(waiting.command, Subscribe | Advertise):
+                    said.setdefault(waiting.command.category, []).append((waiting.command.content, waiting.said))
             for number, contents in said.items():
                 self.dispatcher.ahead(number, contents)
         for waiting in batch:
@@ -273,7 +272,8 @@ class Controller:
         if effect.added:
             entry = next(iter(effect.added))
             job = self._jobs[entry] = Job(tickets, partial(self._added, client, entry, waiting.command))
-            self.dispatcher.dispatch(entry, client.wire, True, job, waiting.said)
+            assert isinstance(waiting.command, Subscribe | Advertise)
+            self.dispatcher.dispatch(entry, client.wire, True, job, waiting.said, waiting.command.content)
         else:
             gone = client if isinstance(waiting.command, Leave) else None
             job = Job(tickets, partial(self._removed, gone, waiting.then))
@@ -352,7 +352,7 @@ class Controller:
     def _open_space(self, number: int) -> None:
         if number not in self.spaces:
             space = Space(number, self.fleet, self.config, self._rested)
-            space.use(space.new_lanes(self.fleet.routes, layout_of(self.state.categories[number].plan)))
+            space.use(space.new_lanes(self.fleet.routes, self.state.categories[number].plan))
             self.spaces[number] = space
 
     def _closed(self, number: int, job: Job) -> None:

@@ -3,9 +3,9 @@
 `Plan.cover` works everything out anew for each filter, and most of its time goes into
 placing the ends of intervals on the grid.  A `Coverer` belongs to one plan and remembers
 where they lie; the search itself is the index's own kernel, and the result is the same.
-`ahead` searches for many subscriptions in one call, since calling costs more than searching.
-It serves the usual case (one region, constraints that are one interval each) and
-hands every other one to the plan.
+`many` searches for many subscriptions in one call, since calling costs more than searching,
+and reads most of them from their bytes (`boxes`).  It serves the usual case (one region,
+constraints that are one interval each) and leaves every other one to the plan.
 
 What is `cheap` is worked out where it is asked for.  Anything else may take long, and is
 searched in a thread (`worker`): `search` reads the plan and changes nothing here.
@@ -18,13 +18,16 @@ announces them all.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from sievenet.content import Cut, Filter, Subscription
+from sievenet.control.boxes import BoxReader
 from sievenet.index import CODE_BITS, Cell, CellSet, Dz, DzSet, Plan
+from sievenet.index.axis import Scale
 from sievenet.index.code import joined
 from sievenet.index.cover import Boxes, cover_words
 from sievenet.index.cover.boxes import layout_of
@@ -38,8 +41,6 @@ _MOST: Final = 1 << 16
 #: Ends of intervals, times regions of the plan, that are worked out at once: less than a millisecond.
 _CHEAP: Final = 64
 
-Span = tuple[int, int]
-
 
 class Coverer:
     """Subscriptions and advertisements as keys of dz, or of cells, under one plan and budget."""
@@ -50,41 +51,38 @@ class Coverer:
         self._layout = layout_of(plan)
         self._offsets = np.array([0, 1], np.int64)
         encoder = plan.encoder.regions[0]
-        self._scales = encoder.scales
-        self._names = [scale.attribute.name for scale in self._scales]
-        self._whole = [(0, (1 << scale.bits) - 1) for scale in self._scales]
-        #: Per attribute where intervals begin and end on the grid, by their cuts.
-        self._starts: list[dict[Cut, int]] = [{} for _ in self._scales]
-        self._stops: list[dict[Cut, int]] = [{} for _ in self._scales]
-        self._simple = len(plan.regions) == 1 and not plan.regions[0].bounds and bool(self._scales)
-        #: What `ahead` found, by the identity of what it was found for, which is kept alive by being here.
-        self._ready: dict[int, tuple[Subscription, list[int]]] = {}
+        #: Per attribute its name, and where intervals begin and end on the grid, by their cuts.
+        self._axes: list[tuple[str, dict[Cut, int], dict[Cut, int], Scale]] = [
+            (scale.attribute.name, {}, {}, scale) for scale in encoder.scales
+        ]
+        self._simple = len(plan.regions) == 1 and not plan.regions[0].bounds and bool(self._axes)
+        self._narrow = self._simple and plan.bits <= _NARROW and plan.kind == "dz"
+        #: What `many` found last, for whoever asks for it soon.
+        self.ready: dict[bytes, list[int]] = {}
         self._regions: list[tuple[Filter, Plan]] = []
         if len(plan.regions) > 1:
             for region in plan.regions:
                 self._regions.append((region.filter(plan.schema), msgspec.structs.replace(plan, regions=(region,))))
 
-    def ahead(self, contents: Iterable[Subscription]) -> None:
-        """Compute the keys of many contents at once, for later calls of `keys`; forgets earlier ones."""
-        self._ready.clear()
-        if not self._simple or self.plan.bits > _NARROW or self.plan.kind == "cells":
-            return
-        boxes: list[list[Span]] = []
-        usual: list[Subscription] = []
-        for content in contents:
-            spans = self._spans(content.filters[0]) if len(content.filters) == 1 else None
-            if spans is not None:
-                boxes.append(spans)
-                usual.append(content)
-        if len(boxes) < 2:
-            return
+    def many(self, contents: Iterable[tuple[bytes, Subscription | None]]) -> dict[bytes, list[int]]:
+        """The keys of many contents at once, as bytes, and decoded if that is at hand; of those where it is easy."""
+        known = dict(contents)  # equal ones once
+        if not self._narrow or len(known) < 2:
+            return {}
+        data = list(known)
+        lo, hi, read = self._reader.read(data)
+        for i in np.flatnonzero(~read).tolist():
+            said = known[data[i]]
+            box = self._box(said.filters[0]) if said is not None and len(said.filters) == 1 else None
+            if box is not None:
+                lo[i], hi[i], read[i] = box[::2], box[1::2], True
+        rows = np.flatnonzero(read)
         from sievenet.control.kernels import cover_boxes
 
         layout = self._layout
-        ends = np.array(boxes, np.int64)
         found, counts = cover_boxes(
-            np.ascontiguousarray(ends[:, :, 0]),
-            np.ascontiguousarray(ends[:, :, 1]),
+            lo[rows],
+            hi[rows],
             layout.bits,
             layout.orders,
             layout.lengths,
@@ -92,11 +90,16 @@ class Coverer:
             layout.positions,
             layout.bases,
             self.plan.gray,
-            self.budget,
+            self.plan.most(self.budget),
             *layout.no_sample,
+            self.plan.grain,
         )
-        for content, keys, count in zip(usual, found.tolist(), counts.tolist(), strict=True):
-            self._ready[id(content)] = content, sorted(keys[:count])
+        every = zip(rows.tolist(), found.tolist(), counts.tolist(), strict=True)
+        return {data[i]: keys[:count] for i, keys, count in every}
+
+    @cached_property
+    def _reader(self) -> BoxReader:
+        return BoxReader(self.plan)
 
     def keys(self, content: Subscription, wants: bool) -> list[int]:
         """The keys of a subscription or an advertisement."""
@@ -105,13 +108,10 @@ class Coverer:
 
     def at_once(self, content: Subscription, wants: bool) -> list[int] | None:
         """The same if it takes less than a millisecond, else None."""
-        ready = self._ready.pop(id(content), None)
-        if ready is not None:
-            return ready[1]
         if self._simple and len(content.filters) == 1:
-            spans = self._spans(content.filters[0])
-            if spans is not None:
-                return self._searched(spans)
+            box = self._box(content.filters[0])
+            if box is not None:
+                return self._searched(box)
         return self.search(content, wants) if self.cheap(content) else None
 
     def cheap(self, content: Subscription) -> bool:
@@ -135,37 +135,34 @@ class Coverer:
         joined = DzSet(code for code in found if isinstance(code, Dz))
         return [code.key for code in (*joined, *CellSet(code for code in found if isinstance(code, Cell)))]
 
-    def _spans(self, wanted: Filter) -> list[Span] | None:
-        """The filter's box on the grid; None if it is more than one box."""
+    def _box(self, wanted: Filter) -> list[int] | None:
+        """Where the filter begins and ends on the grid, attribute by attribute; None if it is more than one box."""
         if wanted.empty or (wanted.schema is not self.plan.schema and wanted.schema != self.plan.schema):
             return None
-        constraints = wanted.constraints
-        found: list[Span] = []
-        for d, name in enumerate(self._names):
-            values = constraints.get(name)
+        values_of = wanted.constraints.get
+        found: list[int] = []
+        for name, starts, stops, scale in self._axes:
+            values = values_of(name)
             if values is None:
-                found.append(self._whole[d])
+                found += 0, (1 << scale.bits) - 1
                 continue
-            cuts = values.cuts
-            if len(cuts) != 2:
-                return None
             try:
-                span = self._starts[d][cuts[0]], self._stops[d][cuts[1]]
-            except KeyError:
-                spans = self._scales[d].spans(values)
-                if len(spans) != 1 or self._scales[d].kind == "hash":
+                first, last = values.cuts
+                found += starts[first], stops[last]
+            except (KeyError, ValueError):
+                spans = scale.spans(values) if len(values.cuts) == 2 else []
+                if len(spans) != 1 or scale.kind == "hash":
                     return None
-                span = spans[0]
-                if len(self._starts[d]) + len(self._stops[d]) >= _MOST:
-                    self._starts[d].clear()
-                    self._stops[d].clear()
-                self._starts[d][cuts[0]], self._stops[d][cuts[1]] = span
-            found.append(span)
+                if len(starts) + len(stops) >= _MOST:
+                    starts.clear()
+                    stops.clear()
+                starts[first], stops[last] = spans[0]
+                found += spans[0]
         return found
 
-    def _searched(self, spans: list[Span]) -> list[int]:
-        box = np.array(spans, np.int64).T.copy()
-        boxes = Boxes(self._layout, box[:1], box[1:], self._offsets)
+    def _searched(self, box: list[int]) -> list[int]:
+        ends = np.array(box, np.int64).reshape(-1, 2).T.copy()
+        boxes = Boxes(self._layout, ends[:1], ends[1:], self._offsets)
         plan = self.plan
         rows = cover_words(plan, boxes, self.budget, kind=plan.kind)
         if plan.kind == "cells":

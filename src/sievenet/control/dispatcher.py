@@ -79,10 +79,11 @@ class Dispatcher:
         """Forget a removed category."""
         self._coverers.pop(number, None)
 
-    def ahead(self, number: int, said: Iterable[Subscription]) -> None:
+    def ahead(self, number: int, said: Iterable[tuple[bytes, Subscription | None]]) -> None:
         """Cover many in one go, which is much quicker than one by one."""
         if number in self._state.categories:
-            self.coverer(self._state.categories[number]).ahead(said)
+            coverer = self.coverer(self._state.categories[number])
+            coverer.ready = coverer.many(said)
 
     def cover(
         self,
@@ -104,16 +105,23 @@ class Dispatcher:
     # -- what goes to lanes ----------------------------------------------------------------
 
     def dispatch(
-        self, entry: Registration, wire: int | None, add: bool, job: Job, said: Subscription | None = None
+        self,
+        entry: Registration,
+        wire: int | None,
+        add: bool,
+        job: Job,
+        said: Subscription | None = None,
+        content: bytes = b"",
     ) -> None:
-        """Give each lane its part of a request."""
+        """Give each lane its part of a request, of which it may be known what it says, decoded and as bytes."""
         if wire is None:
             return  # its client has no port yet: registered when it gets one
         job.remaining += 1
         if add:
             self.waiting.add(entry)
         self._enter(
-            entry, partial(self._add, entry, wire, job, said) if add else partial(self._remove, entry, wire, job)
+            entry,
+            partial(self._add, entry, wire, job, said, content) if add else partial(self._remove, entry, wire, job),
         )
 
     def _enter(self, entry: Registration, act: Callable[[Space], None]) -> None:
@@ -133,13 +141,18 @@ class Dispatcher:
         lanes.update(i for i, _ in space.split(entry.keys))
         self._hand_out(space, [(i, ()) for i in sorted(lanes)], entry, wire, False, job)
 
-    def _add(self, entry: Registration, wire: int, job: Job, said: Subscription | None, space: Space) -> None:
+    def _add(
+        self, entry: Registration, wire: int, job: Job, said: Subscription | None, content: bytes, space: Space
+    ) -> None:
         if entry not in self.waiting:
             job.part_done()  # taken back before it was anywhere
             return
         category = self._state.categories[space.number]
         coverer = self.coverer(category)
-        keys: list[int] | None = None
+        keys = coverer.ready.get(content)
+        if keys is not None:
+            self._register(entry, wire, job, keys, space)
+            return
         try:
             if said is None:
                 said = entry.subscription(category.schema)
@@ -179,7 +192,7 @@ class Dispatcher:
         elif entry in self.waiting and coverer.plan is self._state.categories[space.number].plan:
             self._register(entry, wire, job, found, space)
         else:
-            self._add(entry, wire, job, said, space)
+            self._add(entry, wire, job, said, b"", space)
 
     def _refuse(self, entry: Registration, job: Job, error: SievenetError) -> None:
         self.waiting.discard(entry)

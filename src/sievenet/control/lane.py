@@ -33,6 +33,7 @@ from sievenet.control.parts import Part
 from sievenet.control.registrations import Changes, Puts, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
+from sievenet.control.tiling import Tiling
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
 from sievenet.network import TOP_PRIORITY, Add, Delete, Flow, FlowChange, FlowTable, Match
@@ -78,20 +79,19 @@ class Lane:
         group: int,
         group_dz: Dz,
         batch: int,
-        layout: Layout = UNITED,
+        layout: Layout,
+        tiling: Tiling,
         least: bool = True,
     ) -> None:
         self.owner = owner
-        self.layout = layout
+        self.layout, self.tiling = layout, tiling
         self.registrations = layout.registrations(owner.number, wires, routes)
-        self.prefix = prefix
+        self.prefix, self.group = prefix, group  # lanes of a group have one tree
         cells, who = layout is not UNITED, (owner.number, prefix)
         self.holdings = Holdings(owner.rooms, who, owner.number, prefix, least=least, cells=cells)
         self.queue: deque[Part] = deque()
         self.rollout: Rollout | None = None
-        self._outlet = outlet
-        self._wires = wires
-        self._group = group
+        self._outlet, self._wires = outlet, wires
         self._group_dz = group_dz
         self._batch = batch
         #: How many parts still go one at a time.
@@ -234,7 +234,7 @@ class Lane:
             puts = Puts.of((not part.entry.wants, part.add, part.wire, part.keys) for part in batch)
             desk.order(self, mine, puts, len(batch), partial(self._told, batch))
         else:
-            self._go_on(batch, 0, Changes() if mine.away else mine.changes(self.holdings or ()))
+            self._go_on(batch, 0, Changes() if mine.away else mine.changes(self.holdings or None))
 
     def _told(self, batch: list[Part], changes: Changes) -> None:
         """What somebody else worked out."""
@@ -338,8 +338,8 @@ class Lane:
         catch = self.owner.catch
         if catch is None:
             return
-        was = catch[self._group]
-        now = catch[self._group] = was & ~dead | changes.used
+        was = catch[self.group]
+        now = catch[self.group] = was & ~dead | changes.used
         for switch in self._wires.switches(was ^ now):
             flow = self.catch_all(switch)
             change: FlowChange = Add(flow) if flow.ports else Delete(flow)
@@ -348,7 +348,7 @@ class Lane:
     def catch_all(self, switch: str) -> Flow:
         """The flow for everything of this lane's group."""
         assert self.owner.catch is not None
-        mask = self.owner.catch[self._group] & self._wires.out[switch]
+        mask = self.owner.catch[self.group] & self._wires.out[switch]
         return Flow(Match(self.owner.number, self._group_dz), self._wires.ports(mask), TOP_PRIORITY)
 
     def table(self, switch: str) -> list[Flow]:

@@ -18,14 +18,13 @@ from typing import Final, Literal
 from sievenet.control.config import ControlConfig
 from sievenet.control.registrations import PortRegistrations, Registrations
 from sievenet.control.routes import Routes, Wires
+from sievenet.control.tiling import Parts, Tiling
 from sievenet.dataplane.plane import DataPlane
 from sievenet.errors import PlanError
 from sievenet.index import Cell, Dz, Plan
 from sievenet.network import Flow
 
 __all__ = ["PER_PORT", "UNITED", "Layout", "check_kind", "layout_of"]
-
-Parts = list[tuple[int, Sequence[int]]]
 
 
 class Layout(ABC):
@@ -34,22 +33,12 @@ class Layout(ABC):
     name: Literal["united", "per-port"]
 
     @abstractmethod
-    def lanes(self, config: ControlConfig) -> int:
-        """How many lanes a category has."""
+    def tiling(self, config: ControlConfig, plan: Plan) -> Tiling:
+        """Which partitions a category has, one per lane."""
 
     @abstractmethod
     def registrations(self, category: int, wires: Wires, routes: Routes) -> Registrations | PortRegistrations:
         """Those of a lane, none at first."""
-
-    def split(self, keys: Sequence[int], count: int) -> Parts:
-        """The keys by lane, of so many lanes."""
-        if count == 1:
-            return [(0, keys)] if keys else []
-        return self._cut(keys, count)
-
-    @abstractmethod
-    def _cut(self, keys: Sequence[int], count: int) -> Parts:
-        """The same for several lanes: each key, or its parts, where it lies."""
 
     @abstractmethod
     def holds(self, prefix: int, key: int) -> bool:
@@ -63,43 +52,28 @@ class Layout(ABC):
 class _United(Layout):
     name = "united"
 
-    def lanes(self, config: ControlConfig) -> int:
-        return config.partitions
+    def tiling(self, config: ControlConfig, plan: Plan) -> Tiling:
+        return Tiling.of(config, plan)
 
     def registrations(self, category: int, wires: Wires, routes: Routes) -> Registrations:
         return Registrations(category, wires, routes)
 
-    def _cut(self, keys: Sequence[int], count: int) -> Parts:
-        depth = count.bit_length() - 1
-        found: dict[int, list[int]] = {}
-        for key in keys:
-            gap = key.bit_length() - 1 - depth
-            if gap >= 0:
-                found.setdefault((key >> gap) - count, []).append(key)
-            else:
-                first = (key << -gap) - count
-                for i in range(first, first + (1 << -gap)):
-                    found.setdefault(i, []).append(count | i)
-        return list(found.items())
-
     def holds(self, prefix: int, key: int) -> bool:
-        return key >> (key.bit_length() - prefix.bit_length()) == prefix
+        gap = key.bit_length() - prefix.bit_length()
+        return gap >= 0 and key >> gap == prefix
 
     def owns(self, prefix: Dz, flow: Flow) -> bool:
         cell = flow.match.cell
         return not flow.table and isinstance(cell, Dz) and prefix.covers(cell)
 
 
-class _PerPort(Layout):
-    name = "per-port"
+class _Cells(Tiling):
+    """Partitions that a cell may lie in several of."""
 
-    def lanes(self, config: ControlConfig) -> int:
-        return config.spread
-
-    def registrations(self, category: int, wires: Wires, routes: Routes) -> PortRegistrations:
-        return PortRegistrations(category, wires, routes)
-
-    def _cut(self, keys: Sequence[int], count: int) -> Parts:
+    def split(self, keys: Sequence[int]) -> Parts:
+        count = len(self.tiles)
+        if count == 1:
+            return super().split(keys)
         depth = count.bit_length() - 1
         found: dict[int, list[int]] = {}
         for key in keys:
@@ -113,6 +87,16 @@ class _PerPort(Layout):
                 if part is not None:
                     found.setdefault(i, []).append(part.key)
         return list(found.items())
+
+
+class _PerPort(Layout):
+    name = "per-port"
+
+    def tiling(self, config: ControlConfig, plan: Plan) -> Tiling:
+        return _Cells.equal(config.spread)
+
+    def registrations(self, category: int, wires: Wires, routes: Routes) -> PortRegistrations:
+        return PortRegistrations(category, wires, routes)
 
     def holds(self, prefix: int, key: int) -> bool:
         return _inside(Dz.of_key(prefix), Cell.of_key(key))

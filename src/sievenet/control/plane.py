@@ -30,11 +30,13 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.consultant import Consultant
 from sievenet.control.controller import Controller
 from sievenet.control.courier import Courier
+from sievenet.control.grains import with_grain
 from sievenet.control.journal import Journal
 from sievenet.control.layout import check_kind
 from sievenet.control.recovery import cover_all, cover_recovered
 from sievenet.control.state import Category
 from sievenet.control.status import Member, Placement, Status, mistake
+from sievenet.control.tiles import with_tiles
 from sievenet.control.transition import TransitionReport
 from sievenet.control.worker import Worker
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Redrawn, SwitchDown, SwitchUp
@@ -158,6 +160,8 @@ class ControlPlane(Consultant):
         number = numbers[0] if numbers else self.category(category).number
         for callback in self._before_plan:
             await callback(number)
+        plan = await with_grain(self._controller.state, number, plan, self.worker)
+        plan = await with_tiles(self._controller.state, number, plan, self.config, self.worker)
         future = self._future()
         self._handle(signals.PlanRequest(self._ticket, number, plan))
         report: TransitionReport = await future

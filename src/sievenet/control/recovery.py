@@ -75,20 +75,28 @@ async def cover_recovered(controller: Controller, worker: Worker) -> dict[Regist
     """Keys of everything registered, worked out before the first switch is compared with them."""
     state, dispatcher = controller.state, controller.dispatcher
     found: dict[Registration, Covered] = {}
-    for i, entry in enumerate([e for client in state.clients.values() for e in client.entries()]):
-        if i % _TURN == 0:
-            await asyncio.sleep(0)
-        category = state.categories[entry.category]
+    by_category: dict[int, list[Registration]] = {}
+    for entry in (each for client in state.clients.values() for each in client.entries()):
+        by_category.setdefault(entry.category, []).append(entry)
+    for number, entries in by_category.items():
+        category = state.categories[number]
         coverer = dispatcher.coverer(category)
-        try:
-            said = entry.subscription(category.schema)
-            keys: Covered | None = coverer.at_once(said, entry.wants)
-            if keys is None:
-                keys = (await worker.run(cover_all, coverer, [(said, entry.wants)]))[0]
-        except SievenetError as error:
-            keys = error
-        except Exception as error:
-            logger.exception("A registration of the journal could not be covered")
-            keys = mistake(error)
-        found[entry] = keys
+        for at in range(0, len(entries), _TURN):
+            await asyncio.sleep(0)
+            some = [(entry, entry.content) for entry in entries[at : at + _TURN]]
+            ready = coverer.many((content, None) for _, content in some)
+            for entry, content in some:
+                keys: Covered | None = ready.get(content)
+                try:
+                    if keys is None:
+                        said = entry.subscription(category.schema)
+                        keys = coverer.at_once(said, entry.wants)
+                    if keys is None:
+                        keys = (await worker.run(cover_all, coverer, [(said, entry.wants)]))[0]
+                except SievenetError as error:
+                    keys = error
+                except Exception as error:
+                    logger.exception("A registration of the journal could not be covered")
+                    keys = mistake(error)
+                found[entry] = keys
     return found

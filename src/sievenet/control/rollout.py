@@ -108,25 +108,23 @@ class Rollout:
             for switch in sorted(self.waiting):
                 self._outlet.apply(self, switch, step[switch])
 
-    def _finish(self, switch: str) -> None:
-        self.undefined.discard(switch)
-        if switch in self.waiting:
-            self.waiting.discard(switch)
+    def acknowledged(self, switches: Iterable[str]) -> None:
+        """The switches have applied the changes."""
+        before = len(self.waiting)
+        self.waiting.difference_update(switches)
+        self.undefined.difference_update(switches)
+        if len(self.waiting) < before:
             self._proceed()
-
-    def acknowledged(self, switch: str) -> None:
-        """The switch has applied the changes."""
-        self._finish(switch)
 
     def gone(self, switch: str) -> None:
         """The switch went down."""
-        self._finish(switch)
+        self.acknowledged((switch,))
 
     def refused(self, switch: str, error: SievenetError) -> None:
         """The switch has applied none of the changes."""
         if switch in self.waiting:
             self._refusal = error
-        self._finish(switch)
+        self.acknowledged((switch,))
 
     def suspect(self, switch: str) -> None:
         """The state of the switch is undefined."""
@@ -149,4 +147,4 @@ class Rollout:
         elif changes:
             self._outlet.apply(self, switch, changes)
         else:
-            self._finish(switch)
+            self.acknowledged((switch,))

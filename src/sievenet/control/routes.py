@@ -56,7 +56,7 @@ class Wires:
         self.life: dict[int, int] = {}
         #: How many clients share a wire (on some data planes the clients of a host do).
         self._users: dict[int, int] = {}
-        self._ports: dict[int | bytes, frozenset[int]] = {}
+        self.known: dict[int | bytes, frozenset[int]] = {}
         #: The same in arrays: the number of the switch that each wire leaves from, the port it leaves by, and all wires
         #: of each switch, as words.
         self.names: list[str] = []
@@ -112,7 +112,7 @@ class Wires:
         self.out[switch] &= ~(1 << wire)
         self.outs[self._numbers[switch], wire // 64] &= ~np.uint64(1 << wire % 64)
         self.owner[wire], self.port[wire] = "", 0
-        self._ports.clear()
+        self.known.clear()
 
     def place(self, wire: int, switch: str, port: int) -> None:
         """Number a wire as another process does."""
@@ -158,12 +158,12 @@ class Wires:
 
     def ports(self, mask: int | bytes) -> frozenset[int]:
         """The port numbers of some wires of one switch; the mask may be in bytes, the lowest first."""
-        known = self._ports.get(mask)
+        known = self.known.get(mask)
         if known is None:
-            if len(self._ports) > 1 << 16:
-                self._ports.clear()
+            if len(self.known) > 1 << 16:
+                self.known.clear()
             number = mask if isinstance(mask, int) else int.from_bytes(mask, "little")
-            known = self._ports[mask] = frozenset(self.port[wire] for wire in bits(number))
+            known = self.known[mask] = frozenset(self.port[wire] for wire in bits(number))
         return known
 
     def switches(self, mask: int) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """Space: a category's event space, tiled into partitions with a lane each.
 
-The partitions are the dz of one length.  A request is split at their borders into parts,
-one per lane it touches; a dz larger than a partition becomes all partitions inside it.
-Groups of neighbouring lanes share a spanning tree (`ControlConfig.spread`); with
-one group, as by default, a category's catch-all flow is one per switch.
+Which dz the partitions are is told in `tiling`.  A request is split at their borders into parts, one per lane it
+touches.  Groups of neighbouring lanes share a spanning tree (`ControlConfig.spread`); with one group, as by default, a
+category's catch-all flow is one per switch.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from sievenet.control.config import ControlConfig
 from sievenet.control.lane import Lane
-from sievenet.control.layout import Layout
+from sievenet.control.layout import Layout, layout_of
 from sievenet.control.rollout import Outlet
 from sievenet.control.routes import Routes
-from sievenet.index import Dz
+from sievenet.index import Dz, Plan
 from sievenet.network import Flow
 
 if TYPE_CHECKING:
@@ -63,24 +62,25 @@ class Space:
         """Whether a lane is one of those in use, not one of an earlier plan."""
         return lane in self.lanes
 
-    def new_lanes(self, routes: Sequence[Routes], layout: Layout) -> list[Lane]:
+    def new_lanes(self, routes: Sequence[Routes], plan: Plan) -> list[Lane]:
         """New lanes without registrations."""
-        config = self._config
-        depth, count = config.spread.bit_length() - 1, layout.lanes(config)
+        config, layout = self._config, layout_of(plan)
+        depth, tiling = config.spread.bit_length() - 1, layout.tiling(config, plan)
         lanes = []
-        for i in range(count):
-            group = i * config.spread // count
+        for tile in tiling.tiles:
+            group = (tile >> tile.bit_length() - 1 - depth) - config.spread
             lanes.append(
                 Lane(
                     self,
                     self._outlet,
                     self._wires,
                     self.routes_of(routes, group),
-                    prefix=count | i,
+                    prefix=tile,
                     group=group,
                     group_dz=Dz(group, depth),
                     batch=config.batch,
                     layout=layout,
+                    tiling=tiling,
                     least=config.at_once == "least",
                 )
             )
@@ -128,8 +128,8 @@ class Space:
 
     def reroute(self, routes: Sequence[Routes], dead: int) -> None:
         """Use other trees."""
-        for i, lane in enumerate(self.lanes):
-            lane.reroute(self.routes_of(routes, i * self._config.spread // len(self.lanes)), dead)
+        for lane in self.lanes:
+            lane.reroute(self.routes_of(routes, lane.group), dead)
 
     @property
     def idle(self) -> bool:
@@ -144,12 +144,15 @@ class Space:
             each()
         self.pump()
 
+    def groups(self) -> list[Lane]:
+        """A lane of each group, in their order."""
+        return list({lane.group: lane for lane in self.lanes}.values())
+
     def catch_flows(self, switch: str) -> list[Flow]:
         """The catch-all flows of a switch, while the plan changes."""
         if self.catch is None:
             return []
-        each = len(self.lanes) // len(self.catch)
-        flows = [lane.catch_all(switch) for lane in self.lanes[::each]]
+        flows = [lane.catch_all(switch) for lane in self.groups()]
         return [flow for flow in flows if flow.ports]
 
     def table(self, switch: str) -> list[Flow]:
@@ -164,4 +167,4 @@ class Space:
     def split(self, keys: Sequence[int], lanes: Sequence[Lane] | None = None) -> list[tuple[int, Sequence[int]]]:
         """The keys by lane, of those in use or of others."""
         lanes = lanes or self.lanes
-        return lanes[0].layout.split(keys, len(lanes))
+        return lanes[0].tiling.split(keys)

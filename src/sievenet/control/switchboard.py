@@ -12,6 +12,7 @@ only whoever asked for too much is refused.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -90,10 +91,13 @@ class Switchboard:
 
     def acknowledged(self, serials: Iterable[int]) -> None:
         """Switches have applied changes."""
+        done: defaultdict[Rollout, list[str]] = defaultdict(list)
         for serial in serials:
             switch, parcels = self._flights.pop(serial, _NOTHING)
             for rollout, _ in parcels:
-                rollout.acknowledged(switch)
+                done[rollout].append(switch)
+        for rollout, switches in done.items():
+            rollout.acknowledged(switches)
 
     def undefined(self, serial: int) -> None:
         """A switch did not acknowledge in time."""

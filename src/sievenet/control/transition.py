@@ -32,7 +32,6 @@ from sievenet.control.commands import PlanBegin, PlanEnd
 from sievenet.control.covering import Coverer
 from sievenet.control.deployment.passage import under_catch_all
 from sievenet.control.dispatcher import Covered
-from sievenet.control.layout import layout_of
 from sievenet.control.parts import Part
 from sievenet.control.rollout import Rollout, Step
 from sievenet.control.space import Space
@@ -83,7 +82,7 @@ class Transition:
         self._flying: dict[Registration, int] = {}
         self._busy = False
         self._shadow: dict[Registration, tuple[Registration, int]] = {}
-        self._lanes = space.new_lanes(controller.fleet.routes, layout_of(plan))
+        self._lanes = space.new_lanes(controller.fleet.routes, plan)
         self._old = space.lanes
         self._flows = (0, 0)
         self._extra = 0
@@ -235,15 +234,14 @@ class Transition:
         space.held = True
         old = {s: space.table(s) for s in self._c.fleet.switches()}
         groups = self._c.config.spread
-        for i, lane in enumerate(self._lanes):
-            lane.registrations.reroute(space.routes_of(self._c.fleet.routes, i * groups // len(self._lanes)))
+        for lane in self._lanes:
+            lane.registrations.reroute(space.routes_of(self._c.fleet.routes, lane.group))
             for switch in self._c.fleet.rooms.capacity:
                 lane.open(switch)
             lane.absorb()  # nothing to send: whole tables are exchanged
         space.catch = [0] * groups
-        for lanes in (space.lanes, self._lanes):
-            for i, lane in enumerate(lanes):
-                space.catch[i * groups // len(lanes)] |= lane.registrations.used()
+        for lane in (*space.lanes, *self._lanes):
+            space.catch[lane.group] |= lane.registrations.used()
         step: Step = {s: [Add(f) for f in space.catch_flows(s)] for s in self._c.fleet.switches()}
         self._flows = sum(map(len, old.values())), 0
         self._extra = max((len(changes) for changes in step.values()), default=0)
@@ -326,10 +324,8 @@ class Transition:
                 lane.holdings.fit(switch)
         # Nobody knows which ports the old flows used: take all between any publisher and any subscriber.
         wanting, offering = self._c.state.wires_of(space.number)
-        groups = self._c.config.spread
-        each = len(space.lanes) // groups
         space.catch = []
-        for lane in space.lanes[::each]:
+        for lane in space.groups():
             routes = lane.registrations.routes
             to = reduce(or_, map(routes.to.__getitem__, wanting), 0)
             space.catch.append(to & reduce(or_, map(routes.frm.__getitem__, offering), 0))

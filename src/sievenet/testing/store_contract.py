@@ -125,6 +125,28 @@ async def words_arrive_in_order(one: Store, other: Store) -> None:
     assert heard == [b"%d" % i for i in range(10)]
 
 
+async def what_nobody_hears_is_told(one: Store, other: Store) -> None:
+    """Who says something learns that nobody listens, and not if somebody does."""
+    told: list[str] = []
+    done = asyncio.Event()
+
+    def tell(subject: str) -> None:
+        told.append(subject)
+        if subject == "ask.last":
+            done.set()
+
+    await one.unheard(tell)
+    heard: list[bytes] = []
+    await other.hear("ask.b", heard.append)
+    await other.get("cell")  # the server knows by now that somebody listens
+    for subject in ("ask.a", "ask.b", "ask.last"):
+        await one.say(subject, b"?")
+    async with asyncio.timeout(_PATIENCE):
+        await done.wait()
+    assert told == ["ask.a", "ask.last"]
+    assert heard == [b"?"]
+
+
 async def entries_of_any_size(one: Store, other: Store) -> None:
     """Cut into pieces, and put together; what did not end is dropped."""
     size = one.limit
@@ -215,6 +237,7 @@ CHECKS: Final[tuple[Callable[[Store, Store], Awaitable[None]], ...]] = (
     cells_compare,
     only_one_of_many_puts_counts,
     words_arrive_in_order,
+    what_nobody_hears_is_told,
     entries_of_any_size,
     a_journal_keeps_and_replaces,
     an_older_leader_writes_nothing,

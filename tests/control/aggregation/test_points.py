@@ -146,7 +146,7 @@ def test_what_is_sent_too_far_is_followed_through_other_merges():
         "s0": {17: frozenset({2}), 19: frozenset({2}), 28: frozenset({10}), 31: frozenset({11})},
         "s1": {17: frozenset({12}), 19: frozenset({13})},
     }
-    codes = np.array([0b0010 << 60] * 2 + [0b1101 << 60] * 2, np.uint64)
+    codes = np.array([each << 60 for each in (0b0000, 0b0010, 0b1101, 0b1110)], np.uint64)
     lane = Tables(tables, line(2), [Source("s0", 9, (1,))], Sample(codes, np.zeros(4, np.int64)))
     assert aggregate([lane], {"s0": 3}) == [{"s0": {4}}]
     assert aggregate([lane], {"s0": 3, "s1": 1}) == [{"s0": {7}, "s1": {4}}]
@@ -163,13 +163,32 @@ def test_what_is_published_is_carved_out_of_a_merge():
     assert deployment.table == {4: frozenset({10, 12}), 17: frozenset({11}), 28: frozenset({10})}
 
 
+def test_where_packets_are_is_carved_out_even_if_no_entry_is_there():
+    """All is published in a part of a broad entry: a merge for everything costs nothing with that part carved out."""
+    table = {2: frozenset({10}), 5: frozenset({10, 11}), 3: frozenset({12})}
+    codes = np.array([0b0010 << 60] * 3 + [0b0011 << 60] * 4, np.uint64)
+    lane = Tables({"s0": table}, line(1), [Source("s0", 9, (1,))], Sample(codes, np.zeros(7, np.int64)))
+    (found,) = aggregate([lane], {"s0": 2})
+    deployment = Deployment(1, table)
+    deployment.remerge(found["s0"])
+    assert deployment.table == {1: frozenset({10, 11, 12}), 4: frozenset({10})}
+    # The same where nobody wants what is published: it is sent nowhere.
+    table = {8: frozenset({10}), 5: frozenset({11}), 3: frozenset({12})}
+    lane = Tables({"s0": table}, line(1), [Source("s0", 9, (1,))], Sample(codes, np.zeros(7, np.int64)))
+    (found,) = aggregate([lane], {"s0": 2})
+    deployment = Deployment(1, table)
+    deployment.remerge(found["s0"])
+    assert deployment.table == {1: frozenset({10, 11, 12}), 9: frozenset()}
+
+
 def carved(table, packets, limit):
     """The points of a table, what it costs to send what arrives too far, and where to merge."""
     points = _points(table, ROWS)
     codes = np.array([code << (64 - DEPTH) for code, _ in packets], np.uint64)
     came = np.array([ROWS[port] for _, port in packets], np.int64)
     need = needs(points, locate(points.code, points.length, codes), came, np.ones(len(packets)))
-    return points, need, carve([(points, need)], limit)[0]
+    ((flags,), _) = carve([(points, need)], limit)
+    return points, need, flags
 
 
 @given(TABLES, st.lists(st.tuples(st.integers(0, (1 << DEPTH) - 1), st.integers(1, 4)), max_size=20), st.integers(1, 8))
@@ -181,7 +200,7 @@ def test_carving_fits_and_is_counted_as_it_is_deployed(table, packets, limit):
     for at in range(len(points)):
         key = key_of(points, at)
         ports = {port for port, row in ROWS.items() if decides[at] >= 0 and rows[decides[at], row]}
-        assert ports == set(after.get(key) or ports_at(after, key, 1))
+        assert ports == set(after[key] if key in after else ports_at(after, key, 1))
 
 
 def test_carving_costs_less_than_merges_side_by_side():

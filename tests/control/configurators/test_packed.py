@@ -1,4 +1,4 @@
-"""Changes in columns: the same as those that are worked out in one process; nonsense is refused."""
+"""Changes in columns: the same as those that are made one by one; nonsense is refused."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from sievenet.control.configurators import messages as m
-from sievenet.control.configurators.columns import HEAD
 from sievenet.control.configurators.packed import pack, unpack
-from sievenet.control.registrations import Puts
-from sievenet.control.registrations.changes import changes_of
+from sievenet.control.registrations import Puts, Registrations
+from sievenet.control.registrations.changes import HEAD
 from sievenet.control.registrations.trie import Trie
 from sievenet.control.routes import Routes, Wires
 from sievenet.control.trees import TreeKeeper
 from sievenet.errors import CodecError
-from sievenet.network import Testbed
+from sievenet.network import Delete, Testbed
+from tests.control.plain import listed, one_by_one
 from tests.seeds import seeds
 
 
@@ -44,17 +44,36 @@ def tries(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_columns_say_what_changes_say(seed):
+def test_columns_say_what_a_walk_found(seed):
     wires, (one, other), put = tries(seed)
     for times in (1, 10, 40, 0, 5):
         put(times)
-        expected = changes_of(3, wires, one.changed(0))
         found = unpack(3, wires.names, pack(1, 2, 3, wires, other.walked()))
-        for step in ("first", "second", "between"):
-            ours, theirs = getattr(found, step), getattr(expected, step)
-            assert {switch: list(each) for switch, each in ours.items()} == {s: list(e) for s, e in theirs.items()}
-            assert all(len(each) == len(list(each)) > 0 for each in ours.values())
-        assert found.used == expected.used
+        assert listed(found) == one_by_one(3, wires, one.walked())
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_switches_apart_are_told_the_same(seed):
+    """Those with tables of their own get entries, the others flows as ever; nobody misses anything."""
+    wires, pair, put = tries(seed)
+    one, other = (Registrations(3, wires, tree.routes) for tree in pair)
+    one._tree, other._tree = pair
+    r = random.Random(seed)
+    for times in (1, 10, 40, 0, 5):
+        put(times)
+        apart = set(r.sample(wires.names, r.randint(1, len(wires.names))))
+        expected, found = listed(one.changes()), listed(other.changes(apart))
+        for ours, theirs in zip(found[:2], expected[:2], strict=True):
+            assert ours.keys() == theirs.keys()
+            for switch, changes in theirs.items():
+                if switch not in apart:
+                    assert ours[switch] == changes
+                    continue
+                wanted = {each.flow.key: None if isinstance(each, Delete) else each.flow.ports for each in changes}
+                got = {each.flow.key: None if isinstance(each, Delete) else each.flow.ports for each in ours[switch]}
+                assert got == wanted
+        assert found[2] == {s: each for s, each in expected[2].items() if s not in apart}
+        assert found[3] == expected[3]
 
 
 def test_columns_that_do_not_fit_are_refused():
@@ -80,6 +99,7 @@ def test_columns_that_do_not_fit_are_refused():
     for broken in (
         change(answer, places=answer.places[:-1]),
         change(answer, places=answer.places[:16]),
+        change(answer, places=bytes(len(answer.places))),
         change(answer, rows=answer.rows[:-1]),
         change(answer, rows=answer.rows[:-4]),
         change(answer, rows=answer.rows[: 4 * HEAD - 4]),

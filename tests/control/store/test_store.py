@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shutil
+import signal
+from types import SimpleNamespace
 
 import pytest
 
 from sievenet.control.store.memory import MemoryStore, Shelf
 from sievenet.control.store.nats import NatsStore
-from sievenet.errors import InvalidInput, Unavailable
+from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.testing.nats_server import nats_server
 from sievenet.testing.store_contract import CHECKS
 from sievenet.testing.virtual_time import run_virtual
@@ -65,5 +69,64 @@ def test_no_server():
             await NatsStore.open("nats://127.0.0.1:9", wait=0.5)
         with pytest.raises(InvalidInput, match="nats://ADDRESS:PORT"):
             await NatsStore.open("", wait=0.5)
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_just_when_an_answer_comes_ends():
+    """Python 3.11 forgets it then: a daemon that closes would wait for ever for a lease that is renewed for ever."""
+
+    async def main() -> None:
+        store = NatsStore(SimpleNamespace(jetstream=lambda timeout: None), "f")
+        answer = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(store._insist(lambda: asyncio.wait_for(answer, 60)))
+        await asyncio.sleep(0)
+        answer.set_result("stored")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_full_says_so(tmp_path):
+    """Not only in its own log: whoever writes is told, after some seconds, and from then on at once."""
+
+    async def main() -> None:
+        with nats_server(tmp_path, "jetstream { max_file_store: 200KB }") as server:
+            store = await NatsStore.open(server.url)
+            at = 0
+
+            async def fill() -> None:
+                nonlocal at
+                for _ in range(100):
+                    at = await store.append("log", os.urandom(20_000), at)
+
+            with pytest.raises((Unavailable, Rejected), match="NATS does not"):
+                await fill()
+            assert at
+            async with asyncio.timeout(2.0):
+                with pytest.raises((Unavailable, Rejected), match="NATS does not"):
+                    await store.append("log", os.urandom(20_000), at)
+            await store.discard("log")
+            assert await store.append("log", b"room again", 0) > at
+            assert store.trouble == ""
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_lost_everything_says_so(tmp_path):
+    async def main() -> None:
+        with nats_server(tmp_path) as server:
+            store = await NatsStore.open(server.url)
+            at = await store.append("log", b"1", 0)
+            server.stop(signal.SIGKILL)
+            shutil.rmtree(tmp_path / "jetstream")
+            server.start()
+            with pytest.raises(Unavailable, match="nobody serves the stream sievenet-sievenet"):
+                await store.append("log", b"2", at)
+            assert "sievenet-sievenet" in store.trouble
+            await store.close()
 
     asyncio.run(main())

@@ -10,7 +10,9 @@ Switches are gone through from publishers to subscribers.  At each one
    (`carvings`), so that a table stays exact where most packets are.
 
 With a sample, all of it is done a few times (`LOOKS`): then nothing has to be assumed of those that come later, and
-what a merge sends too far is followed through the merges of other switches, which would send it further.
+what a merge sends too far is followed through the merges of other switches, which would send it further.  Where the
+last look's merges send most in vain are further dz that may be carved out of them (`spots`).  Most of it is at few
+switches, through which nearly everything passes: from the third look on, only those are looked at, more closely.
 
 FA-LB and FA-PB differ in what they know of traffic: how much each publisher publishes, or a sample of what.  Without
 ports to come in by, as flows here have none, all tables of one lane at a switch are one tree of merge points; those of
@@ -37,7 +39,8 @@ import numpy.typing as npt
 
 from sievenet.control.aggregation.arrivals import Arrivals, Even, Recorded, Sample, Source
 from sievenet.control.aggregation.carvings import carve
-from sievenet.control.aggregation.points import Points, choose, costs, locate, needs, points_of, take
+from sievenet.control.aggregation.points import Points, Spots, choose, costs, locate, needs, points_of, take
+from sievenet.control.aggregation.spots import Packets, spots
 
 __all__ = ["Sample", "Source", "Table", "Tables", "aggregate"]
 
@@ -48,8 +51,11 @@ _Flags = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
-#: How often all switches are gone through, with a sample; more changes next to nothing.
-LOOKS: Final = 3
+#: How often switches are gone through, with a sample; more changes next to nothing.
+LOOKS: Final = 8
+#: How often all of them, and how many of those that send most in vain after that.
+_ALL_LOOK: Final = 2
+_LOUD: Final = 24
 
 
 @dataclass(frozen=True)
@@ -71,33 +77,47 @@ def aggregate(lanes: Sequence[Tables], limits: Mapping[str, int]) -> list[dict[s
     switches = {switch for lane in lanes for switch in lane.links}
     distance = {switch: sum(work.distance.get(switch, 0.0) for work in works) for switch in switches}
     order = sorted(switches, key=lambda each: (distance[each], each))
-    found: list[dict[str, set[int]]] = []
-    for _ in range(LOOKS if any(lane.sample is not None for lane in lanes) else 1):
-        before, found = found, _look(works, order, limits)
-        if found == before or not any(found):
+    found: list[dict[str, set[int]]] = [{} for _ in works]
+    for number in range(LOOKS if any(lane.sample is not None for lane in lanes) else 1):
+        if number == _ALL_LOOK:  # the others stay as they are
+            vain = {switch: sum(work.vain.get(switch, 0.0) for work in works) for switch in order}
+            loud = sorted((switch for switch in order if vain[switch]), key=lambda each: -vain[each])[:_LOUD]
+            order = [switch for switch in order if switch in loud]
+        before = [dict(each) for each in found]
+        _look(works, order, limits, found, careful=number >= _ALL_LOOK)
+        if found == before:
             break
     return found
 
 
-def _look(works: Sequence[_Lane], order: Sequence[str], limits: Mapping[str, int]) -> list[dict[str, set[int]]]:
+def _look(
+    works: Sequence[_Lane],
+    order: Sequence[str],
+    limits: Mapping[str, int],
+    found: Sequence[dict[str, set[int]]],
+    careful: bool,
+) -> None:
     """Choose at one switch after the other."""
-    found: list[dict[str, set[int]]] = [{} for _ in works]
     sampled = any(work.lane.sample is not None for work in works)
     for switch in order:
         here = [work.arrive(switch) for work in works]
         total = sum(int(points.own.sum()) for points, _ in here)
         chosen = [np.zeros(len(points), np.bool_) for points, _ in here]
-        limit = limits.get(switch)
+        limit, price = limits.get(switch), 0.0
         if limit is not None and total > limit:
-            chosen = (carve if sampled else _choose)(here, limit)
+            if sampled:
+                chosen, price = carve(here, limit, careful)
+            else:
+                chosen = _choose(here, limit)
         for number, (work, (points, _), flags) in enumerate(zip(works, here, chosen, strict=True)):
-            work.decide(switch, flags)
+            work.decide(switch, flags, price)
             if flags.any():
                 found[number][switch] = {
                     1 << int(length) | (int(code) >> (64 - int(length)) if length else 0)
                     for code, length in zip(points.code[flags], points.length[flags], strict=True)
                 }
-    return found
+            else:
+                found[number].pop(switch, None)
 
 
 def _choose(here: Sequence[tuple[Points, npt.NDArray[np.float64]]], limit: int) -> list[_Flags]:
@@ -155,15 +175,24 @@ class _Lane:
         self._settled: dict[str, tuple[Any, dict[int, int]]] = {}
         self._decisions: dict[str, _Decisions] = {}
         self._here: tuple[Points, dict[int, Any], dict[int, int]] | None = None
+        self._entries: dict[str, tuple[tuple[_Words, _Ints, _Flags], dict[int, int]]] = {}
         self._published: dict[frozenset[int], Any] = {}
+        #: What arrived at the switch of just now, if it is packets; and what might be carved out of merges.
+        self._packets: Packets | None = None
+        self._spots: dict[str, Spots] = {}
+        #: How much each switch sends in vain.
+        self.vain: dict[str, float] = {}
 
     def arrive(self, switch: str) -> tuple[Points, npt.NDArray[np.float64]]:
         """The merge points of a switch, and what it costs to send there what should not go (`points.needs`)."""
         lane = self.lane
         links = lane.links.get(switch, {})
-        table = lane.tables.get(switch, {})
-        ports = sorted({*links, *(lane.sources[n].port for n in self._at.get(switch, ()))}.union(*table.values()))
-        row = {port: i for i, port in enumerate(ports)}
+        if switch not in self._entries:
+            table = lane.tables.get(switch, {})
+            others = (lane.sources[n].port for n in self._at.get(switch, ()))
+            row = {port: i for i, port in enumerate(sorted({*links, *others}.union(*set(table.values()))))}
+            self._entries[switch] = _entries(table, row), row
+        entries, row = self._entries[switch]
         came: dict[int, Any] = {}
         for port, peer in links.items():
             known = self._settled.get(peer)
@@ -177,18 +206,19 @@ class _Lane:
             mine.setdefault(row[lane.sources[number].port], []).append(number)
         for at, numbers in mine.items():
             came[at] = self.arrivals.published(numbers)
-        points = _points(table, row)
+        points = points_of(*entries, self._spots.get(switch))
         where, by, weight = self.arrivals.at(came, points)
         self._here = points, came, row
         codes = self.arrivals.codes(came)
         beyond = None
         if codes is not None and len(points) and len(self._decisions) == len(lane.links):  # not at the first look
-            beyond = np.zeros((codes.size, len(ports)), np.float32)
+            beyond = np.zeros((codes.size, len(row)), np.float32)
             for port, peer in links.items():
                 decider = points.decider[where]
                 sent = (where < 0) | (by == row[port]) | (points.ports[decider, row[port]] & (decider >= 0))
                 unsent = np.flatnonzero(~sent)
                 beyond[unsent, row[port]] = self._followed(switch, peer, codes[unsent])
+        self._packets = None if codes is None else Packets(codes, where, by, weight, beyond)
         return points, needs(points, where, by, weight, beyond)
 
     def _followed(self, came: str, switch: str, codes: _Words) -> npt.NDArray[np.float32]:
@@ -214,11 +244,13 @@ class _Lane:
             self._published[behind] = self.arrivals.published(sorted(behind))
         return self._published[behind]
 
-    def decide(self, switch: str, chosen: _Flags) -> None:
-        """The table of the switch of just now, with merges."""
+    def decide(self, switch: str, chosen: _Flags, price: float) -> None:
+        """The table of the switch of just now, with merges; and where to carve at the next look."""
         assert self._here is not None
         points, came, row = self._here
         decides, rows = take(points, chosen)
+        if price and self._packets is not None:
+            self._spots[switch], self.vain[switch] = spots(points, chosen, decides, rows, self._packets, price)
         links = {port: row[port] for port in self.lane.links.get(switch, {})}
         others = rows.sum(1) - rows[:, list(links.values())].sum(1)
         self._decisions[switch] = _Decisions(points, decides, rows, links, others)
@@ -226,16 +258,22 @@ class _Lane:
 
 
 def _points(table: Table, row: Mapping[int, int]) -> Points:
-    count = len(table)
-    code, length = np.empty(count, np.uint64), np.empty(count, np.int64)
-    ports = np.zeros((count, len(row)), np.bool_)
-    for i, (key, out) in enumerate(table.items()):
-        bits = key.bit_length() - 1
-        rest = key ^ 1 << bits
-        code[i] = rest << (64 - bits) if bits <= 64 else rest >> (bits - 64)
-        length[i] = bits
-        ports[i, [row[port] for port in out]] = True
-    return points_of(code, length, ports)
+    return points_of(*_entries(table, row))
+
+
+def _entries(table: Table, row: Mapping[int, int]) -> tuple[_Words, _Ints, _Flags]:
+    """First codes, lengths, and rows of ports."""
+    length = np.fromiter((key.bit_length() - 1 for key in table), np.int64, len(table))
+    bits = [(key, key.bit_length() - 1) for key in table]
+    first = ((key ^ 1 << n) << (64 - n) if n <= 64 else (key ^ 1 << n) >> (n - 64) for key, n in bits)
+    code = np.fromiter(first, np.uint64, len(table))
+    # Many entries have the same ports.
+    numbers: dict[frozenset[int], int] = {}
+    which = np.fromiter((numbers.setdefault(out, len(numbers)) for out in table.values()), np.int64, len(table))
+    sets = np.zeros((len(numbers), len(row)), np.bool_)
+    for out, number in numbers.items():
+        sets[number, [row[port] for port in out]] = True
+    return code, length, sets[which]
 
 
 def _sides(

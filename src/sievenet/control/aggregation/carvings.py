@@ -47,10 +47,10 @@ _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
 
-#: Entries that are looked at in this way, for each that there is room for.
-_TIMES: Final = 3
+#: Entries that are looked at in this way, for each that there is room for; and if it is worth more time.
+_TIMES: Final = (3, 6)
 #: Most pairs of a point and a candidate for the ports around it.
-_PAIRS: Final = 400_000
+_PAIRS: Final = (200_000, 1_000_000)
 #: Prices below this are all the same.
 _LEAST: Final = 1e-9
 #: Most candidates at a point.
@@ -71,17 +71,21 @@ class _Tree(NamedTuple):
     merged: _Flags
 
 
-def carve(here: Sequence[tuple[Points, _Floats]], limit: int) -> list[_Flags]:
-    """The points to merge at, in several trees that share the room of one switch; merges may lie in each other."""
+def carve(here: Sequence[tuple[Points, _Floats]], limit: int, careful: bool = True) -> tuple[list[_Flags], float]:
+    """The points to merge at, in several trees that share the room of one switch; merges may lie in each other.
+
+    And what an entry is worth there.
+    """
     at = np.cumsum([0, *(len(points) for points, _ in here)])
     chosen = np.zeros(int(at[-1]), np.bool_)
-    tree = _joined(here, limit)
-    for i in tree.origin[_carve(tree.parent, tree.own, tree.ports, tree.decider, tree.need, tree.merged, limit)]:
-        chosen[i] = True
-    return np.split(chosen, at[1:-1])
+    tree = _joined(here, _TIMES[careful] * limit)
+    known = tree.parent, tree.own, tree.ports, tree.decider, tree.need, tree.merged
+    found, price = _carve(*known, limit, _PAIRS[careful])
+    chosen[tree.origin[found]] = True
+    return np.split(chosen, at[1:-1]), price
 
 
-def _joined(here: Sequence[tuple[Points, _Floats]], limit: int) -> _Tree:
+def _joined(here: Sequence[tuple[Points, _Floats]], most: int) -> _Tree:
     """One forest of all points, without those below merges that are taken for granted."""
     at = np.cumsum([0, *(len(points) for points, _ in here)])
     width = max(points.ports.shape[1] for points, _ in here)
@@ -95,9 +99,9 @@ def _joined(here: Sequence[tuple[Points, _Floats]], limit: int) -> _Tree:
     )
     need = np.concatenate([_wide(each, width) for _, each in here])
     merged = np.zeros(parent.size, np.bool_)
-    if int(own.sum()) > _TIMES * limit:
+    if int(own.sum()) > most:
         cost = np.concatenate([costs(points, each) for points, each in here])
-        merged = choose(parent, size, entries, cost, _TIMES * limit)
+        merged = choose(parent, size, entries, cost, most)
     return _Tree(*_contracted(parent, size, own, ports, union, decider, need, merged))
 
 
@@ -140,9 +144,9 @@ def _contracted(parent: Any, size: Any, own: Any, ports: Any, union: Any, decide
 
 
 @compiled
-def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: Any, limit: int) -> Any:
+def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: Any, limit: int, pairs: int) -> Any:
     """The points at which there is a merge."""
-    first, candidates = _chains(parent, own, ports, decider, need)
+    first, candidates = _chains(parent, own, ports, decider, need, pairs)
     start, cost = _pairs(parent, own, ports, need, first, candidates)
     count = parent.size
     low, high = 0.0, 1.0
@@ -172,17 +176,19 @@ def _carve(parent: Any, own: Any, ports: Any, decider: Any, need: Any, merged: A
     for v in range(parent.size):
         inside[v] = parent[v] >= 0 and (inside[parent[v]] or kind[parent[v]] == 2)
         chosen[v] = kind[v] == 2 or (kind[v] == 1 and (inside[v] or merged[v]))
-    # A merge to which no entry belongs is none.
+    # A merge to which no entry belongs is none, unless it is carved out of another.
     some, nearest = np.zeros(parent.size, np.bool_), np.full(parent.size, -1, np.int64)
     for v in range(parent.size):
-        nearest[v] = v if chosen[v] else (nearest[parent[v]] if parent[v] >= 0 else -1)
+        around = nearest[parent[v]] if parent[v] >= 0 else -1
+        nearest[v] = v if chosen[v] else around
+        some[v] |= around >= 0
         if own[v] and nearest[v] >= 0:
             some[nearest[v]] = True
-    return chosen & some
+    return chosen & some, high
 
 
 @compiled
-def _chains(parent: Any, own: Any, ports: Any, decider: Any, need: Any) -> Any:
+def _chains(parent: Any, own: Any, ports: Any, decider: Any, need: Any, pairs: int) -> Any:
     """Candidates for the ports of a merge at each point: where those of each begin, and all of them."""
     count, width = ports.shape
     times, entries, saved = np.zeros((count, width), np.int64), own.copy(), need.copy()
@@ -199,13 +205,13 @@ def _chains(parent: Any, own: Any, ports: Any, decider: Any, need: Any) -> Any:
                 saved[parent[v], p] += saved[v, p]
         if parent[v] >= 0:
             entries[parent[v]] += entries[v]
-    chain = min(max(_PAIRS // max(base, 1), 1), _CHAIN)
+    chain = min(max(pairs // max(base, 1), 1), _CHAIN)
     first = np.zeros(count + 1, np.int64)
     found = np.zeros((count * chain, width), np.bool_)
     at = 0
     for v in range(count):
         first[v] = at
-        if entries[v] < 2:
+        if own[v] and entries[v] < 2:
             continue  # nothing to make one
         up = decider[parent[v]] if parent[v] >= 0 else -1
         row = np.zeros(width, np.bool_)

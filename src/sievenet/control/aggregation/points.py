@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from sievenet.jit import compiled
 
-__all__ = ["Points", "choose", "costs", "locate", "needs", "points_of", "take"]
+__all__ = ["Points", "Spots", "choose", "costs", "locate", "needs", "points_of", "take"]
 
 _Words = npt.NDArray[np.uint64]
 _Ints = npt.NDArray[np.int64]
@@ -61,11 +61,25 @@ class Points(NamedTuple):
         return self.code.size
 
 
-def points_of(code: _Words, length: _Ints, ports: _Flags) -> Points:
-    """The merge points of entries: first codes (of 64 bits), lengths, and a row of ports for each."""
+class Spots(NamedTuple):
+    """Dz: the first code of each, and its length in bits."""
+
+    code: _Words
+    length: _Ints
+
+
+def points_of(code: _Words, length: _Ints, ports: _Flags, spots: Spots | None = None) -> Points:
+    """The merge points of entries: first codes (of 64 bits), lengths, and a row of ports for each.
+
+    Spots are points beside those: no entries, but dz that might be carved out of a merge.
+    """
+    count = code.size
+    if spots is not None:
+        code, length = np.concatenate([code, spots.code]), np.concatenate([length, spots.length])
+        ports = np.concatenate([ports, np.zeros((spots.code.size, ports.shape[1]), np.bool_)])
     order = np.lexsort((length, code))
     code, length = code[order], np.minimum(length[order], 64)
-    found: Points = Points(*_build(code, length, ports[order]))
+    found: Points = Points(*_build(code, length, ports[order], (order < count).astype(np.int64)))
     return found
 
 
@@ -101,7 +115,7 @@ def _last(code: Any, length: Any) -> Any:
 
 
 @compiled
-def _build(code: Any, length: Any, ports: Any) -> Any:
+def _build(code: Any, length: Any, ports: Any, there: Any) -> Any:
     n, width = code.size, ports.shape[1]
     most = max(1, 2 * n)
     codes, lengths = np.empty(most, np.uint64), np.empty(most, np.int64)
@@ -135,7 +149,7 @@ def _build(code: Any, length: Any, ports: Any) -> Any:
             stack[top] = at
             top += 1
             count += 1
-        own[at] += 1
+        own[at] += there[i]
         for p in range(width):
             rows[at, p] |= ports[i, p]
     # Then in order, each before those below it: by code and length.

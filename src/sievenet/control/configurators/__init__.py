@@ -35,8 +35,7 @@ partitions at a time have their turn (`turns`).  `sna` (shared nothing) hands pa
     `turns`     who may begin; pure
     `copies`    the other side: partitions and orders of one configurator; pure
     `words`     what is said and written across machines
-    `packed`    changes as bytes that nobody looks at until they are needed
-    `columns`   the columns of numbers that these bytes are; compiled
+    `packed`    changes as bytes
     `messages`  what the two say to each other
 
 The shells are `daemon.configurators` and `sievenet configurator`.

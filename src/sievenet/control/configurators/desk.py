@@ -29,7 +29,7 @@ import numpy as np
 
 from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
-from sievenet.control.configurators.monitor import Monitor
+from sievenet.control.configurators.monitor import Monitor, Work
 from sievenet.control.configurators.packed import unpack
 from sievenet.control.configurators.post import Open, Partition, Post
 from sievenet.control.registrations import Changes, Puts, Registrations
@@ -63,7 +63,8 @@ class Desk:
 
     def __init__(self, board: Switchboard, wires: Wires, config: ControlConfig) -> None:
         self._board, self._wires, self._config = board, wires, config
-        self._monitor = Monitor(config.overload) if config.mode == "sna-lb" else None
+        #: Who says what should move; nobody, if nothing should.
+        self.monitor = Monitor(config.overload, config.look) if config.mode == "sna-lb" else None
         self._owners: dict[str, _Owner] = {}
         self._posts: dict[int, Post] = {}
         self._numbers: dict[Partition, int] = {}
@@ -232,6 +233,8 @@ class Desk:
             self._here(post)
             return
         post.open, post.grace = None, 0.0
+        post.served += order.size
+        post.spent += 1e-6 * answer.spent
         self.awaited -= 1
         order.then(changes)
 
@@ -314,17 +317,16 @@ class Desk:
                 owner.well = False
                 logger.warning("Configurator %s is silent: others take over", name)
                 self._take_over(name)
-        if self._monitor is not None:
-            move = self._monitor.look(self._loads())
-            if move is not None:
+        if self.monitor is not None:
+            for move in self.monitor.look(self._work()):
                 self._move(self._posts[move.partition], move.to)
 
-    def _loads(self) -> dict[str, dict[int, int]]:
-        loads: dict[str, dict[int, int]] = {name: {} for name, owner in self._owners.items() if owner.well}
+    def _work(self) -> dict[str, dict[int, Work]]:
+        work: dict[str, dict[int, Work]] = {name: {} for name, owner in self._owners.items() if owner.well}
         for post in self._posts.values():
-            if post.owner in loads:
-                loads[post.owner][post.number] = post.load
-        return loads
+            if post.owner in work:
+                work[post.owner][post.number] = post.work
+        return work
 
     def shown(self) -> dict[str, Any]:
         """As `status` shows it."""

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 3
+PROTOCOL: Final = 5
 #: Bytes of the largest frame either way: a partition with millions of registrations.
 _LARGEST: Final = 1 << 28
 
@@ -146,6 +146,8 @@ class Answer(Message, frozen=True):
     places: bytes
     rows: bytes
     used: _Mask
+    #: Microseconds that it took.
+    spent: _Serial = 0
 
 
 class Puzzled(Message, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from typing import NamedTuple, Protocol
 
+from sievenet.control.configurators.monitor import Work
 from sievenet.control.registrations import Changes, Puts, Registrations
 
 __all__ = ["Open", "Partition", "Post"]
@@ -47,6 +48,13 @@ class Post:
         self.grace = 0.0
         #: The last order, and how many are in the log since it began anew.
         self.last = self.entries = 0
+        #: Requests that configurators have worked out, and in how many seconds.
+        self.served, self.spent = 0, 0.0
+
+    @property
+    def work(self) -> Work:
+        """For the monitor."""
+        return Work(self.load, self.served, self.spent)
 
     @property
     def load(self) -> int:

@@ -16,7 +16,8 @@ The ideal table follows from registrations alone.  The *deployed* one is a funct
       111 → c
 
   A merge inside another is *carved out* of it: where most packets are, a table may stay as exact as it was, and what
-  is there need not widen the merge around it.
+  is there need not widen the merge around it.  So may a dz to which no entry belongs: it has the ports of the entry
+  around it, or none at all.
 
 - **Reduced** is a table from which all entries are gone that change nothing: two halves with equal ports become
   one, and an entry whose halves both have entries of their own has no packet left to decide.
@@ -54,6 +55,9 @@ def merged(table: Table, merges: Iterable[int], root: int) -> dict[int, Ports]:
             found[key] = ports
         else:
             found[at] = found.get(at, ports_at(table, at, root)) | ports
+    for at in sorted(known - found.keys()):  # nothing belongs to it; it may be carved out of another
+        if any(each in known and each in found for each in above(at, root)):
+            found[at] = ports_at(table, at, root)
     return found
 
 

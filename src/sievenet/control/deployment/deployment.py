@@ -43,6 +43,7 @@ from sievenet.control.deployment.tree.layout import (
     THERE,
     WANT,
     WANTED,
+    WANTS,
     WAS,
     Arrays,
     empty,
@@ -212,6 +213,9 @@ class Deployment:
 
     def relax(self, limit: int) -> None:
         """Undo merges as far as there is room, the largest first; of those in others only when these are gone."""
+        if self._arrays.meta[WANTS] <= limit:
+            self.remerge(())
+            return
         tried: list[tuple[int, int, int]] = []
         while len(self) < limit and len(tried) < _TRIES:
             node = int(kernels().widest(self._arrays, np.array(tried, np.uint64).reshape(-1, 3)))
@@ -240,6 +244,8 @@ class Deployment:
         wanted, table = self._listed(WANTED, WANT), self.table
         for key, ports in self._listed(MERGE, GIVES).items():
             below, holes = self._belonging(key), self._merges_below(key)[1:]
+            if not below:
+                continue  # carved out of another: it adds nothing
             added = added_space(wanted, key, below, holes, ports, ports_at(wanted, key, self.root))
             at = key
             while at not in table and at > self.root:

@@ -28,7 +28,7 @@ from sievenet.control.hybrid.knapsack import knapsack
 from sievenet.control.hybrid.model import Model
 from sievenet.index import Dz
 
-__all__ = ["Choice", "allowed", "clusters", "csa", "evaluated", "ssa"]
+__all__ = ["Choice", "allowed", "clusters", "csa", "evaluated", "settled", "ssa"]
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -39,6 +39,8 @@ _ROUNDS: Final = 12
 _STEPS: Final = 400
 #: Of the best pair's benefit per penalty, what others of a step must be worth.
 _LEVEL: Final = 0.8
+#: How much heavier the heaviest cluster may be than that of new clusters.
+_UNEVEN: Final = 2.0
 
 
 class Choice(NamedTuple):
@@ -74,6 +76,18 @@ def clusters(cells: Ints, weights: Floats, bits: int, count: int) -> list[Dz]:
         found.remove(heaviest)
         found += heaviest.children
     return sorted(found, key=lambda dz: (dz.code, dz.length))
+
+
+def settled(before: list[Dz], cells: Ints, weights: Floats, bits: int, count: int) -> list[Dz]:
+    """The clusters there are, while they share the weight about as evenly as new ones would: those are returned else.
+
+    Weights are never the same twice; were clusters made anew each time, all that is diverted would change with them.
+    """
+    new = clusters(cells, weights, bits, count)
+    if not before or len(before) > count:
+        return new
+    heaviest = [np.bincount(numbered(cells, bits, each), weights).max(initial=0.0) for each in (before, new)]
+    return before if heaviest[0] <= _UNEVEN * heaviest[1] else new
 
 
 def _inside(cells: Ints, bits: int, dz: Dz) -> Bools:

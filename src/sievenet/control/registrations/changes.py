@@ -1,35 +1,49 @@
-"""Changes: what to tell the switches, in two steps.  Their order is explained in `registrations`."""
+"""Changes: what to tell the switches, in two steps.  Their order is explained in `registrations`.
+
+A request concerns some dozens of flows, and most of what it costs would be to make a value of each in Python, one by
+one.  So what a walk found is written into columns of numbers, switch by switch, by compiled code (`columns`).  Each
+switch gets a part of them, and flows come into being when somebody looks into one, in a few calls for all of them.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
-from typing import Final, overload
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import cached_property
+from itertools import repeat
+from operator import attrgetter
+from typing import Final, Generic, TypeVar, overload
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from sievenet.control.registrations.trie import Lookup
-from sievenet.control.registrations.trie.layout import ADDED, COVERED, DELETED, GROWN, LESSENED, NOTHING
-from sievenet.control.routes import Wires
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined
 from sievenet.network import Add, Delete, Flow, FlowChange, Match, Modify
 
-__all__ = ["Changes", "Entries", "changes_of"]
+__all__ = ["HEAD", "Changes", "Entries", "changes_in"]
 
-#: What takes an entry away.
-_GOING: Final = (COVERED, DELETED)
+T = TypeVar("T")
+_Words = npt.NDArray[np.uint64]
+_Numbers = npt.NDArray[np.uint32]
+
+#: Numbers at the beginning of columns.
+HEAD: Final = 7
+#: What is made of a flow, by what its row says.
+_CHANGES: Final = (Delete, Add, Modify, Delete)
 
 
 class Entries(Sequence[FlowChange]):
     """What changes at a switch that makes a table of its own of it (`deployment`): flows are made if somebody looks."""
 
-    def __init__(self, category: int, places: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, category: int, places: Sequence[Sequence[int]], rows: list[tuple[int, frozenset[int] | None]]
+    ) -> None:
         self._category = category
         #: All dz concerned: the words of a key, left-aligned, and its length.
         self.places = places
         #: A number among them, and the ports, or None for an entry that goes.
-        self.rows: list[tuple[int, frozenset[int] | None]] = []
+        self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -47,7 +61,8 @@ class Entries(Sequence[FlowChange]):
         if isinstance(at, slice):
             return list(self)[at]
         place, ports = self.rows[at]
-        dz = _dz(self.places[place])
+        hi, lo, length = self.places[place]
+        dz = Dz(joined(hi, lo) >> (CODE_BITS - length), length)
         flow = Flow(Match(self._category, dz), ports or frozenset(), dz.length)
         return Delete(flow) if ports is None else Add(flow)
 
@@ -68,54 +83,127 @@ class Changes(msgspec.Struct):
         return bool(self.first or self.second)
 
 
-def changes_of(category: int, wires: Wires, found: Lookup, apart: Container[str] = ()) -> Changes:
-    """What a walk found: additions first, then modifications, then deletions with the shorter dz before the longer.
+class _Tables:
+    """The dz and the sets of ports that rows speak of: each is made once for all switches."""
 
-    Switches that are `apart` have `Entries`, and nothing in between.
-    """
-    first: defaultdict[str, list[FlowChange]] = defaultdict(list)
-    grown: defaultdict[str, list[FlowChange]] = defaultdict(list)
-    covered: defaultdict[str, list[FlowChange]] = defaultdict(list)
-    second: defaultdict[str, list[FlowChange]] = defaultdict(list)
-    between: defaultdict[str, list[Flow]] = defaultdict(list)
-    entries: tuple[dict[str, Entries], dict[str, Entries]] = ({}, {})
-    places: list[tuple[Match, int] | None] = [None] * len(found.places)
-    names, ports, masks, size = wires.names, wires.ports, found.masks, found.size
-    at = 0
-    for place, number, now, then in found.rows:
-        switch, middle, end = names[number], at + size, at + 2 * size
-        if switch in apart:
-            for step, what, mask in ((0, now, masks[at:middle]), (1, then, masks[middle:end])):
-                if what != NOTHING:
-                    mine = entries[step].get(switch)
-                    if mine is None:
-                        mine = entries[step][switch] = Entries(category, found.places)
-                    mine.rows.append((place, None if what in _GOING else ports(mask)))
-            at = end
-            continue
-        known = places[place]
-        if known is None:
-            dz = _dz(found.places[place])
-            known = places[place] = Match(category, dz), dz.length
-        match, length = known
-        flow = Flow(match, ports(masks[at:middle]), length)
-        at = end
-        if now == ADDED:
-            first[switch].append(Add(flow))
-        elif now == GROWN:
-            grown[switch].append(Modify(flow))
-        elif now == COVERED:
-            covered[switch].append(Delete(flow))
-        if then != NOTHING:
-            after = Modify(Flow(match, ports(masks[middle:at]), length)) if then == LESSENED else Delete(flow)
-            second[switch].append(after)
-            between[switch].append(flow)
-    for more in (grown, covered):
-        for switch, changes in more.items():
-            first[switch] += changes
-    return Changes({**first, **entries[0]}, {**second, **entries[1]}, dict(between), found.used)
+    def __init__(self, category: int, keys: _Words, numbers: _Numbers) -> None:
+        self.category, self.keys, self.numbers = category, keys, numbers
+
+    @cached_property
+    def _dz(self) -> list[Dz]:
+        return Dz.of_keys([high << 64 | low for high, low in zip(*self.keys.tolist(), strict=True)])
+
+    @cached_property
+    def matches(self) -> list[Match]:
+        """The dz, as flows match them."""
+        return list(map(Match, repeat(self.category), self._dz))
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths of the dz, which are priorities."""
+        return [dz.length for dz in self._dz]
+
+    @cached_property
+    def sets(self) -> list[frozenset[int]]:
+        """The sets of ports."""
+        sets, ports = self.numbers[1:3].tolist()
+        begin = HEAD + sets
+        ends, every = self.numbers[HEAD:begin].tolist(), self.numbers[begin : begin + ports].tolist()
+        return [frozenset(every[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _dz(place: Sequence[int]) -> Dz:
-    hi, lo, length = place
-    return Dz(joined(hi, lo) >> (CODE_BITS - length), length)
+class _Step:
+    """The rows of a step: what to do, the dz, the ports, and in the second the ports until then."""
+
+    def __init__(self, tables: _Tables, at: int, count: int) -> None:
+        self._tables, self._at, self._count = tables, at, count
+
+    def column(self, number: int, start: int = 0, end: int | None = None) -> list[int]:
+        """One of its columns, or a part of it."""
+        at = self._at + number * self._count
+        found: list[int] = self._tables.numbers[at + start : at + (self._count if end is None else end)].tolist()
+        return found
+
+    def _flows(self, column: int) -> Iterator[Flow]:
+        tables, places = self._tables, self.column(1)
+        ports = map(tables.sets.__getitem__, self.column(column))
+        return map(Flow, map(tables.matches.__getitem__, places), ports, map(tables.lengths.__getitem__, places))
+
+    @cached_property
+    def changes(self) -> list[FlowChange]:
+        """What switches are told."""
+        return [_CHANGES[what](flow) for what, flow in zip(self.column(0), self._flows(2), strict=True)]
+
+    def entries(self, places: Sequence[Sequence[int]], start: int, end: int) -> Entries:
+        """Those of a switch that makes a table of its own of them."""
+        sets, rows = self._tables.sets, zip(*(self.column(i, start, end) for i in range(3)), strict=True)
+        ports = [(place, None if _CHANGES[what] is Delete else sets[some]) for what, place, some in rows]
+        return Entries(self._tables.category, places, ports)
+
+    @cached_property
+    def until(self) -> list[Flow]:
+        """The flows of the second step as they are until then."""
+        return list(self._flows(3))
+
+
+class _Part(Sequence[T], Generic[T]):
+    """What concerns one switch."""
+
+    __slots__ = ("_end", "_of", "_start", "_step")
+
+    def __init__(self, step: _Step, of: Callable[[_Step], list[T]], start: int, end: int) -> None:
+        self._step, self._of, self._start, self._end = step, of, start, end
+
+    def _found(self) -> list[T]:
+        return self._of(self._step)[self._start : self._end]
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        return self._found()[at]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._found())
+
+
+_changes: Final[Callable[[_Step], list[FlowChange]]] = attrgetter("changes")
+_until: Final[Callable[[_Step], list[Flow]]] = attrgetter("until")
+
+
+def changes_in(
+    category: int,
+    names: Sequence[str],
+    keys: _Words,
+    numbers: _Numbers,
+    used: int,
+    apart: Container[str] = (),
+    places: Sequence[Sequence[int]] = (),
+) -> Changes:
+    """What columns say.  Switches that are `apart` have `Entries` of the `places`, and nothing in between."""
+    _, sets, ports, firstly, rows, secondly, more = numbers[:HEAD].tolist()
+    tables = _Tables(category, keys, numbers)
+    at = HEAD + sets + ports
+    first = _Step(tables, at + 2 * firstly, rows)
+    found = Changes({}, {}, {}, used)
+    for name, *part in _shares(numbers, names, at, firstly):
+        found.first[name] = first.entries(places, *part) if name in apart else _Part(first, _changes, *part)
+    at += 2 * firstly + 3 * rows
+    second = _Step(tables, at + 2 * secondly, more)
+    for name, *part in _shares(numbers, names, at, secondly):
+        if name in apart:
+            found.second[name] = second.entries(places, *part)
+        else:
+            found.second[name] = _Part(second, _changes, *part)
+            found.between[name] = _Part(second, _until, *part)
+    return found
+
+
+def _shares(numbers: _Numbers, names: Sequence[str], at: int, count: int) -> Iterator[tuple[str, int, int]]:
+    """The switches of a step, and which rows are theirs."""
+    switches, ends = numbers[at : at + 2 * count].reshape(2, count).tolist()
+    return zip(map(names.__getitem__, switches), [0, *ends], ends, strict=False)

@@ -146,7 +146,7 @@ class PortRegistrations:
 
     # -- tables ----------------------------------------------------------------------------
 
-    def changes(self, _apart: Container[str] = ()) -> Changes:
+    def changes(self, _apart: Container[str] | None = None) -> Changes:
         """What the switches must be told since the last time, in two steps; the same for all switches."""
         found, used = _Found({}, {}, {}), 0
         dead, self._dead = self._dead, 0

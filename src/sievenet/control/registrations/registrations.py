@@ -55,7 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from sievenet.control.registrations.changes import Changes, changes_of
+from sievenet.control.registrations.changes import Changes, changes_in
 from sievenet.control.registrations.trie import Puts, Trie
 from sievenet.control.routes import Routes, Wires
 from sievenet.index import Dz
@@ -133,11 +133,20 @@ class Registrations:
 
     # -- tables ----------------------------------------------------------------------------
 
-    def changes(self, apart: Container[str] = ()) -> Changes:
-        """What the switches must be told since the last time, in two steps; `apart` as in `changes_of`."""
-        found = self._tree.changed(self._dead)
+    def changes(self, apart: Container[str] | None = None) -> Changes:
+        """What the switches must be told since the last time, in two steps; `apart` as in `changes_in`."""
+        found, wires = self._tree.walked(self._dead), self._wires
         self._dead = 0
-        return changes_of(self.category, self._wires, found, apart)
+        if found is None:
+            return Changes()
+        used = int.from_bytes(found.used.tobytes(), "little")
+        if not len(found.rows):
+            return Changes(used=used)
+        from sievenet.control.registrations.columns import written
+
+        keys, rows = written(found.places, found.rows, found.masks, wires.exits, len(wires.names))
+        places = found.places.tolist() if apart else ()
+        return changes_in(self.category, wires.names, keys, rows, used, apart or (), places)
 
     def table(self, switch: str) -> list[Flow]:
         """The flows that a switch should have."""

@@ -150,4 +150,5 @@ class Leadership:
             async with asyncio.timeout(self._lease):
                 await self._put("")
         except (SievenetError, TimeoutError) as error:
-            log.warning("the lease could not be given back, it ends by itself: %s", error)
+            reason = str(error) or f"no answer within {self._lease:g} s"
+            log.warning("the lease could not be given back, it ends by itself: %s", reason)

@@ -65,10 +65,12 @@ class MemoryStore:
     def __init__(self, shelf: Shelf | None = None, limit: int = _LIMIT) -> None:
         self.shelf = shelf or Shelf()
         self.limit = limit
+        self.trouble = ""
         #: Cleared while this one alone cannot reach the shelf.
         self.linked = asyncio.Event()
         self.linked.set()
         self._closed = False
+        self._unheard: Callable[[str], None] | None = None
 
     @property
     def reachable(self) -> bool:
@@ -156,13 +158,19 @@ class MemoryStore:
         shelf = self.shelf
         if self._closed or not self.reachable or shelf.random.random() < shelf.lost:
             return
-        for listener in shelf.listeners.get(subject, ()):
-            if listener.store.listening:
-                listener.tell(data, shelf.delay / 2)
+        listeners = [each for each in shelf.listeners.get(subject, ()) if each.store.listening]
+        for listener in listeners:
+            listener.tell(data, shelf.delay / 2)
+        if not listeners and self._unheard is not None:
+            asyncio.get_running_loop().call_later(shelf.delay / 2, self._unheard, subject)
 
     async def hear(self, subject: str, callback: Callable[[bytes], None]) -> None:
         """Listen."""
         self.shelf.listeners.setdefault(subject, []).append(_Listener(self, callback))
+
+    async def unheard(self, callback: Callable[[str], None]) -> None:
+        """Tell what nobody heard."""
+        self._unheard = callback
 
     async def close(self) -> None:
         """Leave."""

@@ -11,6 +11,10 @@ is a stream too, so both are written in one way.
 answer.  It sends the same again.  Of two that compare with the same entry the server takes one, so nothing is stored
 twice; if the second is refused, the writer looks whether the last entry is its own, by its number (`Sievenet-Id`).
 
+**Does it say no?**  Without an answer a writer goes on trying, for the server may be on its way back.  One that says
+that it stores nothing (its disk is full, the stream is gone) may only be looking for the leader of its cluster; if it
+says so for some seconds, whoever asked is told, and from then on at once.
+
 Reading asks the stream's leader, never a replica that may lag behind.
 """
 
@@ -19,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -29,8 +32,9 @@ import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, StreamConfig
 
+from sievenet.control.store.access import check_fabric, options, servers
 from sievenet.control.store.store import Entry
-from sievenet.errors import Fenced, InvalidInput, Rejected, Unavailable
+from sievenet.errors import Fenced, Rejected, Unavailable
 
 __all__ = ["NatsStore"]
 
@@ -40,22 +44,29 @@ T = TypeVar("T")
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _ID: Final = "Sievenet-Id"
 _WRONG: Final = 10071
+_STATUS: Final = "Status"
+_NOBODY: Final = "503"
 #: Seconds for one try, and between two.
 _TRY, _PAUSE = 1.0, 0.1
 #: Bytes of an entry that are left for its headers.
 _HEADERS: Final = 1024
 #: Entries that are read at a time.
 _BATCH: Final = 256
+#: Seconds for which it may say no before that is believed.
+_GRACE: Final = 5.0
+#: What says that it does not do what it is asked: nothing was stored.
+_NO: Final = (
+    nats.errors.NoRespondersError,
+    nats.js.errors.NoStreamResponseError,
+    nats.js.errors.ServiceUnavailableError,
+)
 #: What only says that there was no answer.
 _UNKNOWN: Final = (
     nats.errors.TimeoutError,
-    nats.errors.NoRespondersError,
     nats.errors.ConnectionReconnectingError,
     nats.errors.StaleConnectionError,
     nats.errors.OutboundBufferLimitError,
     nats.errors.UnexpectedEOF,
-    nats.js.errors.NoStreamResponseError,
-    nats.js.errors.ServiceUnavailableError,
     ConnectionError,
     TimeoutError,
 )
@@ -70,6 +81,10 @@ class NatsStore:
         self._stream = self._bucket = f"sievenet-{fabric}"
         self._logs, self._words = f"sievenet.{fabric}.log.", f"sievenet.{fabric}.word."
         self._cells = f"$KV.{self._bucket}."
+        #: Why it does not do what it is asked, since when; nothing if it does.
+        self.trouble, self._since = "", 0.0
+        #: Where the server tells what nobody heard; empty if nobody wants to know.
+        self._inbox = ""
         self._closed = False
 
     @classmethod
@@ -84,19 +99,12 @@ class NatsStore:
         wait: float = 10.0,
     ) -> NatsStore:
         """Connect, and make the stream and the bucket if there are none; `Unavailable` if that takes too long."""
-        servers = [each if "://" in each else f"nats://{each}" for each in url.split(",") if each]
-        if not servers or not fabric.replace("-", "").replace("_", "").isalnum():
-            raise InvalidInput(expected="nats://ADDRESS:PORT[,…] and a fabric's name of letters and digits", got=url)
-        options: dict[str, Any] = {}
-        if credentials is not None:
-            options["user_credentials"] = credentials
-        if authority is not None:
-            options["tls"] = ssl.create_default_context(cafile=authority)
-        client = None
+        check_fabric(fabric)
+        addresses, how, client = servers(url), options(credentials, authority), None
         try:
             async with asyncio.timeout(wait):
                 client = await nats.connect(
-                    servers,
+                    addresses,
                     name=f"sievenet-{fabric}",
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=_PAUSE,
@@ -104,17 +112,21 @@ class NatsStore:
                     ping_interval=2,
                     max_outstanding_pings=2,
                     error_cb=_told,
-                    **options,
+                    **how,
                 )
                 store = cls(client, fabric)
                 await store._insist(lambda: store._prepare(replicas))
-        except (TimeoutError, nats.errors.Error, OSError) as error:
+        except (TimeoutError, nats.errors.Error, OSError, Unavailable) as error:
             if client is not None:
                 await client.close()
             raise Unavailable(
                 f"Expected a NATS server with JetStream at {url}, got {str(error) or 'no answer'} "
                 f"within {wait:g} s. Is it there, and was it started with --jetstream?"
             ) from None
+        except BaseException:  # whoever waits for it has been asked to end
+            if client is not None:
+                await client.close()
+            raise
         return store
 
     async def _prepare(self, replicas: int) -> None:
@@ -138,11 +150,33 @@ class NatsStore:
             if self._closed:
                 raise Unavailable("The connection to NATS is closed")
             try:
-                return await act()
+                found = await _heeded(act())
             except nats.errors.ConnectionClosedError:
                 raise Unavailable("The connection to NATS is closed") from None
+            except _NO as error:
+                self._says_no(error)
             except _UNKNOWN:
-                await asyncio.sleep(_PAUSE)
+                pass
+            else:
+                self._does()
+                return found
+            await asyncio.sleep(_PAUSE)
+
+    def _says_no(self, error: Exception) -> None:
+        """Remember it; `Unavailable` if it has said so for too long."""
+        now = asyncio.get_running_loop().time()
+        reason = getattr(error, "description", None) or f"nobody serves the stream {self._stream}"
+        if not self.trouble:
+            self._since = now
+            log.warning("NATS does not do what it is asked, trying again: %s", reason)
+        self.trouble = str(reason)
+        if now - self._since > _GRACE:
+            raise Unavailable(f"NATS does not do what it is asked: {reason}") from None
+
+    def _does(self) -> None:
+        if self.trouble:
+            log.warning("NATS does what it is asked again (it said: %s)", self.trouble)
+            self.trouble = ""
 
     async def _store(self, stream: str, subject: str, data: bytes, after: int, *, anew: bool = False) -> int:
         """Store a message behind another one."""
@@ -205,7 +239,7 @@ class NatsStore:
         while (found[-1].number if found else 0) < await self.last(log):
             try:
                 await self._consume(log, found)
-            except _UNKNOWN:
+            except (*_NO, *_UNKNOWN):
                 await asyncio.sleep(_PAUSE)  # it may have been removed meanwhile, or the server is away: look again
             except nats.js.errors.APIError as error:
                 raise Unavailable(f"NATS does not say what it holds: {error.description}") from None
@@ -256,8 +290,9 @@ class NatsStore:
     async def say(self, subject: str, data: bytes) -> None:
         """Tell who listens."""
         try:
-            await self._client.publish(self._words + subject, data)
-        except (*_UNKNOWN, nats.errors.ConnectionClosedError) as error:
+            reply = f"{self._inbox}.{subject}" if self._inbox else ""
+            await self._client.publish(self._words + subject, data, reply=reply)
+        except (*_NO, *_UNKNOWN, nats.errors.ConnectionClosedError) as error:
             log.debug("a word about %s is lost: %s", subject, error)
 
     async def hear(self, subject: str, callback: Callable[[bytes], None]) -> None:
@@ -268,10 +303,32 @@ class NatsStore:
 
         await self._client.subscribe(self._words + subject, cb=heard)
 
+    async def unheard(self, callback: Callable[[str], None]) -> None:
+        """Have the server say so: who waits for a reply to what nobody listens to is told at once."""
+        inbox = self._client.new_inbox()
+
+        async def heard(message: Msg) -> None:
+            if (message.headers or {}).get(_STATUS) == _NOBODY:
+                callback(message.subject.removeprefix(f"{inbox}."))
+
+        await self._client.subscribe(f"{inbox}.>", cb=heard)
+        self._inbox = inbox
+
     async def close(self) -> None:
         """Leave."""
         self._closed = True
         await self._client.close()
+
+
+async def _heeded(work: Awaitable[T]) -> T:
+    """Do something that may forget that its task shall end, as `asyncio.wait_for` of Python 3.11 does at an answer."""
+    task = asyncio.current_task()
+    asked = task.cancelling() if task else 0
+    try:
+        return await work
+    finally:
+        if task and task.cancelling() > asked:
+            raise asyncio.CancelledError
 
 
 async def _told(error: Exception) -> None:

@@ -18,6 +18,8 @@ class Entry(NamedTuple):
 class Store(Protocol):
     """Shared by all who connect to it.  What takes a while is tried again until it is done, or the store is closed.
 
+    If it says that it does not do it, and goes on saying so, whoever waits gets `Unavailable`.
+
     Names are words of letters, digits, `-` and `_`, joined by dots.
     """
 
@@ -25,6 +27,9 @@ class Store(Protocol):
     def limit(self) -> int:
         """Bytes of the largest entry, value or word."""
         ...
+
+    #: Why it does not do what it is asked; nothing if it does.
+    trouble: str
 
     # -- logs ------------------------------------------------------------------------------
 
@@ -73,6 +78,10 @@ class Store(Protocol):
 
     async def hear(self, subject: str, callback: Callable[[bytes], None]) -> None:
         """Call with everything that is said about a subject from now on, in the order in which one sender says it."""
+        ...
+
+    async def unheard(self, callback: Callable[[str], None]) -> None:
+        """Call with the subject of what this one says from now on while nobody listens to it."""
         ...
 
     @property

@@ -8,7 +8,7 @@ between.  Node 0 is the dz around everything.
     masks   per node: sets of ports, a bit each (which bit is which port, `deployment.PortSets` knows)
     best    per node: what the cheapest merge below it costs
     changed nodes of which the table was another when somebody last asked
-    meta    how many nodes there are, and where the list of free ones begins
+    meta    how many nodes there are, where the list of free ones begins, and such
 
 Columns of `nodes`:
 
@@ -36,8 +36,8 @@ COLUMNS = 14
 # Columns of `masks`.
 WANT, INNER, GIVES, AS_ONE, WAS = range(5)
 SETS = 5
-# What `meta` counts: nodes made, the first free one, nodes in `changed`.
-MADE, FREE, NOTED = range(3)
+# What `meta` counts: nodes made, the first free one, nodes in `changed`, entries of the ideal table.
+MADE, FREE, NOTED, WANTS = range(4)
 #: What a row of changes says.
 ADD, MODIFY, DELETE, OPEN, CLOSE = range(5)
 
@@ -61,7 +61,7 @@ def empty(hi: int, lo: int, length: int, words: int = 1) -> Arrays:
     keys = np.zeros((16, 2), np.uint64)
     keys[0] = hi, lo
     masks = np.zeros((16, SETS, words), np.uint64)
-    return Arrays(nodes, keys, masks, np.full(16, np.inf), np.zeros(16, np.int64), np.array([1, -1, 0], np.int64))
+    return Arrays(nodes, keys, masks, np.full(16, np.inf), np.zeros(16, np.int64), np.array([1, -1, 0, 0], np.int64))
 
 
 def roomy(a: Arrays, more: int) -> Arrays:

@@ -2,7 +2,8 @@
 
 An entry of the ideal table belongs to the smallest merge at or around it; all that belong to a merge are one entry,
 with the ports of all of them and of the entry around the merge.  A walk below a merge leaves out other merges in it:
-what belongs to those is carved out.
+what belongs to those is carved out.  One to which nothing belongs is an entry as long as it lies in another, with the
+ports of the entry around it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sievenet.control.deployment.tree.layout import (
     PARENT,
     WANT,
     WANTED,
+    WANTS,
     ZERO,
 )
 from sievenet.control.deployment.tree.nodes import around, collected, count_merge, find, give, insert, note, outside
@@ -48,6 +50,7 @@ def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> None:
     if same:
         return
     nodes[node, WANTED] = wanted
+    a.meta[WANTS] += wanted - had
     for w in range(words):
         masks[node, WANT, w] = row[w] if wanted else _NONE
     merge = around(a, node)
@@ -132,7 +135,8 @@ def _gather(a: Any, merge: int) -> None:
     for node in mine:
         for w in range(words):
             row[w] |= masks[node, WANT, w]
-    if mine.size and tight != merge and around(a, nodes[merge, PARENT]) >= 0:
+    carved = merge > 0 and around(a, nodes[merge, PARENT]) >= 0
+    if carved:
         tight = merge
     if tight != merge:
         _drop(a, merge)
@@ -140,10 +144,39 @@ def _gather(a: Any, merge: int) -> None:
             count_merge(a, tight, 1)
         elif mine.size:
             give(a, tight, 1, row)
-    if mine.size and nodes[tight, MERGE]:
+    if (mine.size or carved) and nodes[tight, MERGE]:
         for w in range(words):
             masks[tight, INNER, w] = row[w]
         _refresh(a, tight)
+    if tight != merge:
+        _close(a, merge)
+
+
+@compiled
+def _holds(a: Any, merge: int) -> Any:
+    """Whether a merge is an entry: something belongs to it, or it is carved out of another."""
+    some = merge > 0 and around(a, a.nodes[merge, PARENT]) >= 0
+    for w in range(a.masks.shape[2]):
+        some |= a.masks[merge, INNER, w] != _NONE
+    return some
+
+
+@compiled
+def _close(a: Any, node: int) -> None:
+    """There is no merge here any more: below it, those to which nothing belongs are carved out of nothing."""
+    nodes, stack = a.nodes, np.empty(STACK, np.int64)
+    stack[0], top = node, 1
+    while top:
+        top -= 1
+        at = stack[top]
+        if at < 0 or not nodes[at, MERGES]:
+            continue
+        if nodes[at, MERGE]:
+            if _holds(a, at):
+                continue  # and so are those in it
+            _drop(a, at)
+        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
+        top += 2
 
 
 @compiled
@@ -244,7 +277,7 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
         whose[top], whose[top + 1] = owner, owner
         top += 2
     stack[0], top = first, 1
-    while top:  # the entries of merges; one to which nothing belongs is none
+    while top:  # the entries of merges
         top -= 1
         at = stack[top]
         if at < 0 or not nodes[at, MERGES]:
@@ -252,10 +285,7 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
         stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
         top += 2
         if nodes[at, MERGE]:
-            some = False
-            for w in range(words):
-                some |= masks[at, INNER, w] != _NONE
-            if some:
+            if _holds(a, at):
                 _refresh(a, at)
             else:
                 _drop(a, at)

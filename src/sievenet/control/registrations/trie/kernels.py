@@ -30,7 +30,7 @@ from sievenet.control.registrations.trie.layout import (
 )
 from sievenet.jit import compiled
 
-__all__ = ["clear", "copy", "forget", "leading", "own", "prune", "register", "remember_all", "sum_up_all"]
+__all__ = ["clear", "copy", "forget", "leading", "own", "prune", "register", "remember_all", "sum_up_all", "tally"]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -264,6 +264,19 @@ def _sum_up(a: Arrays, node: int, side: int, row: _Words) -> bool:
         changed |= sub[w] != row[w]
         sub[w] = row[w]
     return changed
+
+
+@compiled
+def tally(uses: _Longs, kinds: _Longs, wires: _Longs) -> _Longs:
+    """Count what is registered for each wire (-1: nothing ever was); the wires that come into use."""
+    found, count = np.empty(wires.shape[0], np.int64), 0
+    for i in range(wires.shape[0]):
+        before = uses[wires[i]]
+        if before <= 0:
+            found[count] = wires[i]
+            count += 1
+        uses[wires[i]] = max(before, 0) + (1 if kinds[i] & 1 else -1)
+    return found[:count]
 
 
 @compiled

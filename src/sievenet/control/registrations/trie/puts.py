@@ -26,7 +26,7 @@ Put = tuple[bool, bool, int, Iterable[int]]
 class Puts(NamedTuple):
     """Rows of: twice the side and one to add, the wire, the two words of the key."""
 
-    kinds: npt.NDArray[np.uint8]
+    kinds: _Longs
     wires: _Longs
     highs: _Words
     lows: _Words
@@ -43,13 +43,12 @@ class Puts(NamedTuple):
             some = len(keys) - before
             kinds += [2 * offers + adds] * some
             wires += [wire] * some
-        return cls(np.array(kinds, np.uint8), np.array(wires, np.int64), *words_of(keys))
+        return cls(np.array(kinds, np.int64), np.array(wires, np.int64), *words_of(keys))
 
     def undone(self) -> Puts:
         """What takes all of it back."""
         back = slice(None, None, -1)
-        kinds = (self.kinds[back] ^ 1).astype(np.uint8)
-        return Puts(kinds, self.wires[back].copy(), self.highs[back].copy(), self.lows[back].copy())
+        return Puts(self.kinds[back] ^ 1, self.wires[back].copy(), self.highs[back].copy(), self.lows[back].copy())
 
     def encode(self) -> bytes:
         """As bytes: column after column."""
@@ -58,15 +57,14 @@ class Puts(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Puts:
         """From bytes; `CodecError` if they are none."""
-        count, rest = divmod(len(data), 25)
+        count, rest = divmod(len(data), 32)
         if rest:
-            raise CodecError(expected="a multiple of 25 bytes", got=len(data), where="puts")
-        # Copies, since compiled code would be compiled once more for arrays that lie askew.
-        columns = [np.frombuffer(data, np.uint64, count, count + 8 * count * i).copy() for i in range(3)]
-        puts = cls(np.frombuffer(data, np.uint8, count), columns[0].astype(np.int64), columns[1], columns[2])
-        if count and (puts.kinds.max() > 3 or puts.wires.min() < 0 or not (puts.highs | puts.lows).all()):
+            raise CodecError(expected="a multiple of 32 bytes", got=len(data), where="puts")
+        # A copy, since compiled code would be compiled once more for what cannot be written to.
+        kinds, wires, highs, lows = np.frombuffer(bytearray(data), np.uint64).reshape(4, count)
+        if count and (kinds.max() > 3 or wires.max() >= 1 << 31 or not (highs | lows).all()):
             raise CodecError(expected="kinds up to 3, wires from 0 and keys from 1", got="others", where="puts")
-        return puts
+        return cls(kinds.view(np.int64), wires.view(np.int64), highs, lows)
 
 
 def words_of(keys: list[int]) -> tuple[_Words, _Words]:
@@ -91,10 +89,10 @@ def listed(a: Arrays) -> Puts:
             item = items[item, NEXT]
     where = np.concatenate([each[0] for each in found])
     item = np.concatenate([each[1] for each in found])
-    sides = np.concatenate([np.full(len(each[0]), each[2], np.uint8) for each in found])
+    sides = np.concatenate([np.full(len(each[0]), each[2], np.int64) for each in found])
     counts = items[item, COUNT]
     where, wires, sides = (np.repeat(each, counts) for each in (where, items[item, WIRE], sides))
-    return Puts((2 * sides + 1).astype(np.uint8), wires, *keys_of(a.keys[where], nodes[where, LENGTH]))
+    return Puts(2 * sides + 1, wires, *keys_of(a.keys[where], nodes[where, LENGTH]))
 
 
 def keys_of(aligned: _Words, lengths: _Longs) -> tuple[_Words, _Words]:

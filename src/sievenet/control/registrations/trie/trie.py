@@ -9,7 +9,7 @@ does not remember what was.  `registered` lists it for a copy of the tree elsewh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,31 +17,16 @@ import numpy.typing as npt
 from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, Told, empty
 from sievenet.control.registrations.trie.puts import Puts, listed, words_of
 from sievenet.control.routes import Ways, Wires
+from sievenet.errors import InvalidInput
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined
 
-__all__ = ["Lookup", "Trie"]
+__all__ = ["Trie"]
 
 #: Requests kept at most.
 _KEPT: Final = 8192
-#: Requests whose wires are counted one by one.
-_MANY: Final = 256
 
 _Array = npt.NDArray[Any]
-
-
-class Lookup(NamedTuple):
-    """What a walk found."""
-
-    #: The dz concerned, each after those above it, as the two words of a key and its length.
-    places: list[list[int]]
-    #: Changes: a number in `places`, a switch's number, what to do first and then (see `layout`).
-    rows: list[list[int]]
-    #: For each the wires between the steps and after both, in bytes, `size` each.
-    masks: bytes
-    size: int
-    #: Every wire in use at those dz.
-    used: int
 
 
 class Trie:
@@ -54,8 +39,8 @@ class Trie:
         #: Registered dz, counted with multiplicity.
         self.count = 0
         self._wires = wires
-        #: How much is registered per wire.
-        self._uses: dict[int, int] = {}
+        #: How much is registered per wire, -1 if nothing ever was.
+        self._uses = np.full(64, -1, np.int64)
         #: Requests that wait, column by column: 2 * offers + adding, the wire, the key.
         self._kinds: list[int] = []
         self._whose: list[int] = []
@@ -70,8 +55,8 @@ class Trie:
     def put(self, wire: int, keys: Iterable[int], *, wants: bool, adding: bool) -> None:
         """Register dz for a wire, or take them back."""
         before = len(self._keys)
-        uses = self._uses.get(wire, 0)
-        if adding and not uses:
+        uses = int(self._counts()[wire])
+        if adding and uses <= 0:
             self._learn(wire)
             before = 0
         self._keys += keys
@@ -80,7 +65,7 @@ class Trie:
         self._kinds += [(0 if wants else 2) + adding] * some
         change = some if adding else -some
         self.count += change
-        self._uses[wire] = uses + change
+        self._uses[wire] = max(uses, 0) + change
         if len(self._keys) >= _KEPT:
             self._carry_out()
             if self.heedless:
@@ -89,24 +74,18 @@ class Trie:
     def put_all(self, puts: Puts) -> None:
         """Register and take back many, in this order."""
         self._carry_out()
-        change = 2 * (puts.kinds & 1).astype(np.int64) - 1
-        if len(change) > _MANY:
-            wires, whose = np.unique(puts.wires, return_inverse=True)
-            rows = zip(wires.tolist(), np.bincount(whose, change).astype(np.int64).tolist(), strict=True)
-        else:
-            rows = zip(puts.wires.tolist(), change.tolist(), strict=True)
-        uses, learnt = self._uses, set[int]()
-        for wire, some in rows:
-            before = uses.get(wire, 0)
-            if not before and wire not in learnt:
-                learnt.add(wire)
-                self._learn(wire)
-            uses[wire] = before + some
-        self.count += int(change.sum())
-        if len(puts.wires):
-            from sievenet.control.registrations.trie.kernels import register
+        count = len(puts.wires)
+        if not count:
+            return
+        from sievenet.control.registrations.trie.kernels import register, tally
 
-            register(self._with_room(len(puts.wires)), puts.kinds.astype(np.int64), puts.wires, puts.highs, puts.lows)
+        uses = self._counts()
+        if puts.wires.max() >= len(uses):
+            raise InvalidInput(expected=f"wires below {len(uses)}", got=int(puts.wires.max()), where="puts")
+        for wire in tally(uses, puts.kinds, puts.wires).tolist():
+            self._learn(wire)
+        self.count += 2 * int((puts.kinds & 1).sum()) - count
+        register(self._with_room(count), puts.kinds, puts.wires, puts.highs, puts.lows)
 
     def forget(self) -> None:
         """What is registered now is what the switches know."""
@@ -133,32 +112,18 @@ class Trie:
         remember_all(a)
         sum_up_all(self._with_ways(a))
 
-    def walked(self) -> Told | None:
-        """The same as `changed`, with no dead wires, in arrays; None if nothing was ever registered."""
+    def walked(self, dead: int = 0) -> Told | None:
+        """What the switches must be told since the last time; `dead` wires are not used even in between.
+
+        None if nothing was ever registered.
+        """
         a = self._carry_out()
         if a is None:
             return None
         from sievenet.control.registrations.walk import walk
 
         wires = self._wires
-        return walk(a, wires.owners, wires.outs, wires.words(-1))
-
-    def changed(self, dead: int) -> Lookup:
-        """What the switches must be told since the last time; `dead` wires are not used even in between."""
-        a = self._carry_out()
-        if a is None:
-            return Lookup([], [], b"", 0, 0)
-        from sievenet.control.registrations.walk import walk
-
-        wires = self._wires
-        told = walk(a, wires.owners, wires.outs, wires.words(~dead))
-        return Lookup(
-            told.places.tolist(),
-            told.rows.tolist(),
-            told.masks.tobytes(),
-            8 * len(told.used),
-            _number(told.used),
-        )
+        return walk(a, wires.owners, wires.outs, wires.words(~dead))
 
     def table(self, out: int) -> Iterator[tuple[Dz, int]]:
         """Every dz at which some of the wires in `out` come into use, with those in use."""
@@ -222,6 +187,13 @@ class Trie:
             sum_up_all(a)
         return a
 
+    def _counts(self) -> npt.NDArray[np.int64]:
+        """How much is registered for each wire that there is."""
+        more = len(self._wires.owners) - len(self._uses)
+        if more > 0:
+            self._uses = np.concatenate([self._uses, np.full(more, -1, np.int64)])
+        return self._uses
+
     def _learn(self, wire: int) -> None:
         """The ways of a wire that comes into use."""
         self._carry_out()
@@ -234,7 +206,7 @@ class Trie:
         """The ways of all wires, as they are now."""
         words = self._wires.words
         ways = np.zeros((len(self._wires.owners), 2, self._wires.outs.shape[1]), np.uint64)
-        for wire in self._uses:  # those, too, that are about to be taken back
+        for wire in np.flatnonzero(self._uses >= 0).tolist():  # those, too, that are about to be taken back
             ways[wire] = words(self.routes.to[wire]), words(self.routes.frm[wire])
         self._arrays = a._replace(ways=ways)
         return self._arrays

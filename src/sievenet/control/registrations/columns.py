@@ -11,19 +11,16 @@ written once.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
+from sievenet.control.registrations.changes import HEAD
 from sievenet.control.registrations.trie.kernels import leading
 from sievenet.control.registrations.trie.layout import ADDED, GROWN, LESSENED, NOTHING
 from sievenet.jit import compiled
 
-__all__ = ["ADD", "DELETE", "HEAD", "MODIFY", "sound", "written"]
+__all__ = ["sound", "written"]
 
-#: Numbers at the beginning.
-HEAD: Final = 7
 #: What a row says.
 ADD, MODIFY, DELETE = 1, 2, 3
 
