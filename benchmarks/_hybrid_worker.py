@@ -1,7 +1,7 @@
 """A process of the benchmark of hybrid filtering: a matcher, or one that resends what it receives and no more.
 
 Arguments: what to be, the daemon's URL, name, host. It says when it is ready, and at the end of its input how many
-packets it received and the seconds of processor that it took from the first to the last of them.
+packets it received, in how many calls, and the seconds of processor that it took from the first to the last of them.
 """
 
 from __future__ import annotations
@@ -10,40 +10,65 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
 
 import numpy as np
 
 from sievenet.client.component import ComponentNode
-from sievenet.client.matcher import MatcherNode, load
+from sievenet.client.matcher import BEAT, MatcherNode, load
 from sievenet.client.parcel import Targets
 from sievenet.client.ports.burst import Arrivals
-from sievenet.control.directed import everybody, twin_schema
+from sievenet.control import protocol as p
+from sievenet.control.directed import twin_schema
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.packet import Packet, encode_packet
 
 
+class Counted(MatcherNode):
+    """A matcher that counts how often packets come."""
+
+    calls = 0
+
+    def _take(self, packets: list[Packet] | Arrivals) -> None:
+        self.calls += 1
+        super()._take(packets)
+
+
 class Relay:
-    """Sends whatever comes on to one subscriber, in the same packets as a matcher would: several events in each."""
+    """Sends whatever is diverted to it on to the one subscriber, in the same packets as a matcher would.
+
+    To the daemon it is a matcher, so that all around it is as around one; but it looks at nothing.
+    """
 
     def __init__(self, url: str, name: str, host: str) -> None:
-        self.node = ComponentNode(url, self.take, name=name, host=host)
+        self.node = ComponentNode(url, self.take, name=name, host=host, instructed=self._told)
         self._twin, self._numbers = "", np.zeros(1, np.uint32)
-        self.received = 0
+        self.received = self.calls = 0
 
-    async def start(self, category: str, subscriber: str) -> None:
-        """Get all of a category, and have a number for the subscriber."""
+    async def start(self, category: str) -> None:
+        """Be there for a category."""
         await self.node.start()
-        schema = await self.node.schema(category)
-        sender = await self.node.directed(category)
-        self._twin, self._numbers[0] = twin_schema(category).name, (await sender.recipient([subscriber]))[0]
-        await self.node.want(everybody(schema))
+        await self.node.schema(category)
+        await self.node.directed(category)
+        self._twin = twin_schema(category).name
+        await self.node.call(p.Match)
+        self._beating = asyncio.create_task(self._beat())
+
+    def _told(self, order: p.Serve | p.Await) -> None:
+        if isinstance(order, p.Serve) and order.added:
+            self._numbers[0] = order.added[0].recipient
+        self.node.tell(p.Did(order.serial))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            self.node.tell(p.Matched(0, 0, 0, 0, 0.0))
 
     def done(self) -> int:
         return self.received
 
     def take(self, packets: list[Packet] | Arrivals) -> None:
         self.received += len(packets)
+        self.calls += 1
         if isinstance(packets, Arrivals):
             rows = packets.matrix
         else:
@@ -55,16 +80,15 @@ class Relay:
 
 async def main(kind: str, url: str, name: str, host: str) -> None:
     """Serve until the input ends."""
-    count: Callable[[], int]
+    node: Counted | Relay
     if kind == "matcher":
-        node = MatcherNode(url, name=name, host=host)
+        node = Counted(url, name=name, host=host)
         await node.start()
-        count = node.done
     else:
         await asyncio.to_thread(load)
-        relay = Relay(url, name, host)
-        await relay.start("point", "sub")
-        count = relay.done
+        node = Relay(url, name, host)
+        await node.start("point")
+    count = node.done
     print(json.dumps({"ready": True}), flush=True)
     loop = asyncio.get_running_loop()
     while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip():
@@ -72,6 +96,7 @@ async def main(kind: str, url: str, name: str, host: str) -> None:
         while count() == start:
             await asyncio.sleep(0.0005)
         first = last = count()
+        calls = node.calls
         begin = end = time.process_time()
         moved = time.perf_counter()
         # Until all have come, or nothing more comes: what is lost on the way is not this process's doing.
@@ -79,7 +104,7 @@ async def main(kind: str, url: str, name: str, host: str) -> None:
             await asyncio.sleep(0.05)  # rarely: looking costs something too
             if count() > last:
                 last, end, moved = count(), time.process_time(), time.perf_counter()
-        print(json.dumps({"events": last - first, "cpu": end - begin}), flush=True)
+        print(json.dumps({"events": last - first, "cpu": end - begin, "calls": node.calls - calls}), flush=True)
 
 
 if __name__ == "__main__":

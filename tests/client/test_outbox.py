@@ -62,6 +62,36 @@ def test_a_new_plan_is_used_from_its_arrival_on_and_older_news_ignored():
     assert catalog["t"].schema is schema
 
 
+def test_single_events_follow_every_change_between_them():
+    box, schema, catalog = outbox(Plan.regular(SCHEMA, 8))
+
+    def sent(event):
+        return [(packet.category, packet.code >> 120) for packet in box.packets(event, 1)]
+
+    event, other = schema.event(x=0xA7), Schema("t", SCHEMA.attributes).event(x=0x12)
+    assert sent(event) == [(3, 0xA7)]
+    assert sent(other) == [(3, 0x12)]  # an equal schema, another object
+    catalog.update(info(Plan.regular(SCHEMA, 4), epoch=5))
+    assert sent(event) == [(3, 0xA0)]
+    catalog.update(info(Plan.selective(SCHEMA, [{"x": (0, 100)}, {"x": (50, 255)}], 8), epoch=6))
+    assert len(sent(schema.event(x=60))) == 2
+    catalog.replace([info(Plan.regular(SCHEMA, 8), number=9, epoch=1)])
+    assert sent(event) == [(9, 0xA7)]
+    ledger = Registrations()
+    whole = ledger.add("advertisement", "t", Subscription([Filter(schema)]), b"")  # as `outbox` has allowed it
+    box.offers.allow(ledger.add("advertisement", "t", parse_subscription("x < 50", schema), b""))
+    assert sent(event) == [(9, 0xA7)]
+    box.offers.forbid(whole)
+    assert sent(schema.event(x=5)) == [(9, 0x05)]
+    before = box.next
+    with pytest.raises(Rejected, match="x <= 49"):
+        sent(event)
+    assert box.next == before
+    catalog.remove(9)
+    with pytest.raises(SchemaError):
+        sent(schema.event(x=5))
+
+
 def test_the_catalog_keeps_schemas_and_plans_that_did_not_change():
     catalog = Catalog()
     catalog.replace([info(Plan.regular(SCHEMA, 8))])

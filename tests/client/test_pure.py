@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.client.allowance import Allowance
 from sievenet.client.latency import Latency
 from sievenet.client.registrations import Registrations
 from sievenet.client.url import parse_url
 from sievenet.content import Attribute, Filter, Schema, Subscription
-from sievenet.errors import InvalidInput
+from sievenet.errors import Dropped, InvalidInput
 from sievenet.session.backoff import TRANSITIONS, Backoff, State
 
 SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=9),))
@@ -131,3 +132,18 @@ def test_the_environment_gives_the_default(monkeypatch):
     assert parse_url() == ("10.0.0.1", 9, False)
     monkeypatch.delenv("SIEVENET_URL")
     assert str(parse_url()) == "sievenet://127.0.0.1:7400"
+
+
+def test_a_publisher_is_told_once_of_all_that_was_dropped_since_the_last_time():
+    allowance = Allowance()
+    for answer in ({"over_quota": 3, "unpermitted": 0}, None, {"over_quota": 4, "unpermitted": 2}):
+        allowance.told(answer)
+    with pytest.raises(
+        Dropped, match=r"7 events were dropped: they were more .*; 2 events were dropped: the rules"
+    ) as told:
+        allowance.check()
+    assert (told.value.count, told.value.quota) == (9, True)
+    allowance.check()
+    allowance.told({"over_quota": 0, "unpermitted": 1})
+    with pytest.raises(Dropped, match=r"^1 events were dropped: the rules"):
+        allowance.check()

@@ -57,6 +57,7 @@ async def started(commands, *caches):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_a_subscriber_that_is_stopped_goes_on_where_it_was(tmp_path):
     async def main():
         async with Commands.open(tmp_path) as commands:
@@ -77,6 +78,7 @@ def test_a_subscriber_that_is_stopped_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_a_cache_that_is_killed_is_replaced_and_losses_are_told(tmp_path):
     async def main():
         async with Commands.open(tmp_path) as commands:
@@ -116,6 +118,7 @@ def test_a_cache_that_is_killed_is_replaced_and_losses_are_told(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_up_with_caches_and_members_feeds_each_what_its_rules_allow(tmp_path):
     async def main():
         from tests.access.harness import folder
@@ -155,6 +158,7 @@ def test_up_with_caches_and_members_feeds_each_what_its_rules_allow(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_a_durable_cache_that_is_killed_has_everything_when_it_comes_back(tmp_path):
     async def main():
         async with Commands.open(tmp_path) as commands:
@@ -203,6 +207,7 @@ def small_disk(folder, size):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 @pytest.mark.root
 def test_a_full_disk_ends_subscriptions_with_a_reason_or_drops_by_name_and_the_cache_goes_on(tmp_path):
     async def main(disk):

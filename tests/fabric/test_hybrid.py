@@ -268,7 +268,7 @@ def test_publishers_keep_what_no_matcher_has_passed_on_for_as_long_as_that_takes
         async with scene() as line:
             await line.divert()
             got, pub, matcher = line.got, line.pub, line.matcher
-            kept = pub._publisher.retention._kept[line.number]
+            kept = pub._publisher.retention.kept[line.number]
             await line.publish(100)
             await eventually(lambda: len(got) == 100 and not kept.sent)  # passed on, and so forgotten
             # It says that it lives, but passes nothing on.
@@ -623,5 +623,28 @@ def test_what_a_matcher_had_when_its_diversions_ended_by_themselves_is_not_lost_
             dies(line.matcher)
             await eventually(lambda: len(line.got) >= 100)
             assert line.got == list(range(100))
+
+    run(main())
+
+
+def test_whoever_becomes_a_recipient_gets_nothing_twice_of_what_it_had_long_before():
+    """Publishers send again what they kept, also of subspaces that others had through matchers."""
+
+    async def main():
+        async with scene("x >= 512") as it, sievenet.connect(it.daemon.url, name="low", host="h3") as low:
+            got = []
+            await low.subscribe("reading: x < 512", lambda e: got.append(e["y"]))
+            await it.divert(Dz(0, 1))
+            count = 6_000  # more than a client remembers that has nothing sent to it alone
+            await it.pub.publish_many([reading(1023 * (i % 2), y=i / count) for i in range(count)])
+            await eventually(lambda: len(got) == len(it.got) == count // 2)
+            await it.divert(Dz(1, 1))
+            assert it.pub._publisher.retention.kept[it.number].count == count  # nothing is forgotten yet
+            dies(it.matcher)
+            await eventually(lambda: not it.hybrid.concerns(it.number))
+            await it.publish(600, 610)
+            await eventually(lambda: it.got[-1] == 609)
+            assert len(it.got) == count // 2 + 10
+            assert len(got) == count // 2
 
     run(main())

@@ -12,7 +12,7 @@ from sievenet.index import Dz
 from tests.fabric.harness import eventually, publisher, run
 from tests.fabric.test_hybrid import by_hand, switch_of, traffic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.unwatched]
 
 
 async def started(daemon, name, host="h2"):
@@ -21,7 +21,9 @@ async def started(daemon, name, host="h2"):
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+    line = "loading"
+    while line.startswith("loading"):  # on a slow machine it says so
+        line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
     assert line.startswith(f"matcher {name}"), line
     return process
 

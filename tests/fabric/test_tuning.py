@@ -134,18 +134,18 @@ def test_without_tuning_nobody_samples():
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "patience", "told"),
     [
-        ("import time; time.sleep(60)", "took longer than 0.3 s"),
-        ("raise SystemExit('no plan today')", "no plan today"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit code -9"),
+        ("import time; time.sleep(60)", 0.3, "took longer than 0.3 s"),
+        ("raise SystemExit('no plan today')", 30.0, "no plan today"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 30.0, "exit code -9"),
     ],
 )
-def test_a_search_that_fails_hurts_nobody(monkeypatch, caplog, program, told):
+def test_a_search_that_fails_hurts_nobody(monkeypatch, caplog, program, patience, told):
     monkeypatch.setattr(worker, "command", lambda: [sys.executable, "-c", program])
 
     async def main():
-        settings = {**QUICK, "tuning__least": 20, "tuning__watch": 0.0, "tuning__patience": 0.3}
+        settings = {**QUICK, "tuning__least": 20, "tuning__watch": 0.0, "tuning__patience": patience}
         async with fabric(**settings) as daemon, publisher(daemon) as source:
             node = await sievenet.connect(daemon.url, host="h3")
             seen = []

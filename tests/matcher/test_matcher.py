@@ -197,8 +197,32 @@ def test_narrow_filters_are_found_in_sorted_lists():
     events = [schema.event(x=rng.randrange(10_000), y=rng.randrange(10)) for _ in range(400)]
     assert found.match_batch(events).keys.tolist() == [key for event in events for key in brute(wanted, event)]
     (built,) = found._levels.values()
-    assert len(built.begins) >= 10 * 256
+    assert len(built.marks) >= 10 * 256
     found.remove_many(range(0, 3000, 5))
     for key in range(0, 3000, 5):
         del wanted[key]
     agree(found, wanted, [*events[:40], schema.event(x=0, y=0), schema.event(x=9_999, y=9)])
+
+
+@pytest.mark.parametrize("lines", ["whole", "uneven", "doubles"])
+def test_narrow_filters_anywhere_on_the_line_are_told_apart(lines):
+    """Over all 64 bits, so that marks are coarse; most in one place, so that many marks are alike; and doubles."""
+    top = 2**63 - 1
+    schema = Schema("line", (Attribute("x", "int", lo=-top, hi=top), Attribute("z", "float", lo=-1e9, hi=1e9)))
+    rng, wanted, points = random.Random(7), {}, []
+    for key in range(2500):
+        if lines == "doubles":
+            lo = rng.choice((rng.uniform(-1e9, 1e9), rng.uniform(-1e-9, 1e-9)))
+            wanted[key] = Filter(schema, {"z": ValueSet.interval(lo, lo + abs(lo) * 1e-6)})
+            points.append((0, lo + abs(lo) * rng.choice((-1e-12, 0, 5e-7, 2e-6))))
+        else:
+            lo = rng.randrange(-top, top - 9) if lines == "whole" or key % 250 == 0 else rng.randrange(20_000)
+            wanted[key] = Filter(schema, {"x": ValueSet.interval(lo, lo + rng.randrange(9))})
+            points.append((max(-top, min(top, lo + rng.randrange(-2, 11))), 0.0))
+    wanted[2500] = Filter(schema, {"x": ValueSet.interval(-top, -top), "z": ValueSet.interval(0.0, 0.0)})
+    found = Matcher(schema)
+    found.add_many(wanted, wanted.values())
+    events = [schema.event(x=x, z=z) for x, z in [*points[::5], (-top, 0.0), (top, 0.0)]]
+    assert found.match_batch(events).keys.tolist() == [key for event in events for key in brute(wanted, event)]
+    assert sum(len(each.marks) for each in found._levels.values()) >= 5 * 256
+    agree(found, wanted, events[:60])

@@ -13,7 +13,13 @@ from sievenet.daemon.daemon import Daemon
 from tests.fabric.harness import eventually
 from tests.openflow.test_fabric import POINT, every_plane, folder, settings  # noqa: F401
 
-pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.ovs,
+    pytest.mark.xdist_group("ovs"),
+    pytest.mark.slow,
+    pytest.mark.unwatched,
+]
 
 
 @asynccontextmanager
@@ -53,7 +59,7 @@ def test_who_is_overrun_is_fed_and_counters_speak_for_who_does_not_report(folder
             await eventually(lambda: feed.statistics().caches.state == "idle")
             assert sorted(got) == list(range(500))
             assert feed.statistics().caches.cached > 250
-            [sink] = sub._subscribers._sinks.values()
+            [sink] = sub._subscribers.sinks.values()
             sink.core._meter = None  # it does not count
             await flood(1500, 1000, 500)
             await eventually(lambda: feed.statistics().caches.activations == 2)

@@ -163,6 +163,18 @@ def test_echo_and_silence():
     assert connection.receive(b"anything", 100.0) == []
 
 
+def test_whoever_talks_and_never_introduces_itself_is_closed():
+    connection = Connection(0.0)
+    connection.receive(m.hello(1, (V14,)), 0.1)
+    found = []
+    for tenth in range(1, 200):
+        found += connection.receive(m.echo_request(V14, tenth), tenth / 10)
+        if tenth % 5 == 0:
+            found += connection.tick(tenth / 10)
+    (closed,) = [each for each in found if isinstance(each, Closed)]
+    assert "not introduced" in closed.reason
+
+
 def test_what_we_slept_through_is_not_the_switches_silence():
     connection = connected()
     connection.receive(m.echo_request(V14, 9, b"hi"), 1.0)

@@ -12,13 +12,20 @@ from sievenet.index import Dz
 from tests.fabric.harness import eventually
 from tests.openflow.test_fabric import POINT, every_plane, folder, settings  # noqa: F401
 
-pytestmark = [pytest.mark.root, pytest.mark.ovs, pytest.mark.xdist_group("ovs"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.ovs,
+    pytest.mark.xdist_group("ovs"),
+    pytest.mark.slow,
+    pytest.mark.unwatched,
+]
 
 
 @every_plane
 def test_subspaces_go_through_matchers_and_back_and_nothing_is_lost(folder, plane):  # noqa: F811
     async def main():
-        config = load_config(**settings(folder, dataplane=plane, topology="line,switches=3", state=None))
+        changes = {"topology": "line,switches=3", "state": None, "hybrid__interval": 3600.0}  # nothing chosen meanwhile
+        config = load_config(**settings(folder, dataplane=plane, **changes))
         async with Daemon(config) as daemon:
             pub = await sievenet.connect(daemon.url, name="pub", host="h1")
             sub = await sievenet.connect(daemon.url, name="sub", host="h3")

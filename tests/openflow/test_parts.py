@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 import socket
 import ssl
 import struct
@@ -14,13 +15,17 @@ from sievenet import programs
 from sievenet.config import load_config
 from sievenet.daemon import planes
 from sievenet.daemon.daemon import Daemon
+from sievenet.dataplane.openflow import channel as channels
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow.effect import Pause, Rounds, appctl
 from sievenet.dataplane.openflow.numbers import V13, V14, Multipart, Type
 from sievenet.dataplane.openflow.plane import OpenFlowDataPlane
-from sievenet.errors import InvalidInput, Rejected, Unavailable
+from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index import Dz
 from sievenet.network import Add, Flow, parse_topology
+from tests.fabric.harness import eventually
+from tests.fuzz import damaged
+from tests.seeds import seeds
 
 # -- rounds ----------------------------------------------------------------------------------------
 
@@ -193,6 +198,107 @@ def test_a_switch_without_bundles():
             await plane.close()
 
     asyncio.run(main())
+
+
+def test_a_switch_that_asks_and_never_reads_fills_no_memory():
+    async def main():
+        plane, port, task = await plane_with(PretendedSwitch(1))
+        try:
+            await plane.connected(5)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+            writer.write(m.hello(1, (V13,)))
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(30):
+                    while not writer.is_closing():
+                        writer.write(m.echo_request(V13, 1, bytes(60_000)) * 20)
+                        await writer.drain()
+            held = [each for each in plane._doors._inside if each.connection.state != "ready"]
+            assert sum(each._writer.transport.get_write_buffer_size() for each in held) < 4 << 20
+            await plane.apply("s1", [Add(Flow.of(1, Dz(1, 1), 1))])
+            assert reader is not None
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+
+
+def test_connections_that_introduce_nobody_keep_no_switch_out(monkeypatch):
+    monkeypatch.setattr(channels, "_MOST", 5)
+
+    async def main():
+        plane, port, task = await plane_with(PretendedSwitch(1))
+        try:
+            await plane.connected(5)
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+            async with asyncio.timeout(20):
+                for reader, _ in held[:8]:
+                    with contextlib.suppress(ConnectionError):
+                        await reader.read()
+            await plane.apply("s1", [Add(Flow.of(1, Dz(1, 1), 1))])
+            assert len(plane._doors._inside) == 5
+            for _, writer in held:
+                writer.close()
+        finally:
+            task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+
+
+class GoneWrong(PretendedSwitch):
+    """Speaks the protocol up to a point: then what it answers is damaged, late, twice or of another request."""
+
+    def __init__(self, datapath, rng):
+        super().__init__(datapath, rng.choice((V13, V14)))
+        self._rng, self._sound = rng, rng.randrange(12)
+
+    def answer(self, found):
+        answer, rng = super().answer(found), self._rng
+        self._sound -= 1
+        if self._sound >= 0 or not answer:
+            return answer
+        other = m.message(self.version, rng.randrange(40), rng.choice((0, found.xid)), rng.randbytes(rng.randrange(80)))
+        return rng.choice((damaged(rng, answer), answer + answer, other + answer, b"", rng.randbytes(20)))
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_switches_that_go_wrong(seed, caplog):
+    """Strangers, or in the place of a switch that is away; the other one goes on, and the true one is up in the end."""
+    rng = random.Random(seed)
+
+    async def main():
+        plane = OpenFlowDataPlane(parse_topology("line,switches=2"), {1: "s1", 2: "s2"}, ack_timeout=0.3)
+        _, port = await plane.start(port=0)
+        honest = [asyncio.create_task(PretendedSwitch(1).run(port))]
+        try:
+            await eventually(lambda: "s1" not in plane.down()[0])
+            for turn in range(10):
+                crowd = [asyncio.create_task(GoneWrong(rng.choice((2, 2, 77)), rng).run(port)) for _ in range(3)]
+                await plane.apply("s1", [Add(Flow.of(1, Dz(turn, 6), 1))])
+                await asyncio.wait(crowd, timeout=rng.choice((0.05, 0.4)))
+                with contextlib.suppress(SievenetError):
+                    await plane.apply("s2", [Add(Flow.of(1, Dz(turn, 6), 1))])
+                for each in crowd:
+                    each.cancel()
+                await asyncio.gather(*crowd, return_exceptions=True)
+            honest.append(asyncio.create_task(PretendedSwitch(2).run(port)))
+            await plane.connected(20)
+
+            async def applied(switch):
+                with contextlib.suppress(Unavailable):  # by the last of the crowd, whose end nobody has seen yet
+                    await plane.apply(switch, [Add(Flow.of(1, Dz(1, 1), 1))])
+                    return True
+
+            for switch in ("s1", "s2"):
+                await eventually(lambda switch=switch: applied(switch))
+        finally:
+            for task in honest:
+                task.cancel()
+            await plane.close()
+
+    asyncio.run(main())
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 def test_somebody_at_the_tables():

@@ -54,6 +54,7 @@ class Audience:
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_kill_nine_of_the_daemon_loses_nothing_in_silence(tmp_path):
     async def main():
         port = free_port(socket.SOCK_STREAM)
@@ -130,6 +131,7 @@ class Line:
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_an_echo_that_waits_for_a_router_delays_no_recovery(tmp_path):
     """The middle router dies with a new subscriber's first echo, which the router before it sends again."""
 
@@ -175,6 +177,7 @@ def test_an_echo_that_waits_for_a_router_delays_no_recovery(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_kill_nine_of_the_router_in_the_middle_loses_nothing_in_silence(tmp_path):
     async def main():
         async with (
@@ -202,6 +205,7 @@ def test_kill_nine_of_the_router_in_the_middle_loses_nothing_in_silence(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_a_publisher_that_leaves_before_the_router_is_back_says_so(tmp_path):
     """Nothing of it ever comes through: no subscriber can know. So it waits, and fails if that was in vain."""
     events = tmp_path / "events.jsonl"

@@ -29,6 +29,8 @@ class Allowance:
         self._less: dict[int, Subscription] = {}
         #: Why events were dropped, until the publisher is told.
         self.refusal: SievenetError | None = None
+        #: How many since it was told: over the quota, and against the rules.
+        self._over = self._unpermitted = 0
 
     def answered(self, entry: Registration, answer: Any) -> Subscription | None:
         """What a registration was narrowed to, by the daemon's answer; None if it stands as it was asked for."""
@@ -50,17 +52,20 @@ class Allowance:
         """What the answer to a heartbeat says of dropped events."""
         if not isinstance(answer, dict):
             return
+        over, unpermitted = answer.get("over_quota") or 0, answer.get("unpermitted") or 0
+        if not over and not unpermitted:
+            return
+        self._over += over
+        self._unpermitted += unpermitted
         reasons = [
             f"{count} events were dropped: {why}"
             for count, why in (
-                (answer.get("over_quota"), "they were more than the quota of events or bytes per second"),
-                (answer.get("unpermitted"), "the rules do not let this node publish them"),
+                (self._over, "they were more than the quota of events or bytes per second"),
+                (self._unpermitted, "the rules do not let this node publish them"),
             )
             if count
         ]
-        if reasons:
-            over, unpermitted = answer.get("over_quota") or 0, answer.get("unpermitted") or 0
-            self.refused(Dropped("; ".join(reasons), count=over + unpermitted, quota=bool(over)))
+        self.refused(Dropped("; ".join(reasons), count=self._over + self._unpermitted, quota=bool(self._over)))
 
     def refused(self, error: SievenetError) -> None:
         """Events were dropped, for this reason."""
@@ -72,6 +77,7 @@ class Allowance:
         """Tell the publisher, once, what was dropped before."""
         if self.refusal is not None:
             refusal, self.refusal = self.refusal, None
+            self._over = self._unpermitted = 0
             raise refusal
 
     def left(self) -> None:

@@ -1,9 +1,10 @@
 """Many packets through a matcher at once: whom to send them to.
 
-Nothing is done per packet in Python. A few kernels, each over all rows:
+Nothing is done per packet in Python, and little per call, since a process that has just woken up has forgotten each
+step. Kernels over all rows, usually all of them in one call (`reach`):
 
-    packets that came ─▶ which source ─▶ new? ─▶ keys of the event ─▶ match ─▶ row and recipient, each pair once
-    rows of bytes        `sources`       `note`   `matcher.decoder`            `choose`
+    packets that came ─▶ new?    ─▶ keys of the event ─▶ match ─▶ row and recipient, each pair once
+    rows of bytes        `note`     `matcher.decoder`             `choose`
 
 `client.parcel` makes packets of them, as rows of bytes again. What does not come in bulk goes packet by packet
 (`client.matcher`), with the same outcome.
@@ -11,72 +12,64 @@ Nothing is done per packet in Python. A few kernels, each over all rows:
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.parcel import INCARNATION, PUBLISHER, SEQUENCE, Targets, load_big
+from sievenet.client.parcel import INCARNATION, PUBLISHER, SEQUENCE, Targets
 from sievenet.content.layout import Bytes
 from sievenet.content.schema import Schema
 from sievenet.dataplane.packet import PACKET_HEADER
 from sievenet.jit import compiled
 from sievenet.matcher import Matcher
-from sievenet.matcher.decoder import Decoder
+from sievenet.matcher.decoder import Decoder, decode_rows
+from sievenet.matcher.octets import load_big
 from sievenet.matcher.records import Array
+from sievenet.matcher.scan import match_level
 from sievenet.transport.duplicates import DuplicateWindow
 
 __all__ = ["Audience"]
 
-#: Sources that are told apart at a time.
-_SOURCES: Final = 64
-
-
-@compiled
-def sources(rows: Array, start: int, known: Array, which: Array) -> tuple[int, int]:
-    """Of which source (a row of ``known``) each packet is, from ``start`` on; how many there are, and where it ended.
-
-    It ends early where there is no room for another source.
-    """
-    count = 0
-    s = 0
-    for i in range(start, len(rows)):
-        publisher, incarnation = load_big(rows, i, PUBLISHER), load_big(rows, i, INCARNATION)
-        # Usually the one before.
-        if count == 0 or known[s, 0] != publisher or known[s, 1] != incarnation:
-            s = 0
-            while s < count and (known[s, 0] != publisher or known[s, 1] != incarnation):
-                s += 1
-            if s == count:
-                if count == len(known):
-                    return count, i
-                known[s, 0], known[s, 1] = publisher, incarnation
-                count += 1
-        which[i] = s
-    return count, len(rows)
+_SOURCE: Final = struct.Struct(">QQ")
+#: Recipients of an event on average up to which there is room for them at once.
+_EACH: Final = 4
+assert PUBLISHER + _SOURCE.size // 2 == INCARNATION
 
 
 @compiled
 def note(
-    rows: Array, start: int, end: int, which: Array, s: int, side: int, ring: Array, fresh: Array, origins: Array
-) -> tuple[int, int]:
-    """Which packets of a source are new, as `DuplicateWindow.fresh` says one by one; how many came again, and late."""
+    rows: Array, start: int, side: int, ring: Array, noted: Array, fresh: Array, origins: Array
+) -> tuple[int, int, int]:
+    """Which packets of one source are new, that of row ``start``, as `DuplicateWindow.fresh` says one by one.
+
+    Where the next source begins, how many packets came again, and late.
+    """
+    publisher, incarnation = load_big(rows, start, PUBLISHER), load_big(rows, start, INCARNATION)
     again = late = 0
+    other = len(rows)
     span = np.uint64(len(ring))
-    for i in range(start, end):
-        if which[i] == s:
-            number = load_big(rows, i, SEQUENCE)
-            slot = np.int64(number % span)
-            found = ring[slot]
-            fresh[i] = found <= number
-            origins[i] = side
-            if found <= number:
-                ring[slot] = number + np.uint64(1)
-            elif found == number + np.uint64(1):
-                again += 1
-            else:
-                late += 1
-    return again, late
+    for i in range(start, len(rows)):
+        if load_big(rows, i, PUBLISHER) != publisher or load_big(rows, i, INCARNATION) != incarnation:
+            if start == 0:
+                noted[i] = False
+            if other == len(rows) and not noted[i]:
+                other = i
+            continue
+        noted[i] = True
+        number = load_big(rows, i, SEQUENCE)
+        slot = np.int64(number % span)
+        found = ring[slot]
+        fresh[i] = found <= number
+        origins[i] = side
+        if found <= number:
+            ring[slot] = number + np.uint64(1)
+        elif found == number + np.uint64(1):
+            again += 1
+        else:
+            late += 1
+    return other, again, late
 
 
 @compiled
@@ -85,8 +78,7 @@ def choose(
     origins: Array,
     offsets: Array,
     keys: Array,
-    places: Array,
-    sides: Array,
+    homes: Array,
     last: Array,
     rows: Array,
     to: Array,
@@ -101,7 +93,7 @@ def choose(
         i = kept[e]
         unwanted += 1 if offsets[e] == offsets[e + 1] else 0
         for k in range(offsets[e], offsets[e + 1]):
-            place, side = places[keys[k]], sides[keys[k]]
+            place, side = homes[keys[k], 0], homes[keys[k], 1]
             if last[place] == e or (side != 0 and side == origins[i]):
                 continue
             last[place] = e
@@ -110,17 +102,72 @@ def choose(
     return count, unwanted
 
 
+@compiled
+def reach(
+    rows: Array,
+    start: int,
+    side: int,
+    ring: Array,
+    noted: Array,
+    fresh: Array,
+    origins: Array,
+    opening: Array,
+    table: Array,
+    reals: Array,
+    xs: Array,
+    kept: Array,
+    buckets: Array,
+    edges: Array,
+    words: Array,
+    alive: Array,
+    keys: Array,
+    blocks: Array,
+    slots: Array,
+    check_ends: Array,
+    checks: Array,
+    slices: Array,
+    bitmaps: Array,
+    used: Array,
+    checked: Array,
+    marks: Array,
+    entries: Array,
+    events: Array,
+    found: Array,
+    starts: Array,
+    out: Array,
+    homes: Array,
+    last: Array,
+    which: Array,
+    to: Array,
+) -> tuple[int, int, int, int, int, int]:
+    """`note` a source and, if no other comes behind it, all the rest, with subscriptions that are one level.
+
+    What `note` says; then how many events are sound, how many pairs there are (-1: no room for them), and how many
+    events nobody wants.
+    """
+    other, again, late = note(rows, start, side, ring, noted, fresh, origins)
+    if other < len(rows):
+        return other, again, late, 0, 0, 0
+    sound = decode_rows(rows, PACKET_HEADER, fresh, opening, table, reals, xs, kept)
+    matches, remaining = match_level(
+        xs, buckets, sound, edges, words, alive, keys, blocks, slots, check_ends, checks, slices, bitmaps, used,
+        checked, marks, entries, events, found, 0, starts, out,
+    )  # fmt: skip
+    if matches > len(found) or remaining > len(which):
+        return other, again, late, sound, -1, 0
+    count, unwanted = choose(kept[:sound], origins, starts, out, homes, last, which, to)
+    return other, again, late, sound, count, unwanted
+
+
 class Audience:
     """Who gets packets of one category: what a matcher knows of duplicates, subscriptions and sides."""
 
     def __init__(self, schema: Schema, matcher: Matcher, window: DuplicateWindow) -> None:
         self._matcher, self._window = matcher, window
         self._decoder = Decoder(schema)
-        self._known = np.zeros((_SOURCES, 2), np.uint64)
-        self._which, self._fresh = np.empty(0, np.int64), np.empty(0, np.bool_)
-        self._origins, self._kept = np.empty(0, np.int32), np.empty(0, np.int64)
-        self._xs = np.empty((0, 0), np.int64)
         self._last = np.empty(0, np.int64)
+        if self._decoder.possible:
+            self._fit(0, 0)
 
     def takes(self, rows: Bytes) -> bool:
         """Whether packets of this width are events that can be read here."""
@@ -135,42 +182,45 @@ class Audience:
         rows: Bytes,
         publishers: dict[int, int],
         numbers: npt.NDArray[np.uint32],
-        places: npt.NDArray[np.int64],
-        sides: npt.NDArray[np.int32],
+        homes: npt.NDArray[np.int32],
     ) -> Targets:
         """Whom to send packets to that came.
 
-        ``publishers`` are the sides of publishers, by number; ``places`` and ``sides`` those of subscriptions, by key;
-        ``numbers`` the recipients, by place.
+        ``publishers`` are the sides of publishers, by number; ``homes`` the place and side of each subscription, by
+        key; ``numbers`` the recipients, by place.
         """
-        self._fit(len(rows))
-        start = 0
-        while start < len(rows):
-            start = self._note(rows, start, publishers)
-        fresh = self._fresh[: len(rows)]
-        sound = self._decoder.read(rows, PACKET_HEADER, fresh, self._xs, self._kept)
-        malformed = int(np.count_nonzero(fresh)) - sound
-        found = self._matcher.match_keys(self._xs, sound)
-        if len(self._last) < len(numbers):
-            self._last = np.empty(len(numbers), np.int64)
-        which, to = np.empty(len(found.keys), np.int64), np.empty(len(found.keys), np.int64)
-        count, unwanted = choose(
-            self._kept[:sound], self._origins, found.offsets, found.keys, places, sides, self._last, which, to
-        )
-        return Targets(which[:count], to[:count], numbers, unwanted, malformed)
+        total = len(rows)
+        if total > len(self._kept) or len(numbers) > len(self._last):
+            self._fit(total, len(numbers))
+        window, level = self._window, self._matcher.sole(total)
+        which, to = np.empty((2, _EACH * total), np.int64)
+        start = old = sound = unwanted = 0
+        count = -1
+        while start < total:
+            source = _SOURCE.unpack_from(rows[start], PUBLISHER)
+            seen = rows, start, publishers.get(source[0], 0), window.ring(source), *self._seen
+            if level is None:
+                start, again, late = note(*seen)
+            else:
+                read = *self._decoder.arrays, self._xs, self._kept
+                start, again, late, sound, count, unwanted = reach(  # type: ignore[call-arg]
+                    *seen, *read, *level, homes, self._last, which, to
+                )
+            window.count(again, late)
+            old += again + late
+        if count < 0:
+            sound = self._decoder.read(rows, PACKET_HEADER, self._seen[1], self._xs, self._kept)
+            found = self._matcher.match_keys(self._xs, sound)
+            which, to = np.empty((2, len(found.keys)), np.int64)
+            matches = found.offsets, found.keys
+            count, unwanted = choose(self._kept[:sound], self._seen[2], *matches, homes, self._last, which, to)
+        return Targets(which[:count], to[:count], numbers, unwanted, total - old - sound)
 
-    def _note(self, rows: Bytes, start: int, publishers: dict[int, int]) -> int:
-        """Note from a row on which packets are new, as far as there is room for their sources; where that ends."""
-        count, end = sources(rows, start, self._known, self._which)
-        for s in range(count):
-            source = (int(self._known[s, 0]), int(self._known[s, 1]))
-            side, ring = publishers.get(source[0], 0), self._window.ring(source)
-            again, late = note(rows, start, end, self._which, s, side, ring, self._fresh, self._origins)
-            self._window.count(again, late)
-        return end
-
-    def _fit(self, count: int) -> None:
-        if len(self._which) < count:
-            self._which, self._fresh = np.empty(count, np.int64), np.empty(count, np.bool_)
-            self._origins, self._kept = np.empty(count, np.int32), np.empty(count, np.int64)
-            self._xs = np.empty((count, self._decoder.attributes), np.int64)
+    def _fit(self, packets: int, recipients: int) -> None:
+        """Make room for so many."""
+        #: What is known of packets: whether looked at, whether new, and their sides.
+        self._seen = np.empty(packets, np.bool_), np.empty(packets, np.bool_), np.empty(packets, np.int32)
+        #: Events as keys, and their rows.
+        self._xs = np.empty((packets, self._decoder.attributes), np.int64)
+        self._kept = np.empty(packets, np.int64)
+        self._last = np.empty(recipients, np.int64)

@@ -29,7 +29,7 @@ from sievenet.content.codec import decode_event
 from sievenet.content.layout import layout_of
 from sievenet.control import caching as c
 from sievenet.dataplane.packet import Packet
-from sievenet.errors import CodecError, SievenetError, Unavailable
+from sievenet.errors import CodecError, Rejected, SievenetError, Unavailable
 from sievenet.transport.actions import OPEN, Gap
 
 if TYPE_CHECKING:
@@ -260,10 +260,13 @@ class CacheSink:
                 if self.core.wants_plain:
                     self._node.ledger.restore(self.entry)
                     session = self._node.session()
-                    await session.call(session.request(self.entry))
+                    self._node.answered(self.entry, await session.call(session.request(self.entry)))
                 else:
                     self._node.ledger.remove(self.entry)
                     await self._node.session().withdraw(self.entry)
+            except Rejected as error:
+                self._loop.call_soon(self._node.refused, self.entry, error)  # by the rules of now
+                return
             except SievenetError as error:
                 log.debug("%s: %s", self.feed, error)
                 await asyncio.sleep(_TICK)
@@ -327,56 +330,58 @@ class Caching:
         ledger: Registrations,
         catalog: Catalog,
         receiver: Receiver,
+        answered: Callable[[Registration, Any], None],
         refused: Callable[[Registration, SievenetError], None],
     ) -> None:
         self.session, self.ledger, self.catalog = session, ledger, catalog
-        self.refused = refused
+        self.answered, self.refused = answered, refused
         self._receiver = receiver
-        self._sinks: dict[int, CacheSink] = {}
+        #: Subscriptions that caches may serve; none as a rule.
+        self.sinks: dict[int, CacheSink] = {}
         #: Datagrams that the port has dropped, when it was asked last.
         self._drops = 0
         receiver.cached = self._directed
 
     async def sink(self, feed: Feed, sink: Sink, options: CacheOptions) -> CacheSink:
         """One more; a cache is responsible for it then, if there is one."""
-        found = self._sinks[feed.registration.id] = CacheSink(self, feed, sink, options)
+        found = self.sinks[feed.registration.id] = CacheSink(self, feed, sink, options)
         feed.caches, feed.refill = found.statistics, found.drain
         await found.open()
         return found
 
     def stop(self, feed: Feed) -> None:
         """One less."""
-        found = self._sinks.pop(feed.registration.id, None)
+        found = self.sinks.pop(feed.registration.id, None)
         if found is not None:
             found.close()
 
     def look(self) -> None:
         """Look whether the port has dropped something, before what comes now is delivered."""
-        port = self.session().port if self._sinks else None
+        port = self.session().port if self.sinks else None
         if port is None:
             return
         drops = port.drops
         if drops > self._drops:
-            for sink in self._sinks.values():
+            for sink in self.sinks.values():
                 sink.overran(_RECENT)
         self._drops = drops
 
     def renewed(self) -> None:
         """There is another connection."""
-        for sink in self._sinks.values():
+        for sink in self.sinks.values():
             sink.renewed()
 
     def _directed(self, packet: Packet, now: int) -> bool:
         """A packet of a cache's stream has come; whose stream it is, the subscriptions know."""
         stream, own = packet.code >> 64, packet.publisher == self._receiver.own
-        for sink in self._sinks.values():
+        for sink in self.sinks.values():
             if sink.core.stream == stream:
                 sink.directed(packet, own, now)
         return True
 
     def told(self, message: Any) -> None:
         """The daemon says something."""
-        sink = self._sinks.get(getattr(message, "id", -1))
+        sink = self.sinks.get(getattr(message, "id", -1))
         match message:
             case c.CacheSays(_, word) if sink is not None:
                 sink.hear(word)

@@ -51,9 +51,12 @@ class Catalog:
         #: By name, the oldest version first.
         self._by_name: dict[str, list[Category]] = {}
         self._by_number: dict[int, Category] = {}
+        #: How often something has changed.
+        self.changes = 0
 
     def replace(self, infos: Iterable[CategoryInfo]) -> None:
         """What a daemon says at `Welcome` is all there is."""
+        self.changes += 1
         old = {name: list(versions) for name, versions in self._by_name.items()}
         self._by_name.clear()
         self._by_number.clear()
@@ -71,6 +74,7 @@ class Catalog:
         return self._enter(info, known)
 
     def _enter(self, info: CategoryInfo, known: Category | None) -> Category:
+        self.changes += 1
         # Equal schemas stay the same object: events, filters and matchers compare them by identity first.
         schema = known.schema if known is not None else info.schema
         category = Category(info, schema)
@@ -83,6 +87,7 @@ class Catalog:
 
     def remove(self, number: int) -> Category | None:
         """A category is no more."""
+        self.changes += 1
         category = self._by_number.pop(number, None)
         if category is not None:
             rest = [each for each in self._by_name.pop(category.schema.name, ()) if each is not category]

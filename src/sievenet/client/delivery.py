@@ -10,7 +10,7 @@ from sievenet.content.event import Event
 __all__ = ["Delivery"]
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One event as it arrived."""
 
     event: Event

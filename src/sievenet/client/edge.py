@@ -47,10 +47,10 @@ class Edge:
         self.schema = schema
         #: How events lie in bytes, if they are all equally long.
         self.layout = layout_of(schema)
-        self._subscriptions: dict[int, Subscription] = {}
+        self.subscriptions: dict[int, Subscription] = {}
         self._matcher: Matcher | None = None
-        #: For single events; None if not made, or not good. How many more single events it is worth making after.
-        self._segments: Segments | None = None
+        #: For single events; None if not made, or not good: then `match`. How many more it is worth making after.
+        self.segments: Segments | None = None
         self._patience = 0
         self._plan: Callable[[], Plan] | None = None
         self._budget = 0
@@ -60,7 +60,7 @@ class Edge:
         self._keys: list[list[int]] = []
 
     def __len__(self) -> int:
-        return len(self._subscriptions)
+        return len(self.subscriptions)
 
     @cached_property
     def twin(self) -> str:
@@ -69,27 +69,27 @@ class Edge:
 
     def add(self, key: int, wanted: Subscription) -> None:
         """Begin to match a subscription."""
-        self._subscriptions[key] = wanted
-        self._segments, self._patience = None, len(self._subscriptions)
+        self.subscriptions[key] = wanted
+        self.segments, self._patience = None, len(self.subscriptions)
         if self._matcher is not None:
             self._matcher.add(key, wanted)
-        elif len(self._subscriptions) >= MANY:
+        elif len(self.subscriptions) >= MANY:
             from sievenet.matcher import Matcher
 
             self._matcher = Matcher(self.schema)
-            for each, subscription in self._subscriptions.items():
+            for each, subscription in self.subscriptions.items():
                 self._matcher.add(each, subscription)
         if self._cells is not None:
             self._enter(self._cells, key, wanted)
 
     def remove(self, key: int) -> None:
         """Match it no more."""
-        if self._subscriptions.pop(key, None) is None:
+        if self.subscriptions.pop(key, None) is None:
             return
         self._cells = None
-        self._segments, self._patience = None, len(self._subscriptions)
+        self.segments, self._patience = None, len(self.subscriptions)
         if self._matcher is not None:
-            if self._subscriptions:
+            if self.subscriptions:
                 self._matcher.remove(key)
             else:
                 self._matcher = None
@@ -100,15 +100,15 @@ class Edge:
 
     def match(self, event: Event) -> Sequence[int]:
         """The keys of the subscriptions that match."""
-        if self._segments is not None:
-            return self._segments.match(event)
+        if self.segments is not None:
+            return self.segments.match(event)
         if self._patience:
             self._patience -= 1
             if not self._patience:
-                self._segments = Segments.of(self.schema, self._subscriptions)
+                self.segments = Segments.of(self.schema, self.subscriptions)
         if self._matcher is not None:
             return self._matcher.match(event)
-        return [key for key, wanted in self._subscriptions.items() if wanted.matches(event)]
+        return [key for key, wanted in self.subscriptions.items() if wanted.matches(event)]
 
     def match_batch(self, batch: EventBatch) -> list[list[int]]:
         """The keys of the subscriptions that match, for each event."""
@@ -124,7 +124,7 @@ class Edge:
         """The events that a subscription matches, and for each of them the keys of those that do."""
         if self._matcher is None:
             several: dict[int, list[int]] = {}
-            for key, wanted in self._subscriptions.items():
+            for key, wanted in self.subscriptions.items():
                 for row in np.flatnonzero(matching(wanted, batch)).tolist():
                     several.setdefault(row, []).append(key)
             rows = sorted(several)
@@ -144,7 +144,7 @@ class Edge:
             from sievenet.index.bitmaps import Bitmaps
 
             self._cells, self._numbers, self._keys = Bitmaps("covers", codes=True), {}, []
-            for key, wanted in self._subscriptions.items():
+            for key, wanted in self.subscriptions.items():
                 self._enter(self._cells, key, wanted)
         return {key for number in self._cells.holding(code).tolist() for key in self._keys[number]}
 

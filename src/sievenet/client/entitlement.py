@@ -28,21 +28,19 @@ class Entitlements:
     """Those of one node's subscriptions, by key."""
 
     def __init__(self) -> None:
-        self._first: dict[int, dict[Source, int]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
+        #: The first number of each source that is due, by key; empty as a rule, which whoever asks looks at first.
+        self.first: dict[int, dict[Source, int]] = {}
 
     def told(self, key: int, answer: Any) -> Any:
         """What the daemon answered to a new subscription; given back."""
         marks = answer.get("since") if isinstance(answer, dict) else None
         if marks:
-            self._first[key] = {(publisher, incarnation): number for publisher, incarnation, number in marks}
+            self.first[key] = {(publisher, incarnation): number for publisher, incarnation, number in marks}
         return answer
 
     def drop(self, key: int) -> None:
         """A subscription is no more."""
-        self._first.pop(key, None)
+        self.first.pop(key, None)
 
     def due(self, keys: Iterable[int], source: Source, number: int) -> list[int]:
         """Those of some subscriptions that are to get an event."""
@@ -54,9 +52,9 @@ class Entitlements:
         return [self.due(own, source, number) if len(own) else own for own, source, number in rows]
 
     def _due(self, key: int, source: Source, number: int) -> bool:
-        first = self._first.get(key, {}).get(source, 0)
+        first = self.first.get(key, {}).get(source, 0)
         if number - first >= _SPAN and first:
-            del self._first[key][source]
-            if not self._first[key]:
-                del self._first[key]
+            del self.first[key][source]
+            if not self.first[key]:
+                del self.first[key]
         return number >= first

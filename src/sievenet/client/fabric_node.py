@@ -71,14 +71,14 @@ class FabricNode(Node):
         self._edges = Edges()
         self._twins = Twins(self._ledger, self._catalog)
         self._sinks: dict[int, Sink] = {}  # where deliveries of each subscription go
-        #: Twins of subscriptions that have ended, to be taken back with them.
-        self._orphans: dict[int, list[Registration]] = {}
+        self._orphans: dict[int, list[Registration]] = {}  # twins of subscriptions that have ended, not yet taken back
         self._spoken: dict[str, Schema] = {}  # the version of each schema that this node speaks
         self._recipient = Recipient(self._catalog, self._ledger, self._receiver, lambda: self._session)
         self._publisher = Publisher(lambda: self._session, self._outbox)
-        self._subscribers = Caching(lambda: self._session, self._ledger, self._catalog, self._receiver, self._refused)
-        self._caching = self._subscribers
-        self._reporter, self._turn = Reporter(self._receiver, self.statistics, self._allowance.told), 0
+        self._caching = self._subscribers = Caching(
+            lambda: self._session, self._ledger, self._catalog, self._receiver, self._answered, self._refused
+        )
+        self._reporter = Reporter(self._receiver, self.statistics, self._allowance.told)
         self._session = Membership(
             parse_url(url),
             self._catalog,
@@ -243,11 +243,11 @@ class FabricNode(Node):
             await source.publish(event)
         else:
             packets = self._outbox.packets(escaped(event) if event.payload else event, time.time_ns())
-            await self._send(packets)
+            if not self._publisher.send(port := self._session.port or self._port(), packets):
+                await self._publisher.room(port, packets)
         if self._loopback.hears(event.schema.name):
             await self._loopback.published((event,), event.schema.name)
-        self._turn += 1
-        if self._turn % _TURN == 0:
+        if self._outbox.published % _TURN == 0:
             await asyncio.sleep(0)
 
     async def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
@@ -284,8 +284,7 @@ class FabricNode(Node):
         return len(events)
 
     async def _send(self, packets: list[Packet] | Burst) -> None:
-        port = self._port()
-        if not self._publisher.send(port, packets):
+        if not self._publisher.send(port := self._port(), packets):
             await self._publisher.room(port, packets)
 
     def _port(self) -> DataPort:
@@ -313,9 +312,10 @@ class FabricNode(Node):
             self._session.port.resume()
 
     def _deliver(self, packets: list[Packet] | Arrivals) -> None:
-        self._subscribers.look()
+        if self._subscribers.sinks:
+            self._subscribers.look()
         self._receiver.take(packets, time.time_ns())
-        if self._receiver.handovers:
+        if self._receiver.handovers.open:
             self._recipient.watch()
         if self._receiver.blocked and self._session.port is not None:
             self._session.port.pause()

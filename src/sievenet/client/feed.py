@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from sievenet.client import turns
 from sievenet.client.delivery import Delivery
 from sievenet.client.inbox import Inbox, Overflow, Policy
 from sievenet.client.latency import Latency
@@ -133,6 +134,7 @@ class Feed(Closing):
         function = _of_deliveries(callback)
         self._direct = None if callback is None or _awaited(callback) else function
         self._runner: asyncio.Task[None] | None = None
+        turns.shorten()
         if function is not None and self._direct is None:
             self._begin(function)
 
@@ -147,12 +149,12 @@ class Feed(Closing):
             # Written out: this is what every event of a callback passes.
             self._delivered += 1
             self._tally.delivered += 1
-            self.latency.add((delivery.received - delivery.sent) / 1e9)
             try:
                 result = direct(delivery)
             except Exception:
                 log.exception("callback of %s failed on %s", self, delivery.event)
-                return True
+                result = None
+            self.latency.add((delivery.received - delivery.sent) / 1e9)
             if result is not None and inspect.isawaitable(result):
                 # It has to be awaited after all: from now on events wait until it is done.
                 self._direct = None

@@ -64,14 +64,14 @@ class Handovers:
 
     def __init__(self, packets: int = PACKETS, size: int = SIZE) -> None:
         self._packets, self._size = packets, size
-        #: By the way's name: the number of the component, and its count.
-        self._open: dict[tuple[int, int], _Hold] = {}
+        #: By the way's name: the number of the component, and its count. Empty as a rule.
+        self.open: dict[tuple[int, int], _Hold] = {}
         self._count = self._bytes = 0
         #: Handovers that were ended by a bound or by the clock.
         self.hasty = 0
 
     def __bool__(self) -> bool:
-        return bool(self._open)
+        return bool(self.open)
 
     @property
     def held(self) -> int:
@@ -81,19 +81,19 @@ class Handovers:
     @property
     def due(self) -> int | None:
         """When `expired` is to be asked, in nanoseconds; None if never."""
-        return min((hold.due for hold in self._open.values()), default=None)
+        return min((hold.due for hold in self.open.values()), default=None)
 
     def begin(self, marker: Begin, now: int) -> Iterator[Packet]:
         """A way is about to end; packets that may be delivered now."""
-        if marker.way in self._open:
+        if marker.way in self.open:
             return
-        if len(self._open) >= OPEN:
-            yield from self._hastily(next(iter(self._open)))
-        self._open[marker.way] = _Hold(marker, now)
+        if len(self.open) >= OPEN:
+            yield from self._hastily(next(iter(self.open)))
+        self.open[marker.way] = _Hold(marker, now)
 
     def end(self, marker: End) -> Iterator[Packet]:
         """A way has ended; packets that may be delivered now."""
-        hold = self._open.get(marker.way)
+        hold = self.open.get(marker.way)
         if hold is not None:
             hold.marks = dict(marker.marks)
             if hold.ended:
@@ -102,7 +102,7 @@ class Handovers:
     def directed(self, component: int, packet: Packet) -> Iterator[Packet]:
         """An event has come from a component and was delivered; packets that may be delivered after it."""
         source = (packet.publisher, packet.incarnation)
-        for way, hold in list(self._open.items()):
+        for way, hold in list(self.open.items()):
             if way[0] == component and hold.category == packet.category and packet.code >> hold.shift == hold.value:
                 hold.last[source] = max(hold.last.get(source, -1), packet.sequence)
                 if hold.ended:
@@ -110,7 +110,7 @@ class Handovers:
 
     def holds(self, packet: Packet) -> bool:
         """Whether a packet that came by content has to wait; it is kept then."""
-        for hold in self._open.values():
+        for hold in self.open.values():
             if hold.category == packet.category and packet.code >> hold.shift == hold.value:
                 hold.held.append(packet)
                 self._count += 1
@@ -121,11 +121,11 @@ class Handovers:
     def excess(self) -> Iterator[Packet]:
         """What is more than may be held: all of the handover that holds most."""
         while self._count > self._packets or self._bytes > self._size:
-            yield from self._hastily(max(self._open, key=lambda way: len(self._open[way].held)))
+            yield from self._hastily(max(self.open, key=lambda way: len(self.open[way].held)))
 
     def expired(self, now: int) -> Iterator[Packet]:
         """What has waited long enough."""
-        for way in [way for way, hold in self._open.items() if hold.due <= now]:
+        for way in [way for way, hold in self.open.items() if hold.due <= now]:
             yield from self._hastily(way)
 
     def _hastily(self, way: tuple[int, int]) -> Iterator[Packet]:
@@ -133,7 +133,7 @@ class Handovers:
         yield from self._close(way)
 
     def _close(self, way: tuple[int, int]) -> Iterator[Packet]:
-        held = self._open.pop(way).held
+        held = self.open.pop(way).held
         self._count -= len(held)
         self._bytes -= sum(packet.size for packet in held)
         yield from held

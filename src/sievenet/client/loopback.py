@@ -72,7 +72,7 @@ class Loopback:
 
     def hears(self, name: str) -> bool:
         """Whether anybody here wants to know what this node publishes of a schema."""
-        return self.taps is not None or self._feeds[name] > 0 or self.sampler.size > 0
+        return self.taps is not None or self.sampler.size > 0 or self._feeds.get(name, 0) > 0
 
     async def published(self, events: EventBatch | Sequence[Event] | Sequence[Record], name: str) -> None:
         """Events of one schema (or records, which have none) have been given to the network."""

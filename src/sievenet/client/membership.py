@@ -79,6 +79,8 @@ class Membership(Dialler):
         self._endpoint: p.DataEndpoint | None = None
         #: Set while events may be sent: connected, or alone with a plane that forwards without a daemon.
         self._sendable = asyncio.Event()
+        #: The same, for those who do not wait.
+        self.may_send = False
         #: Whether the daemon took its leave, perhaps with its network.
         self._dismissed = False
         #: What the daemon tells before this node knows which categories there are, to be heard after that.
@@ -94,16 +96,11 @@ class Membership(Dialler):
     @property
     def alone(self) -> bool:
         """Whether no daemon runs, and events go on by the paths that exist."""
-        return self._sendable.is_set() and not self._ready.is_set()
-
-    @property
-    def may_send(self) -> bool:
-        """Whether events may be sent now."""
-        return self._sendable.is_set()
+        return self.may_send and not self._ready.is_set()
 
     async def sendable(self) -> None:
         """Wait until events may be sent; `Unavailable`, with the last reason, if that takes too long."""
-        if not self._sendable.is_set():
+        if not self.may_send:
             await self._until(self._sendable)
 
     # -- life -----------------------------------------------------------------------------
@@ -143,12 +140,16 @@ class Membership(Dialler):
                 link.send(p.Sample(category.number, seen, count, events))
         await self._settle(link, sorted(self._unsettled, key=lambda e: (e.kind, e.id)))
 
+    def _let_events_go(self, whether: bool) -> None:
+        self.may_send = whether
+        (self._sendable.set if whether else self._sendable.clear)()
+
     def _entered(self) -> None:
-        self._sendable.set()
+        self._let_events_go(True)
         self._heard = asyncio.get_running_loop().time()
 
     def _lost(self, reason: SievenetError) -> None:
-        self._sendable.clear()
+        self._let_events_go(False)
         self._dismissed = isinstance(reason, Dismissed | Rejected)
 
     def _failed(self, error: SievenetError) -> None:
@@ -156,10 +157,10 @@ class Membership(Dialler):
         self._dismissed |= isinstance(error, Rejected)
         gone = isinstance(error, NobodyListens)
         if not gone or self._dismissed or self.port is None or not self.port.independent:
-            self._sendable.clear()
-        elif not self._sendable.is_set() and asyncio.get_running_loop().time() < self._heard + self._lease:
+            self._let_events_go(False)
+        elif not self.may_send and asyncio.get_running_loop().time() < self._heard + self._lease:
             # It has died before it could give this node up.
-            self._sendable.set()
+            self._let_events_go(True)
             log.warning("%s: no daemon at %s; events go on by the paths that exist", self.name, self.url)
 
     async def confirm(self) -> None:
@@ -199,7 +200,7 @@ class Membership(Dialler):
     async def close(self) -> int:
         """Leave; raises `Unavailable` in the end if packets that were published could not be sent."""
         await super().close()
-        self._sendable.clear()
+        self._let_events_go(False)
         unsent = 0
         if self.port is not None:
             unsent = self.port.waiting

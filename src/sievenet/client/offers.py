@@ -23,6 +23,8 @@ class Offers:
         self._standing: dict[Schema | None, dict[int, Subscription]] = {}
         #: The schemas of which everything may be published, which is the common case and needs no matching.
         self._unlimited: set[Schema | None] = set()
+        #: How often that has changed.
+        self.changes = 0
 
     def allow(self, entry: Registration) -> None:
         """The advertisement stands."""
@@ -35,6 +37,7 @@ class Offers:
         self._note(entry.wanted.schema)
 
     def _note(self, schema: Schema | None) -> None:
+        self.changes += 1
         everything = any(not f.constraints for each in self._standing[schema].values() for f in each.filters)
         (self._unlimited.add if everything else self._unlimited.discard)(schema)
 

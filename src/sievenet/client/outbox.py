@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
 from sievenet.content.layout import layout_of
+from sievenet.content.schema import Schema
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError
 
@@ -31,6 +32,22 @@ __all__ = ["Outbox"]
 _WORTHWHILE: Final = 2_000
 #: Events that are worth a matrix.
 _SEVERAL: Final = 8
+
+
+class _Way(NamedTuple):
+    """What single events of a schema need on their way out, found once for as long as nothing changes."""
+
+    schema: Schema
+    #: How often the catalogue and the offers had changed.
+    changes: int
+    number: int
+    #: Whether only a part of the schema is advertised.
+    limited: bool
+    body: Callable[[Event], bytes | None]
+    #: The code of an event that has one by any means; else None, and `codes`.
+    code: Callable[[tuple[Any, ...]], int] | None
+    codes: Callable[[Event], list[int]]
+
 
 #: Of each packet the event's row, and the halves of its code.
 _Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
@@ -52,6 +69,7 @@ class Outbox:
         #: Largest encoded event that the data plane takes, in bytes.
         self.max_event = 0
         self.published = 0
+        self._way: _Way | None = None
         self._batched = 0
         #: Loads the batch encoder.
         self._encoder: threading.Thread | None = None
@@ -60,16 +78,41 @@ class Outbox:
 
     def packets(self, event: Event, now: int) -> list[Packet]:
         """The packets of one event published at ``now`` (nanoseconds since the epoch)."""
-        category = self._category(event)
-        if not self.offers.unlimited(category.schema):
-            self.offers.check(category.schema.name, (event,))
-        body = self._body(event)
-        codes = category.plan.codes(event)
+        way = self._way
+        changes = self._catalog.changes + self.offers.changes
+        if way is None or type(event) is not Event or event.schema is not way.schema or way.changes != changes:
+            way = self._way = self._found(event, changes)
+        if way.limited:
+            self.offers.check(way.schema.name, (event,))
+        body = way.body(event)
+        if body is None:
+            body = encode_event(event)
+        if len(body) > self.max_event > 0:
+            self._too_long(event, body)
+        number, publisher, life = way.number, self.publisher, self.incarnation
+        if way.code is not None:
+            packet = Packet(number, way.code(event.values), publisher, self._sequence, now, 0, body, life)
+            self._sequence += 1
+            self.published += 1
+            return [packet]
+        codes = way.codes(event)
         sequence = self._next()
         if not codes:
             self.unwanted += 1
-        number = category.number
-        return [Packet(number, code, self.publisher, sequence, now, 0, body, self.incarnation) for code in codes]
+        return [Packet(number, code, publisher, sequence, now, 0, body, life) for code in codes]
+
+    def _found(self, event: Event, changes: int) -> _Way:
+        category = self._category(event)
+        layout, encoder = layout_of(event.schema), category.plan.encoder
+        return _Way(
+            event.schema,
+            changes,
+            category.number,
+            not self.offers.unlimited(category.schema),
+            encode_event if layout is None else layout.encode_one,
+            encoder.only,
+            category.plan.codes,
+        )
 
     def batch_packets(self, events: EventBatch | Sequence[Event], clock: Callable[[], int]) -> Iterable[list[Packet]]:
         """The packets of many events of one schema, encoded together; all are checked before the first is sent."""
@@ -187,8 +230,11 @@ class Outbox:
     def _body(self, event: Event) -> bytes:
         layout = layout_of(event.schema)
         body = (None if layout is None else layout.encode_one(event)) or encode_event(event)
-        if self.max_event and len(body) > self.max_event:
-            raise EventError(
-                f"Expected an event of at most {self.max_event} bytes, got {len(body)}", where=event.schema.name
-            )
+        if len(body) > self.max_event > 0:
+            self._too_long(event, body)
         return body
+
+    def _too_long(self, event: Event, body: bytes) -> NoReturn:
+        raise EventError(
+            f"Expected an event of at most {self.max_event} bytes, got {len(body)}", where=event.schema.name
+        )

@@ -29,10 +29,10 @@ from sievenet.client.directed import TOGETHER, frame
 from sievenet.client.ports.burst import HEAD
 from sievenet.content.layout import Bytes
 from sievenet.dataplane.packet import PACKET_HEADER
-from sievenet.jit import compiled, inlined, intrinsic
+from sievenet.jit import compiled, intrinsic
 from sievenet.matcher.records import Array
 
-__all__ = ["INCARNATION", "PUBLISHER", "SEQUENCE", "Targets", "load_big", "parcels"]
+__all__ = ["INCARNATION", "PUBLISHER", "SEQUENCE", "Targets", "parcels"]
 
 _array_of: Any = make_array
 
@@ -66,15 +66,6 @@ def copy_bytes(context: Any, target: Any, i: Any, at: Any, source: Any, j: Any, 
 
     wide = types.int64
     return types.void(target, wide, wide, source, wide, wide, wide), generate
-
-
-@inlined
-def load_big(rows: Array, i: int, at: int) -> Any:
-    """The unsigned number in eight bytes, highest first."""
-    found = np.uint64(0)
-    for k in range(8):
-        found = found << np.uint64(8) | np.uint64(rows[i, at + k])
-    return found
 
 
 @compiled

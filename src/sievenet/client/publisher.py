@@ -50,7 +50,7 @@ class Publisher:
 
     def send(self, port: DataPort, packets: list[Packet] | Burst) -> bool:
         """Give packets to a port, unless they have to wait; False if the publisher should."""
-        if not self.retention:
+        if not self.retention.kept:
             return port.send(packets)
         if isinstance(packets, Burst):
             packets.apart = True  # of what shares a packet, some would go by both ways, and overtake

@@ -124,7 +124,7 @@ class Receiver:
         if self._stuck is not None:
             self._held.extend(packets)
             return
-        if isinstance(packets, Arrivals) and not self.handovers:
+        if isinstance(packets, Arrivals) and not self.handovers.open:
             twin = packets.category in self.directs
             inside = self._inside(packets.bodies, packets.category) if twin else packets
             if inside is not None and self._take_many(inside, now, inside is not packets):
@@ -132,7 +132,9 @@ class Receiver:
                 return
         waiting = iter(packets)
         for packet in waiting:
-            if not self._deliver(packet, now):
+            self.received += 1
+            deliver = self._deliver if self.directs or self.handovers.open else self._pass
+            if not deliver(packet, now):
                 self._held.extend(waiting)
                 return
 
@@ -164,7 +166,7 @@ class Receiver:
             self.malformed += len(good) - len(batch)
             heads = heads[good]
         matched, keys = edge.matched(batch)
-        if self.entitlements:
+        if self.entitlements.first:
             some = heads[matched]
             sources = zip(some["publisher"].tolist(), some["incarnation"].tolist(), strict=True)
             keys = self.entitlements.due_many(keys, sources, some["sequence"].tolist())
@@ -228,6 +230,7 @@ class Receiver:
         if not self._hand_out():
             return False
         while self._held:
+            self.received += 1
             if not self._deliver(self._held.popleft(), now):
                 return False
         return True
@@ -249,10 +252,9 @@ class Receiver:
         return False
 
     def _deliver(self, packet: Arrival, now: int) -> bool:
-        self.received += 1
         if packet.category in self.directs:
             return self._deliver_inside(packet, now)
-        if self.handovers and isinstance(packet, Packet) and self.handovers.holds(packet):
+        if self.handovers.open and isinstance(packet, Packet) and self.handovers.holds(packet):
             return self._release(self.handovers.excess(), now)
         return self._pass(packet, now)
 
@@ -283,7 +285,7 @@ class Receiver:
 
     def _deliver_several(self, outer: Arrival, now: int) -> bool:
         """Several packets that came as one: events, or packets of a cache's stream."""
-        if not self.handovers:
+        if not self.handovers.open:
             inside = self._inside(np.frombuffer(outer.body, np.uint8).reshape(1, -1), outer.category)
             if inside is not None and self._take_many(inside, now, True):
                 self.received -= 1
@@ -312,7 +314,7 @@ class Receiver:
         if not self._window.fresh(packet.publisher, packet.incarnation, packet.sequence):
             return True
         edge = self._edges.get(packet.category)
-        if edge is None or not len(edge):
+        if edge is None or not edge.subscriptions:
             self.strangers += 1
             return True
         try:
@@ -322,8 +324,8 @@ class Receiver:
         except CodecError:
             self.malformed += 1
             return True
-        keys = edge.match(event)
-        if self.entitlements:
+        keys = (edge.segments or edge).match(event)
+        if self.entitlements.first:
             keys = self.entitlements.due(keys, (packet.publisher, packet.incarnation), packet.sequence)
         if (seen := self.observations) is not None:
             if not directed:
@@ -334,29 +336,29 @@ class Receiver:
             self._blame(edge, packet.code)
             return True
         stamp = None
-        if event.payload.startswith(MARK):
+        if event.payload and event.payload.startswith(MARK):
             try:
                 event, stamp = unstamped(event)
             except CodecError:
                 self.malformed += 1
                 return True
         self.matched += 1
-        self.recent.add((now - packet.departure) / 1e9)
         delivery = Delivery(
             event, packet.publisher, packet.sequence, packet.departure, now, stamp, incarnation=packet.incarnation
         )
         if len(keys) == 1:
             # As `_offer` does, for the common case.
             sink = self._sinks.get(keys[0])
-            if sink is None or sink.accept(delivery):
-                return True
-            self._stuck = (delivery, [keys[0]])
-            return False
-        return self._offer(delivery, keys)
+            taken = sink is None or sink.accept(delivery)
+            if not taken:
+                self._stuck = (delivery, [keys[0]])
+        else:
+            taken = self._offer(delivery, keys)
+        self.recent.add((now - packet.departure) / 1e9)
+        return taken
 
     def _offer(self, delivery: Delivery, keys: Iterable[int]) -> bool:
-        sinks = self._sinks
-        stuck = [key for key in keys if (sink := sinks.get(key)) is not None and not sink.accept(delivery)]
+        stuck = [key for key in keys if (sink := self._sinks.get(key)) is not None and not sink.accept(delivery)]
         if stuck:
             self._stuck = (delivery, stuck)
         return not stuck

@@ -101,7 +101,7 @@ class Recipient:
         port = self._session().port
         if self._receiver.blocked and port is not None:
             port.pause()
-        if self._receiver.handovers:
+        if self._receiver.handovers.open:
             self.watch()
 
     async def close(self) -> None:

@@ -66,14 +66,15 @@ class Retention:
 
     def __init__(self, size: int = SIZE) -> None:
         self._most = size
-        self._kept: dict[int, _Kept] = {}
+        #: By category; empty as a rule.
+        self.kept: dict[int, _Kept] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._kept)
+        return bool(self.kept)
 
     def keep(self, category: int, word: int, now: float, forget: int = 0) -> None:
         """Keep what is sent in a category from this word on; what was sent before the word ``forget`` is not needed."""
-        kept = self._kept.setdefault(category, _Kept())
+        kept = self.kept.setdefault(category, _Kept())
         kept.word, kept.heard = word, now
         kept.forget(forget, self._most)
         if kept.lately < forget:
@@ -81,13 +82,13 @@ class Retention:
 
     def drop(self, category: int) -> None:
         """Nothing of a category is kept any more."""
-        self._kept.pop(category, None)
+        self.kept.pop(category, None)
 
     def renewed(self, now: float) -> None:
         """A daemon counts its words from the beginning, perhaps: all that is kept was sent before the first."""
-        for category in [each for each, kept in self._kept.items() if now - kept.heard > SILENCE]:
+        for category in [each for each, kept in self.kept.items() if now - kept.heard > SILENCE]:
             self.drop(category)
-        for kept in self._kept.values():
+        for kept in self.kept.values():
             kept.word = kept.lately = 0
             kept.sent = deque((0, packets, size) for _, packets, size in kept.sent)
 
@@ -98,7 +99,7 @@ class Retention:
         return [each for each in packets if self._note(each.category, [each], each.size, now)]
 
     def _note(self, category: int, packets: Packets, size: int, now: float) -> bool:
-        kept = self._kept.get(category)
+        kept = self.kept.get(category)
         if kept is None:
             return True
         if now - kept.heard > SILENCE and not kept.unsent:
@@ -113,17 +114,17 @@ class Retention:
 
     def full(self, category: int) -> bool:
         """Whether a publisher has to wait: it is paused, and there is no room for more."""
-        kept = self._kept.get(category)
+        kept = self.kept.get(category)
         return kept is not None and kept.paused and kept.size > self._most
 
     def pause(self, category: int) -> None:
         """Send nothing more in a category."""
-        if category in self._kept:
-            self._kept[category].paused = True
+        if category in self.kept:
+            self.kept[category].paused = True
 
     def rewind(self, category: int) -> int:
         """Send all that is kept again, and meanwhile nothing else; how many packets are missing from it."""
-        kept = self._kept.get(category)
+        kept = self.kept.get(category)
         if kept is None:
             return 0
         kept.paused, kept.unsent = True, len(kept.sent)
@@ -132,7 +133,7 @@ class Retention:
 
     def following(self, category: int) -> Packets | None:
         """What is to be sent next, if all before has `left`; None if nothing waits: then it goes on as ever."""
-        kept = self._kept.get(category)
+        kept = self.kept.get(category)
         if kept is None:
             return None
         if kept.unsent:
@@ -142,10 +143,10 @@ class Retention:
 
     def left(self, category: int) -> None:
         """What `following` named has been sent."""
-        if (kept := self._kept.get(category)) is not None and kept.unsent:
+        if (kept := self.kept.get(category)) is not None and kept.unsent:
             kept.unsent -= 1
 
     @property
     def forgotten(self) -> int:
         """Packets that were forgotten before their time: more was published than fits."""
-        return sum(kept.early for kept in self._kept.values())
+        return sum(kept.early for kept in self.kept.values())

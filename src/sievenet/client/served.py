@@ -40,9 +40,8 @@ class Served:
         #: Recipients are numbers of 32 bits; each has a place here.
         self.recipients = np.zeros(0, np.uint32)
         self._places: dict[int, int] = {}
-        #: By the key of a subscription: its recipient's place, and its side.
-        self.places = np.zeros(1024, np.int64)
-        self.sides = np.zeros(1024, np.int32)
+        #: By the key of a subscription: its recipient's place, and its side; together, since they are needed together.
+        self.homes = np.zeros((1024, 2), np.int32)
         self.publishers: dict[int, int] = {}
         #: Whether subscriptions have come since the last look, and since they were put in order.
         self._coming = self._untidy = False
@@ -50,12 +49,11 @@ class Served:
     def enter(self, interests: list[p.Interest]) -> None:
         """Match these from now on."""
         top = max(each.key for each in interests)
-        while top >= len(self.places):
-            self.places = np.concatenate([self.places, np.zeros_like(self.places)])
-            self.sides = np.concatenate([self.sides, np.zeros_like(self.sides)])
+        while top >= len(self.homes):
+            self.homes = np.concatenate([self.homes, np.zeros_like(self.homes)])
         for each in interests:
             place = self._places.setdefault(each.recipient, len(self._places))
-            self.places[each.key], self.sides[each.key] = place, each.side
+            self.homes[each.key] = place, each.side
         if len(self._places) > len(self.recipients):
             self.recipients = np.fromiter(self._places, np.uint32, len(self._places))
         wanted = [decode_subscription(self.schema, each.content) for each in interests]
@@ -72,11 +70,11 @@ class Served:
     def everybody(self) -> list[int]:
         """All recipients."""
         keys = np.fromiter(self.matcher, np.int64, len(self.matcher))
-        return sorted(set(self.recipients[self.places[keys]].tolist()))
+        return sorted(set(self.recipients[self.homes[keys, 0]].tolist()))
 
     def many(self, rows: Bytes) -> Targets:
         """Whom to send packets to that came together."""
-        return self.audience.targets(rows, self.publishers, self.recipients, self.places, self.sides)
+        return self.audience.targets(rows, self.publishers, self.recipients, self.homes)
 
     def targets(
         self, batch: EventBatch, publishers: npt.NDArray[np.uint64]
@@ -91,8 +89,8 @@ class Served:
         single = len(found.keys) == wanted
         rows = np.flatnonzero(counts) if single else np.repeat(np.arange(len(batch)), counts)
         keys = found.keys
-        to = self.recipients[self.places[keys]]
-        sides = self.sides[keys]
+        to = self.recipients[self.homes[keys, 0]]
+        sides = self.homes[keys, 1]
         if sides.any() and self.publishers:
             away = (sides == 0) | (sides != self._origins(publishers, rows))
             if not away.all():
@@ -121,9 +119,9 @@ def load() -> None:
         zeros = np.zeros(len(batch), np.uint64)
         rows = Burst(0, zeros, zeros, bodies)
         rows.stamp(0, 0, np.arange(len(batch), dtype=np.uint64), 0)
-        keys = np.zeros(_LOAD, np.int64), np.zeros(_LOAD, np.int32)
+        homes = np.zeros((_LOAD, 2), np.int32)
         audience = Audience(schema, matcher, DuplicateWindow())
         # Bytes as they were received cannot be written to, which to a compiler is another type.
         for matrix in (rows.matrix, np.frombuffer(rows.matrix.tobytes(), np.uint8).reshape(rows.matrix.shape)):
-            found = audience.targets(matrix, {}, np.zeros(1, np.uint32), *keys)
+            found = audience.targets(matrix, {}, np.zeros(1, np.uint32), homes)
             parcels(0, 0, 0, lambda count: 0, 0, matrix, found)

@@ -10,12 +10,14 @@ from numba.np.arrayobj import make_array
 
 from sievenet.jit import intrinsic
 
-__all__ = ["WORDS", "and_row", "copy_row", "lowest_bit"]
+__all__ = ["SLOTS", "WORDS", "and_row", "copy_row", "lowest_bit"]
 
 _array_of: Any = make_array
 
 #: Words of a row.
 WORDS: Final = 4
+#: Bits of a row: slots of a block, of which each has one.
+SLOTS: Final = 64 * WORDS
 
 
 @intrinsic

@@ -10,25 +10,22 @@ from typing import Final
 import numpy as np
 
 from sievenet.jit import compiled
-from sievenet.matcher.bitrow import WORDS
+from sievenet.matcher.bitrow import SLOTS, WORDS
+from sievenet.matcher.narrow import BEGIN, KEY, LAST, NUMBER, TOP, numbered
 from sievenet.matcher.records import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
 from sievenet.matcher.scan import (
     ATTR,
+    BASE,
     BEHIND,
     FILLED,
     FIRST,
     HI,
-    KEY,
-    LAST,
     LO,
-    NUMBER,
-    REACH,
     S_ATTR,
     S_ROW,
     S_SHIFT,
-    SLOTS,
+    SHIFT,
     SORTED,
-    last_begun,
 )
 
 #: Words of a record with one constraint of one stretch.
@@ -143,7 +140,7 @@ def make_copies(words: Array, places: Array, edges: Array, chosen: Array, copies
 
 @compiled
 def sort_narrow(
-    words: Array, places: Array, slots: Array, copies: Array, blocks: Array, most: float, begins: Array, entries: Array
+    words: Array, places: Array, slots: Array, copies: Array, blocks: Array, most: float, marks: Array, entries: Array
 ) -> int:
     """Sort the slots of blocks of narrow filters by where these begin; how many such blocks there are.
 
@@ -151,15 +148,15 @@ def sort_narrow(
     `copies[slot]`, the first and last bucket of the slot's copy, is sorted with the slots.
     """
     count = 0
-    keys, lasts = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)
+    keys, lasts, reach = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)
     for block in range(len(blocks)):
         blocks[block, SORTED] = -1
-        attr, filled, base = blocks[block, ATTR], blocks[block, FILLED], block * SLOTS
+        attr, filled, first = blocks[block, ATTR], blocks[block, FILLED], block * SLOTS
         if attr < 0:
             continue
         single = True
         for j in range(filled):
-            p = places[slots[base + j]]
+            p = places[slots[first + j]]
             q = p + 2
             while words[q] >> 32 != attr:
                 q += 1 + 2 * (words[q] & LOW)
@@ -168,30 +165,34 @@ def sort_narrow(
         if not single:
             continue
         order = np.argsort(keys[:filled])
-        at = count * SLOTS
-        reach = MIN
-        for j in range(SLOTS):
-            begins[at + j] = keys[order[j]] if j < filled else MAX
-            reach = max(reach, lasts[order[j]]) if j < filled else MAX
-            entries[at + j, REACH] = reach
-        looks = 0
+        at, looks = count * SLOTS, 0
         for j in range(filled):
-            x = begins[at + j]
-            k = min(last_begun(begins, at, x), filled - 1)
-            while k >= 0 and entries[at + k, REACH] >= x:
-                looks += 1
-                k -= 1
+            begin, last = keys[order[j]], lasts[order[j]]
+            entries[at + j, BEGIN], entries[at + j, LAST] = begin, last
+            reach[j] = max(last, reach[j - 1]) if j else last
+            back = 0
+            while back < j and reach[j - back - 1] >= begin:
+                back += 1
+            entries[at + j, NUMBER] = back
+            looks += 1 + back
         if looks > most * filled:
             continue
-        before, spans = slots[base : base + filled].copy(), copies[base : base + filled].copy()
+        base = entries[at, BEGIN]
+        span, shift = np.uint64(entries[at + filled - 1, BEGIN]) - np.uint64(base), np.uint64(0)
+        while span >> shift > np.uint64(TOP):
+            shift += np.uint64(1)
+        before, spans = slots[first : first + filled].copy(), copies[first : first + filled].copy()
         for j in range(filled):
-            slots[base + j] = before[order[j]]
-            copies[base + j, 0], copies[base + j, 1] = spans[order[j], 0], spans[order[j], 1]
-            p = places[slots[base + j]]
+            slots[first + j] = before[order[j]]
+            copies[first + j, 0], copies[first + j, 1] = spans[order[j], 0], spans[order[j], 1]
+            p = places[slots[first + j]]
             more = 1 if (words[p + 1] & LENGTH_MASK) > SINGLE else 0
-            entries[at + j, LAST], entries[at + j, KEY] = lasts[order[j]], words[p]
-            entries[at + j, NUMBER] = np.int64(slots[base + j]) << 1 | more
-        blocks[block, SORTED] = at
+            marks[at + j] = np.uint16((np.uint64(entries[at + j, BEGIN]) - np.uint64(base)) >> shift)
+            entries[at + j, KEY] = words[p]
+            entries[at + j, NUMBER] = numbered(np.int64(slots[first + j]), entries[at + j, NUMBER], more)
+        marks[at + filled : at + SLOTS] = TOP + 1
+        entries[at + filled : at + SLOTS] = 0
+        blocks[block, SORTED], blocks[block, BASE], blocks[block, SHIFT] = at, base, np.int64(shift)
         count += 1
     return count
 

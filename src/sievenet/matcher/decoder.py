@@ -11,33 +11,25 @@ The same checks as `Layout.decode`: opening, bounds, no payload. Rows that fail 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sievenet.content.layout import Bytes, layout_of
 from sievenet.content.schema import Schema
-from sievenet.jit import compiled, inlined
+from sievenet.jit import compiled
+from sievenet.matcher.octets import load_little
 from sievenet.matcher.records import Array, float_key
 
 __all__ = ["Decoder"]
 
-#: Columns of the table of attributes: where its bytes begin, how many they are, what they are, what is added to the
+#: Columns of the table of attributes: where its bytes begin, the bits in them, what they are, what is added to the
 #: number (the bit, for bools), the largest number that is written.
-AT, SIZE, KIND, BASE, SPAN = range(5)
+AT, MASK, KIND, BASE, SPAN = range(5)
 _NUMBER, _REAL, _BOOL = range(3)
 #: Bools that share bytes; beyond that events are decoded as ever.
 _BOOLS: Final = 63
-
-
-@inlined
-def load_little(rows: Array, i: int, at: int, size: int) -> Any:
-    """The unsigned number in so many bytes, lowest first."""
-    found = np.uint64(0)
-    for k in range(size):
-        found |= np.uint64(rows[i, at + k]) << np.uint64(8 * k)
-    return found
 
 
 @compiled
@@ -54,7 +46,9 @@ def decode_rows(
         for k in range(len(opening)):
             good &= rows[i, start + k] == opening[k]
         for a in range(len(table)):
-            number = load_little(rows, i, start + table[a, AT], table[a, SIZE])
+            # Eight bytes at a time, none of them behind the row.
+            at = min(start + table[a, AT], last - 7)
+            number = load_little(rows, i, at) >> np.uint64(8 * (start + table[a, AT] - at)) & np.uint64(table[a, MASK])
             if table[a, KIND] == _REAL:
                 value = np.uint64(number).view(np.float64)
                 good &= value >= reals[a, 0] and value <= reals[a, 1]
@@ -84,23 +78,26 @@ class Decoder:
         #: Bytes of an event.
         self.size: Final = layout.size
         self.attributes: Final = len(schema.attributes)
-        self._opening = np.frombuffer(layout.opening, np.uint8)
-        self._table = np.zeros((self.attributes, 5), np.int64)
-        self._reals = np.zeros((self.attributes, 2), np.float64)
+        opening = np.frombuffer(layout.opening, np.uint8)
+        table = np.zeros((self.attributes, 5), np.int64)
+        reals = np.zeros((self.attributes, 2), np.float64)
+        #: What says how to read a row, for `decode_rows`.
+        self.arrays: Final = opening, table, reals
         bit = 0
         for i, attribute in enumerate(schema.attributes):
             at, size = layout.place(i)
+            mask = (1 << 8 * size) - 1 if size < 8 else -1
             if attribute.type == "bool":
-                self._table[i] = at, size, _BOOL, bit, (1 << len(bools)) - 1
+                table[i] = at, mask, _BOOL, bit, (1 << len(bools)) - 1
                 bit += 1
             elif attribute.type == "float":
-                self._table[i] = at, size, _REAL, 0, 0
-                self._reals[i] = float(attribute.lo or 0), float(attribute.hi or 0)
+                table[i] = at, mask, _REAL, 0, 0
+                reals[i] = float(attribute.lo or 0), float(attribute.hi or 0)
             elif attribute.type == "int":
                 lo, hi = int(attribute.lo or 0), int(attribute.hi or 0)
-                self._table[i] = at, size, _NUMBER, lo, np.uint64(hi - lo).astype(np.int64)
+                table[i] = at, mask, _NUMBER, lo, np.uint64(hi - lo).astype(np.int64)
             else:
-                self._table[i] = at, size, _NUMBER, 0, len(attribute.values or ()) - 1
+                table[i] = at, mask, _NUMBER, 0, len(attribute.values or ()) - 1
 
     def read(
         self,
@@ -114,4 +111,4 @@ class Decoder:
 
         Returns how many are sound; ``kept`` says which rows those are.
         """
-        return decode_rows(rows, start, wanted, self._opening, self._table, self._reals, xs, kept)
+        return decode_rows(rows, start, wanted, *self.arrays, xs, kept)

@@ -46,7 +46,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher import bitrow, construction, records, scan
+from sievenet.matcher import bitrow, construction, narrow, records, scan
 
 __all__ = ["Level", "build", "unbuilt"]
 
@@ -93,8 +93,8 @@ class Level:
     checked: Ints
     slices: Ints
     rows: npt.NDArray[np.uint64]
-    #: Of blocks that are sorted lists: where their slots begin, and all else that is needed of them.
-    begins: Ints
+    #: Of blocks that are sorted lists (`narrow`).
+    marks: npt.NDArray[np.uint16]
     entries: Ints
     #: Records that live.
     live: int
@@ -105,7 +105,7 @@ class Level:
     def arrays(self) -> tuple[Any, ...]:
         """What the matching kernels take, in their order."""
         filters = self.words, self.alive, self.keys
-        slices = self.slices, self.rows, self.used, self.checked, self.begins, self.entries
+        slices = self.slices, self.rows, self.used, self.checked, self.marks, self.entries
         return *filters, self.blocks, self.slots, self.check_ends, self.checks, *slices
 
     @property
@@ -123,14 +123,14 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         cuts=cuts,
         edges=np.empty((attributes, records.BUCKETS - 1), np.int64),
         used=np.empty(0, np.int64),
-        blocks=np.empty((0, 7), np.int64),
+        blocks=np.empty((0, scan.COLUMNS), np.int64),
         slots=np.empty(0, np.uint32),
         check_ends=np.empty(0, np.uint32),
         checks=np.empty((0, 3), np.int64),
         checked=np.empty(0, np.int64),
         slices=np.empty((0, 3), np.int64),
         rows=np.empty((0, bitrow.WORDS), np.uint64),
-        begins=np.empty(0, np.int64),
+        marks=np.empty(0, np.uint16),
         entries=np.empty((0, 4), np.int64),
         live=len(alive),
         built=len(alive),
@@ -157,12 +157,12 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     construction.reorder(words, places, order, ordered, where)
     number = np.empty(len(places), np.uint32)
     number[order] = np.arange(len(places))
-    slots = np.zeros(len(blocks) * scan.SLOTS, np.uint32)
+    slots = np.zeros(len(blocks) * bitrow.SLOTS, np.uint32)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
-    begins, entries = np.empty(len(slots), np.int64), np.empty((len(slots), 4), np.int64)
-    narrow = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, begins, entries) * scan.SLOTS
+    marks, entries = np.empty(len(slots), np.uint16), np.empty((len(slots), 4), np.int64)
+    listed = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, marks, entries) * bitrow.SLOTS
     slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
     construction.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
     check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
@@ -180,8 +180,8 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
         checked=checked,
         slices=slices,
         rows=rows,
-        begins=begins[:narrow].copy(),
-        entries=entries[:narrow].copy(),
+        marks=marks[:listed].copy(),
+        entries=narrow.aligned(entries[:listed]),
         live=len(places),
         built=len(places),
     )
@@ -234,13 +234,13 @@ def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The table of blocks without slices, and the slot of each copy; a block has copies of one group."""
-    number = -(-counts // scan.SLOTS)
-    blocks = np.zeros((int(number.sum()), 7), np.int64)
+    number = -(-counts // bitrow.SLOTS)
+    blocks = np.zeros((int(number.sum()), scan.COLUMNS), np.int64)
     blocks[:, scan.ATTR] = np.repeat(groups, number)
     # The slots that the groups before leave empty shift a group's slots.
-    shift = np.cumsum(number * scan.SLOTS - counts) - (number * scan.SLOTS - counts)
+    shift = np.cumsum(number * bitrow.SLOTS - counts) - (number * bitrow.SLOTS - counts)
     slot = np.arange(len(copies)) + np.repeat(shift, counts)
-    block = slot // scan.SLOTS
+    block = slot // bitrow.SLOTS
     begins = np.searchsorted(block, np.arange(len(blocks)))
     blocks[:, scan.LO] = np.minimum.reduceat(copies[:, 1], begins)
     blocks[:, scan.HI] = np.maximum.reduceat(copies[:, 2], begins)
@@ -255,7 +255,7 @@ def _slices(
     counts = np.zeros((len(blocks), len(sizes)), np.int64)
     constraints = construction.count_constraints(words, places, slots, blocks, counts)
     clustered = blocks[:, scan.ATTR] >= 0
-    counts[clustered, blocks[clustered, scan.ATTR]] = scan.SLOTS + 1
+    counts[clustered, blocks[clustered, scan.ATTR]] = bitrow.SLOTS + 1
     listed = blocks[:, scan.SORTED] >= 0
     # Every other block has a slice; one of a single row lets everything pass.
     bare = counts.max(axis=1) < _SLICED
@@ -268,7 +268,7 @@ def _slices(
     # Where every end is an edge a row per bucket is exact, and saves a check.
     rows = np.where(count < _FINE, _FEW_ROWS, np.where(sizes[attr] < records.BUCKETS, records.BUCKETS, _ROWS))
     shift = np.maximum(0, np.ceil(np.log2(sizes[attr] / rows))).astype(np.int64)
-    own = count > scan.SLOTS
+    own = count > bitrow.SLOTS
     shift[own] = 0
     shift[bare[block]] = records.BUCKET_BITS
     height = np.where(own, blocks[block, scan.HI] - blocks[block, scan.LO] + 1, ((sizes[attr] - 1) >> shift) + 1)

@@ -295,6 +295,14 @@ class Matcher:
             counts[lo : lo + len(starts) - 1] = np.diff(starts)
         return counts
 
+    def sole(self, count: int) -> tuple[Any, ...] | None:
+        """What `scan.match_level` takes to match so many events, but for their keys; None unless there is one level."""
+        levels, room = self._settle(count), self._room
+        if len(levels) != 1:
+            return None
+        room.fit(count, self._reader.attributes)
+        return room.buckets, levels[0].edges, *levels[0].arrays, room.events, room.keys, room.starts, room.out
+
     def match_keys(self, xs: Ints, count: int) -> Matches:
         """The keys that each of so many events matches, which are given as rows of keys on their lines.
 
@@ -306,8 +314,9 @@ class Matcher:
         found = 0
         for level in levels:
             found = room.found(xs, count, level, found)
-        kept = scan.by_event(room.events, room.keys, found, count, room.starts, room.out)
-        return Matches(room.starts[: count + 1], room.out[:kept])
+        if not levels:
+            room.empty(count)
+        return Matches(room.starts[: count + 1], room.out[: room.kept])
 
     def _chunks(self, columns: Columns) -> Iterator[tuple[int, Ints, Ints]]:
         """Offsets and keys, chunk by chunk."""
@@ -324,9 +333,9 @@ class Matcher:
             for level in levels:
                 columns.ranked(xs, lo, hi, level)
                 count = room.found(xs, hi - lo, level, count)
-            out = np.empty(count, np.int64)
-            kept = scan.by_event(room.events, room.keys, count, hi - lo, room.starts, out)
-            yield lo, room.starts[: hi - lo + 1], out[:kept]
+            if not levels:
+                room.empty(hi - lo)
+            yield lo, room.starts[: hi - lo + 1], room.out[: room.kept].copy()
 
     # -- telling ----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher import records, scan
+from sievenet.matcher import scan
 from sievenet.matcher.level import Level
 from sievenet.matcher.reader import Reader
 
@@ -21,34 +21,33 @@ class Room:
         self.buckets = np.zeros((0, 0), np.uint8)
         #: Matches in any order: event and key.
         self.events, self.keys = np.empty(0, np.int32), np.empty(0, np.int64)
-        #: By event: where its keys begin, and all keys.
-        self.starts, self._out = np.empty(0, np.int64), np.empty(0, np.int64)
+        #: By event: where its keys begin, and all keys, of which so many are found.
+        self.starts, self.out = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.kept = 0
 
     def fit(self, events: int, attributes: int) -> None:
         """Make room for so many events."""
         if len(self.buckets) < events or self.buckets.shape[1] != attributes:
             self.buckets = np.zeros((events, attributes), np.uint8)
             self.events, self.keys = np.empty(32 * events, np.int32), np.empty(32 * events, np.int64)
-            self.starts = np.empty(events + 1, np.int64)
+            self.starts, self.out = np.empty(events + 1, np.int64), np.empty(32 * events, np.int64)
 
-    @property
-    def out(self) -> Ints:
-        """Room for as many keys as for matches."""
-        if len(self._out) < len(self.keys):
-            self._out = np.empty(len(self.keys), np.int64)
-        return self._out
+    def empty(self, events: int) -> None:
+        """There are no matches."""
+        self.starts[: events + 1], self.kept = 0, 0
 
     def found(self, xs: Ints, events: int, level: Level, count: int) -> int:
-        """Append the matches among a level's filters; how many there are with those before."""
-        records.fill_buckets(xs, events, level.edges, level.used, self.buckets)
+        """Add the matches among a level's filters; how many there are with those before."""
         while True:
-            found: int = scan.match_chunk(  # type: ignore[call-arg]
-                xs, self.buckets, events, *level.arrays, self.events, self.keys, count
+            matches = self.events, self.keys, count, self.starts, self.out
+            found, self.kept = scan.match_level(  # type: ignore[call-arg]
+                xs, self.buckets, events, level.edges, *level.arrays, *matches
             )
             if found <= len(self.keys):
-                return found
+                return int(found)
             self.events = np.concatenate((self.events, np.empty(2 * found - len(self.events), np.int32)))
             self.keys = np.concatenate((self.keys, np.empty(2 * found - len(self.keys), np.int64)))
+            self.out = np.empty(len(self.keys), np.int64)
 
 
 class Scratch:

@@ -5,11 +5,7 @@ per bucket of an attribute: bit j of row v says whether slot j admits a value in
 exactly, the *checks* of a slot do: rows of column, lo, last, where the columns are those attributes that have checks;
 or of -1 and the place of a record to be checked whole.
 
-A block whose filters are so narrow that hardly two of them overlap has no slices.  Its slots are sorted by where they
-begin; `begins` says where.  An event finds the last slot that begins before it by bisection, and goes back from there
-as long as something reaches it.  All that it needs of a slot is in one row of `entries`, since between two batches
-other processes use the caches: how far this one and those before it reach, how far it reaches itself, its key, its
-number and whether it has other constraints that have to be checked.
+A block of narrow filters has a sorted list in place of slices (`narrow`).
 """
 
 from __future__ import annotations
@@ -19,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from sievenet.jit import compiled, inlined
-from sievenet.matcher.bitrow import WORDS, and_row, copy_row, lowest_bit
+from sievenet.matcher.bitrow import SLOTS, WORDS, and_row, copy_row, lowest_bit
+from sievenet.matcher.narrow import KEY, LAST, NUMBER, back_of, last_begun, number_of
 from sievenet.matcher.records import (
     BUCKETS,
     Array,
@@ -29,19 +26,17 @@ from sievenet.matcher.records import (
     walk,
 )
 
-#: Slots of a block: a bit for each in a row of its slices.
-SLOTS: Final = 64 * WORDS
 #: Events for which sorting pays.
 _MANY: Final = 32
 #: Events whose bitmaps are made at a time: they stay in the nearest cache.
 _TILE: Final = 256
 #: Columns of the table of blocks: the attribute it is clustered by (-1: none) and the buckets it can match,
-#: the range of its slices, the number of its slots, where its slots begin in `begins` and `entries` (-1: nowhere).
-ATTR, LO, HI, FIRST, BEHIND, FILLED, SORTED = range(7)
+#: the range of its slices, the number of its slots; of a sorted list: where it begins in `marks` and `entries` (-1: it
+#: is none), where its first filter begins, and the steps of its marks.
+ATTR, LO, HI, FIRST, BEHIND, FILLED, SORTED, BASE, SHIFT = range(9)
+COLUMNS: Final = 9
 #: Columns of the table of slices: attribute, buckets per row as a shift, row of bucket 0.
 S_ATTR, S_SHIFT, S_ROW = range(3)
-#: Columns of the entries of sorted slots.
-REACH, LAST, KEY, NUMBER = range(4)
 
 
 @inlined
@@ -59,19 +54,6 @@ def passes(checks: Array, first: int, behind: int, values: Array, j: int, words:
     return True
 
 
-@inlined
-def last_begun(begins: Array, at: int, x: int) -> int:
-    """The last of a block's slots that begins at x or before, -1 if none does; unused slots begin nowhere."""
-    found = at - 1
-    step = SLOTS >> 1
-    while step:
-        found += step if begins[found + step] <= x else 0
-        step >>= 1
-    # Steps of 128 to 1 come to 255 slots; there may be one more.
-    found += 1 if found + 1 < at + SLOTS and begins[found + 1] <= x else 0
-    return found - at
-
-
 @compiled
 def match_few(
     xs: Array,
@@ -87,7 +69,7 @@ def match_few(
     slices: Array,
     rows: Array,
     checked: Array,
-    begins: Array,
+    marks: Array,
     entries: Array,
     found_event: Array,
     found_key: Array,
@@ -109,23 +91,19 @@ def match_few(
                 listed = blocks[block, SORTED]
                 if listed >= 0:
                     x = xs[i, attr]
-                    j = min(last_begun(begins, listed, x), blocks[block, FILLED] - 1)
-                    while j >= 0 and entries[listed + j, REACH] >= x:
-                        number = entries[listed + j, NUMBER] >> 1
-                        at = block * SLOTS + j
-                        if (
-                            entries[listed + j, LAST] >= x
-                            and alive[number]
-                            and (
-                                not entries[listed + j, NUMBER] & 1
-                                or passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i)
-                            )
-                        ):
+                    last = last_begun(marks, entries, listed, blocks[block, BASE], blocks[block, SHIFT], x)
+                    if last >= listed:
+                        for j in range(last - back_of(entries[last, NUMBER]), last + 1):
+                            if entries[j, LAST] < x or not alive[number_of(entries[j, NUMBER])]:
+                                continue
+                            if entries[j, NUMBER] & 1:
+                                at = block * SLOTS + j - listed
+                                if not passes(checks, check_ends[at], check_ends[at + 1], values, i, words, xs, i):
+                                    continue
                             if count < room:
                                 found_event[count] = i
-                                found_key[count] = entries[listed + j, KEY]
+                                found_key[count] = entries[j, KEY]
                             count += 1
-                        j -= 1
                     continue
             w0 = w1 = w2 = w3 = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
             for s in range(blocks[block, FIRST], blocks[block, BEHIND]):
@@ -209,7 +187,7 @@ def match_chunk(
     rows: Array,
     used: Array,
     checked: Array,
-    begins: Array,
+    marks: Array,
     entries: Array,
     found_event: Array,
     found_key: Array,
@@ -225,7 +203,7 @@ def match_chunk(
     if n < _MANY:
         return match_few(
             xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked,
-            begins, entries, found_event, found_key, count,
+            marks, entries, found_event, found_key, count,
         )  # fmt: skip
     room = len(found_key)
     order = np.empty(n, np.int32)
@@ -249,26 +227,23 @@ def match_chunk(
         end = starts[blocks[block, HI] + 1]
         listed = blocks[block, SORTED]
         if listed >= 0:
+            base, shift = blocks[block, BASE], blocks[block, SHIFT]
             for t in range(starts[blocks[block, LO]], end):
                 i = np.int64(order[t])
                 x = xs[i, sorted_by]
-                j = min(last_begun(begins, listed, x), blocks[block, FILLED] - 1)
-                while j >= 0 and entries[listed + j, REACH] >= x:
-                    number = entries[listed + j, NUMBER] >> 1
-                    at = block * SLOTS + j
-                    if (
-                        entries[listed + j, LAST] >= x
-                        and alive[number]
-                        and (
-                            not entries[listed + j, NUMBER] & 1
-                            or passes(checks, check_ends[at], check_ends[at + 1], values, t, words, xs, i)
-                        )
-                    ):
+                last = last_begun(marks, entries, listed, base, shift, x)
+                if last >= listed:
+                    for j in range(last - back_of(entries[last, NUMBER]), last + 1):
+                        if entries[j, LAST] < x or not alive[number_of(entries[j, NUMBER])]:
+                            continue
+                        if entries[j, NUMBER] & 1:
+                            at = block * SLOTS + j - listed
+                            if not passes(checks, check_ends[at], check_ends[at + 1], values, t, words, xs, i):
+                                continue
                         if count < room:
                             found_event[count] = i
-                            found_key[count] = entries[listed + j, KEY]
+                            found_key[count] = entries[j, KEY]
                         count += 1
-                    j -= 1
             continue
         for begin in range(starts[blocks[block, LO]], end, _TILE):
             m = min(_TILE, end - begin)
@@ -320,7 +295,7 @@ def match_one(
     rows: Array,
     used: Array,
     checked: Array,
-    begins: Array,
+    marks: Array,
     entries: Array,
     found_event: Array,
     found_key: Array,
@@ -333,9 +308,46 @@ def match_one(
         return walk(xs, 1, words, alive, found_event, found_key, count)
     fill_buckets(xs, 1, edges, used, buckets)
     return match_few(
-        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked, begins, entries,
+        xs, buckets, 1, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, checked, marks, entries,
         found_event, found_key, count,
     )  # fmt: skip
+
+
+@compiled
+def match_level(
+    xs: Array,
+    buckets: Array,
+    n: int,
+    edges: Array,
+    words: Array,
+    alive: Array,
+    keys: Array,
+    blocks: Array,
+    slots: Array,
+    check_ends: Array,
+    checks: Array,
+    slices: Array,
+    rows: Array,
+    used: Array,
+    checked: Array,
+    marks: Array,
+    entries: Array,
+    found_event: Array,
+    found_key: Array,
+    count: int,
+    starts: Array,
+    out: Array,
+) -> tuple[int, int]:
+    """Append the matches of n events in a level; all so far by event. How many there are, and how many remain.
+
+    If there is no room for them, nothing remains, and the first number says how much room it takes.
+    """
+    fill_buckets(xs, n, edges, used, buckets)
+    found = match_chunk(
+        xs, buckets, n, words, alive, keys, blocks, slots, check_ends, checks, slices, rows, used, checked,
+        marks, entries, found_event, found_key, count,
+    )  # fmt: skip
+    return found, by_event(found_event, found_key, found, n, starts, out) if found <= len(found_key) else 0
 
 
 @compiled

@@ -50,27 +50,37 @@ class DuplicateWindow:
         self._rings: OrderedDict[Source, memoryview] = OrderedDict()
         #: The incarnations of each publisher that have a ring, oldest first.
         self._known: dict[int, list[int]] = {}
+        #: The source heard last, and its ring.
         self._last: Source | None = None
+        self._latest = memoryview(b"")
         self.duplicates = 0
         self.late = 0
         #: Sources that were forgotten to make room; a copy of theirs from before would pass.
         self.forgotten = 0
 
     def widen(self, span: int) -> None:
-        """Remember the last so many numbers of each source from now on, if that is more than before."""
+        """Remember the last so many numbers of each source from now on, if that is more than before.
+
+        What was forgotten until then may have come, so it counts as a duplicate: the numbers that share their old slot
+        with a newer one.
+        """
         if span <= self._span:
             return
+        rounds = -(-span // self._span)
+        span = rounds * self._span  # so that these have a slot each
+        back = np.arange(rounds, dtype=np.int64)[:, np.newaxis] * self._span
         for source, ring in self._rings.items():
-            wider, numbers = np.zeros(span, np.uint64), np.frombuffer(ring, np.uint64)
+            wider, numbers = np.zeros(span, np.uint64), np.frombuffer(ring, np.int64)
+            numbers = (numbers[numbers > 0] - back).ravel()
             numbers = numbers[numbers > 0]
-            np.maximum.at(wider, (numbers - np.uint64(1)) % np.uint64(span), numbers)
+            wider[(numbers - 1) % span] = numbers
             self._rings[source] = wider.data
-        self._span = span
+        self._span, self._last = span, None
 
     def fresh(self, publisher: int, incarnation: int, sequence: int) -> bool:
         """Whether this packet is new; if so it is noted."""
         source = (publisher, incarnation)
-        ring = self._rings[source] if source == self._last else self._ring(source)
+        ring = self._latest if source == self._last else self._ring(source)
         slot = sequence % self._span
         # Slots hold the number plus one, so that zero is an empty slot.
         found = ring[slot]
@@ -160,7 +170,7 @@ class DuplicateWindow:
             ring = self._new(source)
         elif source != self._last:
             self._rings.move_to_end(source)
-        self._last = source
+        self._last, self._latest = source, ring
         return ring
 
     def _new(self, source: Source) -> memoryview:
@@ -176,6 +186,8 @@ class DuplicateWindow:
 
     def _forget(self, source: Source) -> None:
         publisher, incarnation = source
+        if source == self._last:
+            self._last = None
         del self._rings[source]
         self._known[publisher].remove(incarnation)
         if not self._known[publisher]:

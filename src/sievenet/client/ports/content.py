@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
@@ -33,7 +34,7 @@ from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.datagrams import arrivals_of, count_in, outlets_of, owners_of, sender_of
 from sievenet.client.ports.identity import publisher_number
-from sievenet.client.ports.pacing import BURST, MANY, RATE, TURN, gathering, weight
+from sievenet.client.ports.pacing import BURST, FIRST, LULL, MANY, RATE, TURN, gathering, weight
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
@@ -115,6 +116,8 @@ class ContentPort(DataPort):
         self._last = 0.0
         #: Reads again, if it does not read at once when something comes.
         self._reading: asyncio.TimerHandle | None = None
+        #: Until when the first packet waits for those behind it.
+        self._lull = 0.0
         self._inlet = mmsg.Inlet(TURN, _WIDEST) if mmsg.available else None
 
     @classmethod
@@ -150,6 +153,21 @@ class ContentPort(DataPort):
 
     def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets, as fast as is good for them."""
+        queue = self._queue
+        if type(packets) is list and len(packets) == 1 and not queue:
+            # A single packet that nothing waits in front of, in few steps: a process that has just woken up has
+            # forgotten each of them.
+            [packet] = packets
+            code, now = packet.code, time.monotonic()
+            if not code & 0xFFFFFFFF and self._pace.take(1.0, now):
+                address = _PLACE.pack(CONTENT_PREFIX, packet.category) + (code >> 32).to_bytes(12, "big")
+                place = socket.inet_ntop(socket.AF_INET6, address), CONTENT_PORT
+                try:
+                    self._socket.sendto(_HEAD + encode_packet(packet), place)
+                    self._last = now
+                    return True
+                except OSError:
+                    pass  # then it waits in the queue, which knows what to do
         if self._closed:
             raise Unavailable("The data port is closed")
         if isinstance(packets, Burst):
@@ -158,9 +176,6 @@ class ContentPort(DataPort):
                 self._queue.extend(outlets)
                 return self._queue_more(len(packets))
             packets = Arrivals(packets.matrix)
-        queue = self._queue
-        if type(packets) is list and len(packets) == 1 and not queue and self._sent_at_once(packets[0]):
-            return True
         before = len(queue)
         for packet in packets:
             target, dscp = _target(packet.category, packet.code)
@@ -173,22 +188,6 @@ class ContentPort(DataPort):
             return 1
         return max(1, min(TOGETHER, (self._room - DATAGRAM_HEADER) // int(burst.matrix.shape[1])))
 
-    def _sent_at_once(self, packet: Packet) -> bool:
-        """Whether a single packet that nothing waits in front of could be sent, in few steps."""
-        code, now = packet.code, self._loop.time()
-        if code & 0xFFFFFFFF or self._pace.left(now) < 1.0:
-            return False
-        address = _PLACE.pack(CONTENT_PREFIX, packet.category) + (code >> 32).to_bytes(12, "big")
-        target = socket.inet_ntop(socket.AF_INET6, address), CONTENT_PORT
-        try:
-            self._socket.sendto(_HEAD + encode_packet(packet), target)
-        except OSError:
-            return False  # then it waits in the queue, which knows what to do
-        self._pace.charge(1, now)
-        self._departures.passed()
-        self._last = now
-        return True
-
     def _queue_more(self, count: int) -> bool:
         self._queued += count
         self._departures.given += count
@@ -196,7 +195,7 @@ class ContentPort(DataPort):
         return self._queued <= _AHEAD
 
     def _flush(self) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         budget = left = self._pace.left(now)
         while self._queue and left >= 1.0:
             first = self._queue[0]
@@ -217,7 +216,7 @@ class ContentPort(DataPort):
                 self._queue.popleft()
         if left < budget:
             self._pace.charge(budget - left, now)
-            self._last = self._loop.time()
+            self._last = time.monotonic()
         if self._queued and self._timer is None:
             self._timer = self._loop.call_later(_NAP, self._again)
         self._departures.queued(self._queued)
@@ -248,7 +247,7 @@ class ContentPort(DataPort):
             await self._departures.wait(ahead)
         if not ahead:
             # Whoever asks for this is about to change what packets under way still rely on.
-            await asyncio.sleep(self._last + _FLIGHT - self._loop.time())
+            await asyncio.sleep(self._last + _FLIGHT - time.monotonic())
 
     async def arrived(self) -> None:
         """Wait until what was given to `send` so far has left: switches say nothing about what they take."""
@@ -258,6 +257,10 @@ class ContentPort(DataPort):
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
+        if self._inlet is not None and (now := self._loop.time()) < self._lull:
+            self._loop.remove_reader(self._socket)
+            self._reading = self._loop.call_later(FIRST, self._gather, self._inlet, now)
+            return
         # The first is delivered before it is known whether there are more.  A few more are read singly, which is
         # quickest for a few; if there are as many, the rest together.
         try:
@@ -296,6 +299,8 @@ class ContentPort(DataPort):
         if nap is None:
             self._loop.add_reader(self._socket, self._readable)
         else:
+            if seconds is not None:
+                self._lull = now + LULL
             nap = max(0.0, now + nap - self._loop.time())
             self._reading = self._loop.call_later(nap, self._gather, inlet, now)
 

@@ -1,14 +1,16 @@
 """When a port sends and when it reads: the pace of what leaves (a `Bucket`), and gathering for what comes.
 
 Packets that come one by one are read one by one, at once.  Where so many come that this would cost most of a process's
-time, reading waits until some have gathered: a single event never waits, and many cost one call together.
+time, reading waits until some have gathered: a single event never waits, and many cost one call together. For a moment
+after many have come, more of them are expected, and the first one waits for those behind it too: else each pause in a
+flood would cost some events a call of their own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BURST", "MANY", "RATE", "TURN", "gathering", "weight"]
+__all__ = ["BURST", "FIRST", "LULL", "MANY", "RATE", "TURN", "gathering", "weight"]
 
 #: Packets per second, and how many at once; those that share a datagram with others count for less.
 RATE: Final = 80_000.0
@@ -27,7 +29,9 @@ _GATHERED: Final = 192
 _MIXED: Final = 1024
 _LONGEST: Final = 0.005
 #: Seconds to wait before the pace is known.
-_FIRST: Final = 0.001
+FIRST: Final = 0.001
+#: Seconds after packets were gathered in which the next ones are.
+LULL: Final = 0.02
 
 
 def weight(together: int) -> float:
@@ -38,7 +42,7 @@ def weight(together: int) -> float:
 def gathering(count: int, seconds: float | None, mixed: bool = False) -> float | None:
     """For how long to gather packets after so many came in so many seconds (None: unknown); None: not at all."""
     if seconds is None:
-        return _FIRST if count >= MANY else None
+        return FIRST if count >= MANY else None
     pace = count / max(seconds, 1e-6)
     need = min(1.0, (pace - _EASY) / (_HARD - _EASY))
     return need * min(_LONGEST, (_MIXED if mixed else _GATHERED) / pace) if need > 0.0 else None

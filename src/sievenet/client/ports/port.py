@@ -44,7 +44,7 @@ class Departures:
     """Counts and waiters of one port."""
 
     def __init__(self) -> None:
-        #: Packets ever given.
+        #: Packets ever given that had to wait; what leaves at once is not counted.
         self.given = 0
         self._left = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
@@ -62,11 +62,6 @@ class Departures:
             await done
         finally:
             del self._waiting[done]
-
-    def passed(self) -> None:
-        """One more was given and has left, and nothing waited in front of it."""
-        self.given += 1
-        self._left += 1
 
     def queued(self, count: int) -> None:
         """So many of them have not left."""
