@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "d
 
 
 #: Examples of a property that coverage watches. It doubles their time, and later ones pass the same lines.
-WATCHED = 25
+WATCHED = 8
 _WATCHING = "COVERAGE_PROCESS_CONFIG"
 
 

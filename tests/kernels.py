@@ -11,9 +11,8 @@ import multiprocessing
 import numpy as np
 
 from sievenet.client import served
-from sievenet.content import Filter, Record, Subscription, ValueSet
+from sievenet.content import Filter, Record, ValueSet
 from sievenet.control import warmup
-from sievenet.control.covering import Coverer
 from sievenet.control.hybrid import Model, Observation, ssa
 from sievenet.dataplane import Packet, Simulator
 from sievenet.index import Cell, Plan
@@ -63,8 +62,6 @@ def index() -> None:
         Wants(load.schema, wanted).per_subscription(batch)
         Wants(load.schema, wanted).per_event(batch)
     ssa(Model.of([Observation("p", "s", 0, "s", 1.0, 1.0)], lambda a, b: (a,)), 1.0)
-    plan = Plan.regular(LOADS[0].schema, 12)
-    Coverer(plan, 4).ahead(Subscription([f]) for f in LOADS[0].subscriptions(5).filters())
 
 
 def forward() -> None:

@@ -14,7 +14,7 @@ TERMS = re.findall(r"^\| ([a-z][^|]*?) \| ([^|]+?) \| `([\w.]+)` \|$", PAGE, re.
 #: Words in -ing that the field uses as nouns.
 NOUNS = {
     "caching", "clustering", "covering", "encoding", "forwarding", "framing", "mapping", "merging", "pacing", "ring",
-    "routing", "stabbing", "testing", "tracing", "tuning",
+    "routing", "stabbing", "testing", "tiling", "tracing", "tuning",
 }  # fmt: skip
 
 

@@ -207,6 +207,8 @@ class WebConfig(_Settings, frozen=True):
     names: tuple[str, ...] = ()
     #: Connections at the same time.
     max_connections: Positive = 4096
+    #: Connections of one member, where members are known.
+    max_connections_each: Positive = 1024
     #: Streams of events at the same time, in all and of one member (where members are known).
     max_streams: Positive = 2048
     max_streams_each: Positive = 256

@@ -158,7 +158,9 @@ class Tap:
         safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in self.publisher)[:64]
         name = f"{self.schema.name}-{safe}-{self._times[0]:016x}-{os.getpid():x}-{self.segments:x}{SUFFIX}"
         self._path = self.folder / name
-        self._file = (self.folder / f".{name}.part").open("wb")
+        part = self.folder / f".{name}.part"
+        # What publishers say is not for everybody on the machine.
+        self._file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
         schema, publisher = encode_schema(self.schema), self.publisher.encode()[:1024]
         length = _HEADER.size - 4 + len(schema) + len(publisher)
         head = _HEADER.pack(length, len(schema), len(publisher), self.factor)

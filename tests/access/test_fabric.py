@@ -13,6 +13,7 @@ from sievenet.access.identity import Role
 from sievenet.content.codec import encode_event, encode_subscription
 from sievenet.content.parser import parse_subscription
 from sievenet.control import protocol as p
+from sievenet.daemon import revision
 from sievenet.errors import Dropped, InvalidInput, Rejected, Unavailable
 from tests.access.harness import folder, guarded, join, now
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
@@ -162,7 +163,7 @@ def test_packets_are_held_to_the_rules_whatever_a_client_sends(tmp_path):
     access = folder(tmp_path)
 
     async def main():
-        async with guarded(access) as daemon:  # noqa: SIM117
+        async with guarded(access, access__audit=str(tmp_path / "audit")) as daemon:  # noqa: SIM117
             async with join(daemon, access, "olga") as olga, join(daemon, access, "alice") as alice:
                 feed = await olga.subscribe(SCHEMA)
                 await alice.advertise(want("x < 500"))
@@ -177,6 +178,9 @@ def test_packets_are_held_to_the_rules_whatever_a_client_sends(tmp_path):
                 await eventually(lambda: alice._allowance.refusal is not None)
                 with pytest.raises(Rejected, match="2 events were dropped: the rules do not let"):
                     await alice.publish(reading(x=4))
+        audit = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+        refused = {(each["who"], each["what"], each["outcome"]) for each in audit if each["outcome"] != "done"}
+        assert refused == {("alice", "Publish", "2 packets were dropped: outside the rules")}
 
     run(main())
 
@@ -423,6 +427,38 @@ def test_rotation_without_a_restart_and_under_traffic(tmp_path):
                 await sievenet.connect(daemon.url, login=stale, reconnect=False)
             async with join(daemon, access, "olga", name="olga.other"):
                 pass
+
+    run(main())
+
+
+def test_the_session_of_a_login_that_was_revoked_ends_soon(tmp_path, monkeypatch):
+    """It has a moment to come back with another login; then its key is worth nothing, whatever lease it has."""
+    monkeypatch.setattr(revision, "_GRACE", 0.5)
+    access = folder(tmp_path)
+
+    async def main():
+        async with (
+            guarded(access, control__lease=600.0) as daemon,
+            join(daemon, access, "olga") as olga,
+            join(daemon, access, "alice", name="alice.raw", reconnect=False) as alice,
+        ):
+            feed = await olga.subscribe(SCHEMA, own=False)
+            await alice.advertise("reading: x < 500")
+            await alice.publish(reading(x=1))
+            assert (await take(feed, 1))[0]["x"] == 1
+            got = []
+            await alice.subscribe(SCHEMA, got.append)
+            await olga.advertise(SCHEMA)
+            # It keeps its socket, and goes on sending and receiving sealed datagrams.
+            endpoint = daemon.plane.clients()["alice.raw"]
+            access.revoke("alice")
+            await eventually(lambda: "alice.raw" not in daemon.plane.clients(), timeout=20)
+            assert endpoint is not None
+            assert daemon.control.member("alice.raw") is None
+            received = len(got)
+            await olga.publish(reading(x=2))
+            assert (await olga.ask("check"))["ok"]
+            assert len(got) == received
 
     run(main())
 

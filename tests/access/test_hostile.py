@@ -13,13 +13,17 @@ import pytest
 
 from sievenet.access.identity import Role
 from sievenet.access.login import load_login
+from sievenet.cachehost import CacheHost
 from sievenet.content.codec import decode_event, encode_subscription
 from sievenet.content.parser import parse_subscription
+from sievenet.control import caching as c
 from sievenet.control import protocol as p
 from sievenet.errors import Dropped, Rejected, SievenetError, Unavailable
 from sievenet.session.framing import frame
-from tests.access.harness import folder, guarded, join, now
+from tests.access.harness import RULES, folder, guarded, join, now
+from tests.access.test_table import requests
 from tests.fabric.harness import SCHEMA, eventually, reading, run, take
+from tests.fuzz import damaged, wrong
 from tests.seeds import seeds
 
 
@@ -31,57 +35,48 @@ def want(text):
 
 
 def sound(rng, number):
-    """A message as a client would send it, with numbers that may be wrong."""
+    """A message as a client or a component would send it, with numbers that may be wrong."""
     request, id, other = rng.randrange(1 << 32), rng.randrange(5), rng.choice((number, number, 77, 1 << 31))
     content = rng.choice(
         (encode_subscription(want(rng.choice(("x < 100", "any", "kind = hot", "x > 900")))), rng.randbytes(20), b"")
     )
-    return rng.choice(
-        (
-            p.Subscribe(request, id, other, content),
-            p.Advertise(request, id, other, content),
-            p.Unsubscribe(request, id),
-            p.Unadvertise(request, id),
-            p.Renew(request, p.Report(published=rng.randrange(1 << 40))),
-            p.PlanAdopted(other, rng.randrange(1 << 32)),
-            p.LookUp(request, rng.choice(("reading", "nothing", "ä" * 99))),
-            p.Ask(request, rng.choice(("status", "topology", "flows", "trace", "interests", "?")), "reading: x=1"),
-            p.ApplyPlan(request, "reading", rng.randbytes(30)),
-            p.RemoveSchema(request, "reading"),
-            p.Register(request, SCHEMA),
-            p.Hello(p.PROTOCOL),
-            p.Leave(request),
-        )
+    some = (
+        p.Subscribe(request, id, other, content),
+        p.Advertise(request, id, other, content),
+        p.Unsubscribe(request, id),
+        p.Renew(request, p.Report(published=rng.randrange(1 << 40))),
+        p.PlanAdopted(other, rng.randrange(1 << 32)),
+        p.LookUp(request, rng.choice(("reading", "nothing", "ä" * 99))),
+        p.Ask(request, rng.choice(("status", "topology", "trace", "caches", "interests", "?")), "reading: x=1"),
+        p.ApplyPlan(request, "reading", rng.randbytes(30)),
+        p.Matched(rng.randrange(1 << 20)),
+        c.Cache(request, id, other, content, rng.random() < 0.5, rng.choice((0.0, 5.0))),
+        c.ToCache(id, rng.choice((b"", rng.randbytes(30)))),
+        c.Assumed(rng.randrange(8), rng.choice(("", "no"))),
+        c.ToSubscriber(rng.randrange(8), rng.randbytes(30)),
+        c.CacheLoad(active=tuple(range(rng.randrange(5)))),
     )
+    return rng.choice((rng.choice(some), rng.choice(list(requests(number).values()))))
 
 
-def wrong(rng, data):
-    """Bytes of a frame, changed."""
-    data = bytearray(data)
-    match rng.randrange(4):
-        case 0:
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        case 1:
-            del data[rng.randrange(len(data)) :]
-        case 2:
-            data[:4] = rng.randbytes(4)
-        case 3:
-            data += rng.randbytes(rng.randrange(40))
-    return bytes(data)
-
-
-async def stranger(rng, daemon, access):
+async def stranger(rng, daemon, access, members):
     """A valid beginning, then something wrong; or it just hangs up."""
-    login = load_login(access.login(rng.choice(("bob", "carol", "eye"))))
+    member = rng.choice(members)
+    login = load_login(access.login(member))
     reader, writer = await asyncio.open_connection(*daemon.server.address, ssl=login.dialling())
     try:
         role = rng.choice((Role.CLIENT, Role.OBSERVER, Role.OPERATOR))
-        token = rng.choice((login.token, login.token, "bob.wrong", ""))
-        hello = p.Hello(p.PROTOCOL, role, rng.choice((None, "bob", "bob.x", "olga")), rng.randbytes(32), token)
-        writer.write(frame(hello) if rng.random() < 0.9 else wrong(rng, frame(hello)))
+        name = rng.choice((None, "bob", "bob.x", "olga"))
+        if member == "part":
+            role, name = Role.COMPONENT, "part"
+        token = rng.choice((login.token, login.token, "bob.wrong", "")) if login.token else ""
+        hello = p.Hello(p.PROTOCOL, role, name, rng.randbytes(32), token)
+        writer.write(frame(hello) if rng.random() < 0.9 else damaged(rng, frame(hello)))
+        if member == "part":
+            writer.write(frame(rng.choice((p.Match(1), c.ServeCache(1, rng.random() < 0.5)))))
         for _ in range(rng.randrange(30)):
-            data = frame(sound(rng, 1))
-            writer.write(wrong(rng, data) if rng.random() < 0.2 else data)
+            message = sound(rng, 1)
+            writer.write(wrong(rng, message) if rng.random() < 0.2 else frame(message))
             if rng.random() < 0.3:
                 with contextlib.suppress(TimeoutError):
                     if not await asyncio.wait_for(reader.read(1 << 16), 0.02):
@@ -95,26 +90,41 @@ async def stranger(rng, daemon, access):
         writer.close()
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("seed", seeds(4, watched=2))
 def test_members_who_go_wrong(tmp_path, seed, caplog):
+    """Clients, observers and, in every second run, a matcher or cache; else an honest cache serves beside them."""
     rng = random.Random(seed)
-    access = folder(tmp_path)
+    access = folder(tmp_path, f'{RULES}\n[members.part]\nrole = "component"\n')
+    access.certificate("part", Role.COMPONENT, 10, now())
+    members = ("bob", "carol", "eye", "part") if seed % 2 else ("bob", "carol", "eye")
 
     async def main():
-        async with guarded(access) as daemon:
-            async with join(daemon, access, "olga", name="olga.s") as sub, join(daemon, access, "olga") as pub:
-                feed = await sub.subscribe(SCHEMA)
-                await pub.advertise(SCHEMA)
-                for turn in range(8):
-                    await asyncio.gather(*(stranger(rng, daemon, access) for _ in range(6)))
-                    for x in range(20):
-                        await pub.publish(reading(x=20 * turn + x))
-                assert [each["x"] for each in await take(feed, 160)] == list(range(160))
-                assert sub._session.losses == pub._session.losses == 0
-                assert (await pub.ask("check"))["ok"]
-                assert daemon.control.category("reading").epoch == 1
-            assert daemon.server.errors == 0
-            assert not [each for each in caplog.records if "internal error" in each.message or "failed" in each.message]
+        async with (
+            guarded(access) as daemon,
+            join(daemon, access, "olga", name="olga.s") as sub,
+            join(daemon, access, "olga", name="olga.slow") as slow,
+            join(daemon, access, "olga") as pub,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            await pub.advertise(SCHEMA)
+            feed, cached = await sub.subscribe(SCHEMA), None
+            if seed % 2 == 0:
+                cache = CacheHost(daemon.url, name="part", login=load_login(access.login("part")))
+                await stack.enter_async_context(cache)
+                cached = await slow.subscribe(SCHEMA, max_rate=500)
+            for turn in range(8):
+                await asyncio.gather(*(stranger(rng, daemon, access, members) for _ in range(6)))
+                for x in range(20):
+                    await pub.publish(reading(x=20 * turn + x))
+            for each in (feed, cached) if cached else (feed,):
+                assert [event["x"] for event in await take(each, 160)] == list(range(160))
+            assert sub._session.losses == pub._session.losses == 0
+            assert (await pub.ask("check"))["ok"]
+            assert await pub.ask("status")
+            assert isinstance(await pub.ask("caches"), list)
+            assert daemon.control.category("reading").epoch == 1
+        assert daemon.server.errors == 0
+        assert not [each for each in caplog.records if "internal error" in each.message or "failed" in each.message]
 
     run(main())
 

@@ -7,6 +7,8 @@ import pytest
 
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Role
+from sievenet.access.login import load_login
+from sievenet.cachehost import CacheHost
 from sievenet.content.parser import parse_subscription
 from sievenet.errors import Rejected
 from sievenet.routers.server import RouterServer
@@ -171,5 +173,103 @@ def test_a_client_that_was_away_is_told_when_it_is_back(tmp_path, caplog):
             await eventually(lambda: any("is narrowed to what is allowed" in each.message for each in caplog.records))
             # Nothing of the change is left: one subscription, under its own id.
             await eventually(lambda: [*daemon.control.registrations_of("bob")[1]] == [hot.registration.id])
+
+    run(main(), timeout=60)
+
+
+def test_what_a_router_keeps_for_a_client_that_is_away_is_not_given_beyond_the_rules_of_now(tmp_path):
+    """It is told how many events it missed instead."""
+    access = folder(tmp_path, RULES)
+
+    async def main():
+        async with (
+            routers_of(access) as (a, b),
+            join(a, access, "olga") as olga,
+            join(b, access, "bob", name="bob") as bob,
+        ):
+            await olga.advertise(SCHEMA)
+            feed = await bob.subscribe(want("kind = hot"))
+            address = bob._link.address
+            bob._link.address = ("127.0.0.1", 9)  # nobody listens there
+            bob._link._link.writer.transport.abort()
+            await eventually(lambda: not bob.connected and b._registry.clients["bob"].absent)
+            for x in (700, 400, 800):
+                await olga.publish(reading(x=x, kind="hot"))
+            await eventually(lambda: b._registry.clients["bob"].session.unconfirmed == 3)
+            change(access, HOT, HOT.replace(" narrow", " and x < 500 narrow"))
+            await eventually(
+                lambda: all(entry.wanted != feed.registration.wanted for _, entry in b.router.registrations("bob"))
+            )
+            bob._link.address = address
+            await eventually(lambda: bob.connected, timeout=20)
+            await eventually(lambda: bob.statistics().missed == 3)
+            await olga.publish(reading(x=401, kind="hot"))
+            assert [each["x"] for each in await take(feed, 1)] == [401]
+
+    run(main(), timeout=60)
+
+
+@pytest.mark.parametrize(("left", "ends"), [(HOT, False), ("", True)], ids=["narrowed", "taken away"])
+def test_a_cache_serves_no_more_than_the_rules_of_now_allow(tmp_path, left, ends, caplog):
+    """A subscriber that is slow, so that a cache serves it, gets nothing later that its rules do not allow any more."""
+    everything = '"subscribe reading: any narrow"'
+    access = folder(tmp_path, RULES.replace(f"{ALL}, {HOT}", everything))
+    access.certificate("keep", Role.COMPONENT, 3, now())
+
+    async def main():
+        async with (
+            guarded(access) as daemon,
+            join(daemon, access, "olga", host="h1") as olga,
+            CacheHost(daemon.url, None, name="keep", host="h2", login=load_login(access.login("keep"))),
+            join(daemon, access, "bob", host="h3") as bob,
+        ):
+            await olga.advertise(SCHEMA)
+            feed = await bob.subscribe("reading", max_rate=100, queue=10)
+            got, error = [], None
+
+            async def slowly():
+                nonlocal error
+                try:
+                    async for event in feed:
+                        got.append(event)
+                        await asyncio.sleep(0.005)
+                except Rejected as reason:
+                    error = reason
+
+            reader = asyncio.create_task(slowly())
+            for number in range(1500):
+                await olga.publish(numbered(number, ("hot", "cold")[number % 2]))
+                if number % 4 == 0:
+                    await asyncio.sleep(0.002)
+            assert feed.statistics().caches.state == "active"
+            change(access, everything, left)
+            await eventually(lambda: any("its cache no longer serves" in each.message for each in caplog.records))
+            await asyncio.sleep(2.0)  # what was on its way or waits in the queue is handed out
+            before = len(got)
+            for number in range(1500, 1800):
+                await olga.publish(numbered(number, ("hot", "cold")[number % 2]))
+            if ends:
+                await eventually(lambda: reader.done(), 20)
+                assert "bob subscribe" in str(error)
+            else:
+                await eventually(lambda: got and numbers(got[-1:]) == [1798], 30)
+                assert numbers(got[before:])[-150:] == list(range(1500, 1800, 2))  # and nothing allowed is missing
+                await feed.close()
+                await reader
+            assert not [each for each in got[before:] if each["kind"] == "cold"]
+
+    run(main(), timeout=90)
+
+
+def test_a_client_that_becomes_an_observer_has_no_place_in_the_network_any_more(tmp_path, caplog):
+    """Its connection ends, and its session with it: its datagrams count no more, whatever it keeps sending."""
+    access = folder(tmp_path, RULES)
+
+    async def main():
+        async with guarded(access) as daemon, join(daemon, access, "bob") as bob:
+            assert bob.name in daemon.plane.clients()
+            change(access, f'role = "client"\nrules = [{ALL}, {HOT}]', 'role = "observer"')
+            await eventually(lambda: bob.name not in daemon.plane.clients())
+            assert any("may be a client or component" in each.message for each in caplog.records)
 
     run(main(), timeout=60)

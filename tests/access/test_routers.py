@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import time
 
 import pytest
@@ -11,11 +12,13 @@ from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Role
 from sievenet.content import Record
 from sievenet.content.parser import parse_subscription
-from sievenet.errors import Dropped, Rejected, Unavailable
+from sievenet.errors import Dropped, Rejected, SievenetError, Unavailable
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from tests.access.harness import RULES, folder, now
+from tests.access.test_hostile import random_filter
 from tests.fabric.harness import SCHEMA, eventually, reading, run, take
+from tests.seeds import seeds
 
 MORE = """
 [members.a]
@@ -106,6 +109,53 @@ def test_what_a_client_publishes_is_held_to_the_rules_whatever_it_says(tmp_path)
                 await alice.publish(reading(x=4))
 
     run(main())
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_what_is_delivered_is_within_the_permissions(tmp_path, seed):
+    """Of publisher and subscriber both, with random rules and wishes; the publisher's library checks nothing."""
+    rng = random.Random(seed)
+    may_publish, may_read = ([random_filter(rng) for _ in range(rng.randrange(1, 3))] for _ in range(2))
+    rules = "".join(
+        f"[members.{name}]\nrole = 'client'\nrules = [{', '.join(chr(39) * 3 + each + chr(39) * 3 for each in said)}]\n"
+        for name, said in (
+            ("pub", [f"publish reading: {each} narrow" for each in may_publish]),
+            ("sub", [f"subscribe reading: {each} narrow" for each in may_read]),
+        )
+    )
+    access = folder(tmp_path, rules + MORE)
+    for name in ("a", "b"):
+        access.certificate(name, None, 5, now())
+
+    async def main():
+        # What was dropped of all that it may not publish is told when it leaves.
+        with contextlib.suppress(Dropped, Rejected):
+            async with two(access) as (a, b), join(a, access, "pub") as pub, join(b, access, "sub") as sub:
+                await pub.schema(SCHEMA)
+                await sub.schema(SCHEMA)
+                feed = None
+                while feed is None:
+                    wish = random_filter(rng)
+                    with contextlib.suppress(Rejected):  # nothing of it may be allowed: then another wish
+                        feed = await sub.subscribe(want(wish))
+                pub._offers.check = lambda category, events: None
+                sent = []
+                for _ in range(200):
+                    event = reading(x=rng.randrange(1024), kind=rng.choice(("cold", "hot", "warm")))
+                    with contextlib.suppress(SievenetError):  # it is told what was dropped before, and not sent
+                        await pub.publish(event)
+                        sent.append(event)
+                published, allowed = (want(" or ".join(each)) for each in (may_publish, may_read))
+                within, wanted = published.intersect(allowed), want(wish)
+                due = [each for each in sent if within.matches(each) and wanted.matches(each)]
+                got = await take(feed, len(due))
+                with pytest.raises(TimeoutError):
+                    await take(feed, 1, timeout=0.5)
+                found.append(got == due)
+
+    found = []
+    run(main())
+    assert found == [True]
 
 
 def test_strangers_are_neither_clients_nor_neighbours(tmp_path, caplog):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import ssl
@@ -22,6 +23,9 @@ from sievenet.content import Attribute, Schema
 from sievenet.errors import InvalidInput, Unavailable
 from tests.access.harness import RULES, folder, guarded, join
 from tests.fabric.harness import eventually, fabric, run
+from tests.fuzz import damaged
+from tests.proxy import Proxy
+from tests.seeds import seeds
 
 SCHEMA = Schema(
     "sensor",
@@ -478,3 +482,69 @@ def test_bad_addresses(url):
     with pytest.raises(InvalidInput, match="mqtt://HOST:PORT") as told:
         parse_broker(url)
     assert "secret" not in str(told.value)
+
+
+class Damaging(Proxy):
+    """Passes on what bridge and broker say, sound up to a point; then some of it is damaged, while it is told to."""
+
+    def __init__(self, target, rng):
+        super().__init__(target)
+        self._rng, self.damages = rng, True
+        self.address = None
+
+    async def __aenter__(self):
+        await super().__aenter__()
+        self.address = Address("127.0.0.1", self.port)
+        return self
+
+    async def _pass(self, reader, writer, may=None):
+        sound = self._rng.randrange(1, 6)
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                sound -= 1
+                if self.damages and sound < 0 and may is not None:
+                    data = damaged(self._rng, data) if self._rng.random() < 0.8 else self._rng.randbytes(30)
+                if data:
+                    writer.write(data)
+                if self.damages and sound < -3:
+                    break
+        writer.close()
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_a_broker_that_goes_wrong(tmp_path, seed, caplog):
+    """Whatever it says, the bridge connects again, and once it says what it should, messages go both ways."""
+    rng = random.Random(seed)
+
+    async def main():
+        async with (
+            brokered(tmp_path) as broker,
+            fabric() as daemon,
+            Damaging(("127.0.0.1", broker.port), rng) as proxy,
+            sievenet.connect(daemon.url) as node,
+        ):
+            proxy.damages = False
+            async with bridged(daemon, proxy) as bridge:
+                bridge.broker._client.reconnect_delay_set(0.05, 0.1)
+                found = []
+                await node.subscribe("sensor", lambda event: found.append(event["n"]))
+                proxy.damages = True
+                for turn in range(12):
+                    proxy.cut()
+                    proxy.mend()
+                    made = bridge.statistics()["connections"]
+                    await asyncio.to_thread(broker.publish, "in/attic", lines(range(turn, turn + 3)))
+                    with contextlib.suppress(TimeoutError):
+                        await eventually(lambda made=made: bridge.statistics()["connections"] > made, 1.0)
+                    await asyncio.sleep(0.1)
+                proxy.damages = False
+                proxy.cut()
+                proxy.mend()
+                async with broker.watch("alerts/#") as alerts:
+                    await asyncio.to_thread(broker.publish, "in/cellar", lines(range(1000, 1020), 40.0))
+                    await eventually(lambda: {*range(1000, 1020)} <= {*found}, 30)
+                    await eventually(lambda: len(alerts) >= 20, 30)
+                assert not any(task.done() for task in bridge._tasks)
+
+    run(main())
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]

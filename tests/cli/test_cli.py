@@ -137,6 +137,11 @@ def test_errors_are_one_clean_message(arguments, message):
     assert "Traceback" not in result.stderr
 
 
+def test_configurators_that_nobody_would_use_are_refused():
+    result = run("up", "--control", "one", "--configurators", "3", "--for", "1s", code=2)
+    assert "--configurators is for --control sea, sna or sna-lb" in result.stderr
+
+
 def test_schema_check(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"name": "s", "attributes": [{"name": "x", "type": "int", "lo": 3, "hi": 1}]}')

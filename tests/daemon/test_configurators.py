@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -15,8 +16,12 @@ from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
 from sievenet.daemon import Daemon
+from sievenet.daemon.configurators import Configurators
 from sievenet.errors import Rejected
+from sievenet.session.framing import frame
 from sievenet.session.link import Link
+from tests.fuzz import damaged, wrong
+from tests.seeds import seeds
 
 SCHEMA = Schema("grid", (Attribute("x", "int", lo=0, hi=255), Attribute("y", "int", lo=0, hi=255)))
 PATIENCE = 120.0
@@ -163,5 +168,89 @@ def test_nobody_else_is_let_in(monkeypatch):
                 with pytest.raises(Rejected, match="that this daemon started"):
                     await Link.open(m.CONFIGURATORS, listener.address, hello, lambda *_: None, timeout=20.0)
             assert daemon.control.configurators()["configurators"] == []
+
+    asyncio.run(main())
+
+
+def test_whoever_closes_takes_back_what_it_handed_out():
+    """Else requests of the last moments would wait for configurators that are gone, and those be called silent."""
+
+    class Control:
+        def __init__(self) -> None:
+            self.consult, self.gone, self.awaited = None, [], 0
+
+        def configurator_gone(self, name: str) -> None:
+            assert self.consult is not None
+            self.gone.append(name)
+
+    async def main() -> None:
+        control = Control()
+        staff = Configurators(control, 0)
+        control.consult = staff._say
+        staff._peers = {"configurator-1": object(), "configurator-2": object()}
+        await staff.close()
+        assert control.gone == ["configurator-1", "configurator-2"]
+        assert control.consult is None
+
+    asyncio.run(main())
+
+
+async def gone_wrong(rng, listener, secret):
+    """A configurator: takes what it is given, answers with what is no answer, and is gone; or it has no secret."""
+    reader, writer = await asyncio.open_connection(*listener.address)
+    framer = m.CONFIGURATORS.dialling()
+    token = rng.choice((secret, secret, secret, "guess"))
+    hello = m.Hello(m.PROTOCOL, Role.COMPONENT, f"configurator-{rng.randrange(1, 4)}", token=token)
+    number = lambda: rng.choice((0, 1, 2, 7, 1 << 61))  # noqa: E731
+    try:
+        writer.write(frame(hello) if rng.random() < 0.9 else damaged(rng, frame(hello)))
+        for _ in range(rng.randrange(1, 12)):
+            with contextlib.suppress(TimeoutError):
+                data = await asyncio.wait_for(reader.read(1 << 20), 0.05)
+                if not data:
+                    break
+                for order in framer.feed(data):
+                    if not isinstance(order, m.Order):
+                        continue
+                    which = order.partition, order.epoch, order.serial
+                    junk = rng.randbytes(rng.randrange(1, 200)), rng.randbytes(4 * rng.randrange(1, 60))
+                    sample = rng.choice((m.Puzzled(*which, "why?"), m.Answer(*which, *junk, rng.randbytes(3))))
+                    writer.write(frame(sample) if rng.random() < 0.5 else wrong(rng, sample))
+            if rng.random() < 0.3:
+                stale = m.Answer(number(), number(), number(), b"", b"", b"")
+                writer.write(wrong(rng, rng.choice((stale, m.Dropped(number()), m.Puzzled(1, 1, number(), "")))))
+        await asyncio.wait_for(writer.drain(), 1)
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        if rng.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_configurators_that_go_wrong(seed, monkeypatch, caplog):
+    """What they answer is refused and worked out by the daemon; its switches hold what those of another one hold."""
+    rng = random.Random(seed)
+
+    async def main() -> None:
+        from sievenet.daemon import crew as module
+
+        monkeypatch.setattr(module.sys, "executable", "/bin/false")  # those who come are ours
+        changed = config(mode="sna", configurators=2, patience=0.3)
+        async with Daemon(changed) as daemon, Daemon(config()) as other:
+            consult = daemon.control.consult
+            assert consult is not None
+            configurators = consult.__self__
+            twins = Twins(daemon, other)
+            await twins.open()
+            for _ in range(8):
+                crowd = [gone_wrong(rng, configurators._listener, configurators._secret) for _ in range(3)]
+                await asyncio.gather(twins.requests(15), *crowd)
+            await until(lambda: not configurators._listener.connections)
+            await twins.requests(15)
+            await twins.check()
+            assert configurators._listener.errors == daemon.server.errors == 0
+            assert not [each for each in caplog.records if "internal error" in each.message]
 
     asyncio.run(main())

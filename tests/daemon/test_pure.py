@@ -1,5 +1,6 @@
 """Pure parts of the daemon: tickets, adoption of plans, reports, configuration."""
 
+import asyncio
 import os
 import stat
 
@@ -8,6 +9,8 @@ import pytest
 from sievenet.config import Config, load_config
 from sievenet.control.protocol import Report
 from sievenet.daemon.adoption import Adoption
+from sievenet.daemon.custody import Custody
+from sievenet.daemon.orders import Orders
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
 from sievenet.errors import InvalidInput, Unavailable
@@ -121,3 +124,10 @@ def test_wrong_settings_are_named(tmp_path, text, told):
 def test_a_missing_file_is_said(tmp_path):
     with pytest.raises(InvalidInput, match="readable"):
         load_config(tmp_path / "none.toml")
+
+
+def test_nobody_is_told_what_to_forget_of_a_category_that_has_just_gone_back():
+    said = []
+    custody = Custody(Orders(lambda client, message: said.append(message) or True), lambda number: ["publisher"])
+    asyncio.run(custody.renew(1, passed=5.0))
+    assert not said

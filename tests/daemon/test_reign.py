@@ -194,3 +194,17 @@ def test_a_journal_on_disk_is_taken_in_once(tmp_path):
             assert (tmp_path / "state/journal.db.in-nats").exists()
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_daemon_that_waits_ends_when_it_is_asked_to(tmp_path):
+    with nats_server(tmp_path) as server, processes() as start:
+        words = ("up", "--topology", "line,switches=2", "--nats", server.url, "--port", "0", "--data-port", "0")
+        first = start(*words)
+        assert "is up" in first.stdout.readline()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            second = start(*words)
+            assert "waiting to take over" in second.stdout.readline()
+            second.send_signal(number)
+            assert second.wait(PATIENCE) == 0
+        assert first.poll() is None

@@ -1,6 +1,7 @@
 """What the selector makes of what was seen; the algorithms have tests of their own."""
 
 import asyncio
+import random
 from collections import Counter
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ def path(a, b):
 
 def chosen(seen, matchers, present=frozenset(), **config):
     selector = Selector(None, None, None, HybridConfig(**config))
-    return selector._chosen(seen, path, Counter(matchers), frozenset(present))
+    return selector._chosen(seen, path, Counter(matchers), frozenset(present), [])[:4]
 
 
 def seen(cells):
@@ -45,7 +46,7 @@ def test_without_a_bound_everything_is_chosen_and_with_0_nothing():
     found, choice, removable, deliveries = chosen(observations, {"s1": 1}, latency_bound=float("inf"))
     assert choice.benefit == removable
     assert choice.penalty == deliveries
-    assert {switch for switch, _ in found} == {"s1"}
+    assert found == {("s1", Dz(0, 0))}  # also what nobody has seen yet
     assert not chosen(observations, {"s1": 1}, latency_bound=0.0)[0]
     # What is there goes back.
     assert not chosen(observations, {"s1": 1}, present={("s1", Dz(0, 0))}, latency_bound=0.0)[0]
@@ -81,12 +82,31 @@ def test_if_the_bound_is_exceeded_some_goes_back_and_the_rest_stays():
     selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
     selector._network.add(100, 0.1)
     selector._matcher.add(1000, 4.0)  # two thirds of the deliveries may, less a tenth
-    found, choice, _, deliveries = selector._chosen(observations, path, Counter({"s1": 1}), frozenset(present))
+    where = Counter({"s1": 1})
+    found, choice, _, deliveries, _ = selector._chosen(observations, path, where, frozenset(present), [])
     assert found == {("s1", Dz(0, 2)), ("s1", Dz(1, 2))}
     assert choice.penalty <= deliveries * 2 / 3
     # Whatever the model expects: as long as what is measured is within the bound, nothing changes.
     selector._network.add(1000, 1.0)
-    assert selector._chosen(observations, path, Counter({"s1": 1}), frozenset(present))[0] == present
+    assert selector._chosen(observations, path, where, frozenset(present), [])[0] == present
+
+
+def test_what_is_diverted_is_not_cut_otherwise_because_counts_vary():
+    rng, where = random.Random(1), Counter({"s1": 1})
+    selector = Selector(None, None, None, HybridConfig(latency_bound=0.003, clusters=8))
+    selector._network.add(500, 0.5)
+    selector._matcher.add(500, 2.5)  # half of the deliveries may
+    regions, cuts = [], set()
+    for _ in range(10):
+        counts = [Observation("pub", "s1", i << 10, "s3", 10.0, rng.uniform(60, 140)) for i in range(64)]
+        *_, regions = selector._chosen(counts, path, where, frozenset(), regions)
+        cuts.add(tuple(regions))
+    assert len(cuts) == 1
+    # If most of it is elsewhere, they follow.
+    skewed = [Observation("pub", "s1", i << 6, "s3", 10.0, 100.0) for i in range(64)]
+    *_, after = selector._chosen(skewed, path, where, frozenset(), regions)
+    assert len(after) == 8
+    assert tuple(after) not in cuts
 
 
 def test_after_the_bound_was_exceeded_less_is_chosen_for_a_while():

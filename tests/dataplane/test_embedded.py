@@ -332,7 +332,7 @@ def test_a_turn_is_short_while_others_wait(others, monkeypatch):
 
 
 def test_what_comes_over_a_quota_is_left_alone_until_the_quota_allows_more():
-    """Some datagrams over the quota are refused and counted; what comes behind them waits for the quota."""
+    """A datagram over the quota is refused and counted; what comes behind it waits for the quota."""
 
     async def main(w):
         usage = Usage(Quota(events=1000), "of a")
@@ -345,10 +345,85 @@ def test_what_comes_over_a_quota_is_left_alone_until_the_quota_allows_more():
                 a.send(encode(w.a.token, [w.packet(number) for number in range(start, start + 40)])[0])
             await until(lambda: len(w.got) >= 40)
             assert now() - begin >= 0.04
-            first = sockets.NUISANCE * 40
-            assert [p.sequence for p in w.got[:40]] == list(range(first, first + 40))
+            assert [p.sequence for p in w.got[:40]] == list(range(40, 80))
             await until(lambda: w.plane.statistics().over_quota + len(w.got) == 480)
             assert w.plane.endpoint_of("a").refused() == (0, 480 - len(w.got))
+
+    run(main)
+
+
+def test_a_flood_of_strangers_is_dropped_by_the_system_and_greetings_are_not(monkeypatch):
+    monkeypatch.setattr(sockets, "_FILTERED", 60.0)
+
+    async def main(w):
+        seen, large = w.plane.statistics, bytes(1000)
+        with await heard_from(w.plane, w.a.token) as a, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.connect(w.plane.endpoint)
+            for _ in range(100):
+                stranger.send(large)
+            await until(lambda: seen().malformed + seen().unknown == 100)
+            assert w.plane._sockets.filtered
+            stranger.send(large)
+            # Whoever is known goes on, and whoever is new is heard; then everybody is again.
+            a.send(encode(w.a.token, [w.packet(1)])[0])
+            await until(lambda: len(w.got) == 1)
+            assert seen().malformed + seen().unknown == 100
+            c = await w.plane.attach("h1", "c")
+            (await heard_from(w.plane, c.token)).close()
+            await until(lambda: not w.plane._sockets.filtered)
+            stranger.send(large)
+            await until(lambda: seen().malformed + seen().unknown == 101)
+
+    run(main)
+
+
+def test_while_strangers_flood_a_client_that_moves_is_heard_as_soon_as_it_sends_little(monkeypatch):
+    monkeypatch.setattr(sockets, "_FILTERED", 60.0)
+
+    async def main(w):
+        with await heard_from(w.plane, w.a.token), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as moved:
+            moved.connect(w.plane.endpoint)
+            for _ in range(100):
+                moved.send(bytes(1000))
+            await until(lambda: w.plane.statistics().malformed + w.plane.statistics().unknown == 100)
+            assert w.plane._sockets.filtered
+            moved.send(encode(w.a.token, [w.packet(1)])[0])
+            moved.send(encode_datagram(w.a.token, (), sequence=2))
+            await until(lambda: not w.plane._sockets.filtered)
+            moved.send(encode(w.a.token, [w.packet(3)])[0])
+            await until(lambda: w.got)
+            assert [p.sequence for p in w.got] == [3]
+
+    run(main)
+
+
+def test_after_a_flood_of_strangers_everything_is_read_again(monkeypatch):
+    monkeypatch.setattr(sockets, "_FILTERED", 0.05)
+
+    async def main(w):
+        for _ in range(100):
+            w.shout(bytes(1000))
+        await until(lambda: w.plane._sockets.filtered)
+        await until(lambda: not w.plane._sockets.filtered)
+
+    run(main)
+
+
+def test_where_clients_have_no_sockets_of_their_own_strangers_are_not_kept_apart(monkeypatch):
+    def none(_like):
+        raise OSError
+
+    async def main(w):
+        monkeypatch.setattr(w.plane._sockets, "open", none)
+        w.shout(encode_datagram(w.a.token, (), kind=Kind.HELLO))
+        await until(lambda: w.plane._by_token[w.a.token].address is not None)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.connect(w.plane.endpoint)
+            for _ in range(100):
+                stranger.send(bytes(1000))
+            w.shout(encode(w.a.token, [w.packet(1, bytes(500))])[0])
+            await until(lambda: w.got)
+            assert not w.plane._sockets.filtered
 
     run(main)
 

@@ -19,21 +19,17 @@ from sievenet.routers.limits import Limits
 from sievenet.routers.routing import Settings
 from sievenet.session.framing import frame
 from tests.fabric.harness import eventually
+from tests.fuzz import EXTREMES, OTHERS, framed, leaves, plain, put
 from tests.routers.wire import (
     BATCH,
     CATEGORY,
     CONTENT,
     DATA,
-    EXTREMES,
     ITEM,
     SAMPLES,
     Stranger,
     client_hello,
-    framed,
     honest,
-    leaves,
-    plain,
-    put,
     router_hello,
     two_routers,
 )
@@ -100,9 +96,8 @@ def wrong(rng, role, name):
         return framed(put(data, rng.choice(ways), rng.choice(EXTREMES)))
     if kind == 1 and len(data) > 1:
         field = rng.choice([key for key in data if key != "type"])
-        other = rng.choice((None, "", "x\n", b"\xff", [], {}, True, [[]], "a" * 100, {"type": "Hello"}))
         # Whatever else it says, it may not speak for another router.
-        return framed({**data, field: other})
+        return framed({**data, field: rng.choice(OTHERS)})
     if kind == 2:
         return frame(sample)  # whole, but perhaps not its turn
     whole = frame(sample)

@@ -196,18 +196,45 @@ def test_routers_do_not_complain_about_complaints():
 
 def test_admission_counts_in_all_and_per_address():
     doors = Admission(Limits(connections=3, per_address=2))
-    doors.enter("one")
-    doors.enter("one")
+
+    def enter(name, address):
+        doors.enter(name, address)
+        doors.welcome(name)
+
+    enter("a", "one")
+    enter("b", "one")
     with pytest.raises(Rejected, match="at most 2 connections from one"):
-        doors.enter("one")
-    doors.enter("two")
+        doors.enter("c", "one")
+    enter("c", "two")
     with pytest.raises(Rejected, match="at most 3 connections,"):
-        doors.enter("three")
-    doors.leave("one")
-    doors.enter("three")
+        doors.enter("d", "three")
+    doors.leave("a")
+    enter("d", "three")
     assert doors.turned_away == 2
+    for each in "abcd":
+        doors.leave(each)
+    assert not doors._inside
+    assert not doors._addresses
+    assert not doors._strangers
     with pytest.raises(InvalidInput, match=r"limits\.hello"):
         Limits(hello=0)
+
+
+def test_strangers_make_room_where_most_of_them_come_from():
+    doors = Admission(Limits(connections=6, per_address=4))
+    for name, address in (("x1", "loud"), ("x2", "loud"), ("y", "quiet"), ("x3", "loud"), ("m", "loud")):
+        assert doors.enter(name, address) is None
+    doors.welcome("m")
+    # One machine is full: its own stranger that came first goes. All is full: that of the address with most of them.
+    assert doors.enter("x4", "loud") == "x1"
+    assert doors.enter("z", "third") is None
+    assert doors.enter("w", "third") == "x2"
+    doors.leave("x2")  # its end comes later, and counts once
+    for name in ("x3", "x4", "y", "z", "w"):
+        doors.welcome(name)
+    with pytest.raises(Rejected, match="at most 6 connections,"):
+        doors.enter("last", "third")
+    assert doors.turned_away == 3
 
 
 def test_whoever_hoards_most_goes_first():
@@ -232,12 +259,22 @@ def test_strangers_have_to_say_hello_and_to_finish():
             begin = time.monotonic()
             silent = await Stranger.call(a.address)
             slow = await Stranger.call(a.address, b"\0\0\0\7abc")
-            refused = await Stranger.call(a.address, client_hello())
-            assert "at most 4 connections" in (await refused.hear("Failure"))["message"]
             for each in (silent, slow):
                 assert "Expected a hello" in (await each.hear("Failure"))["message"]
                 await each.ended()
             assert time.monotonic() - begin < 5
+            # They make room for whoever says hello; those who are welcome do not.
+            crowd = [await Stranger.call(a.address) for _ in range(2)]
+            others = [await Stranger.call(a.address, client_hello(f"other{i}")) for i in range(2)]
+            for each in others:
+                assert await each.hear("Welcome")
+            for each in crowd:
+                assert await each.next() is None
+            refused = await Stranger.call(a.address, client_hello())
+            assert "at most 4 connections" in (await refused.hear("Failure"))["message"]
+            for each in others:
+                each.close()
+            await eventually(lambda: len(a.listener.connections) == 2)
             begun = await Stranger.call(a.address, client_hello("begun"))
             assert await begun.hear("Welcome")
             begun.say(b"\0\0\1\0abc")
@@ -250,7 +287,7 @@ def test_strangers_have_to_say_hello_and_to_finish():
             assert "unfinished frames in all" in (await hoard.hear("Failure"))["message"]
             await pair.check()
             assert a.listener._unfinished.total == 0
-            assert (await pair.publisher.ask("status"))["turned_away"] == 1
+            assert (await pair.publisher.ask("status"))["turned_away"] == 3
 
     asyncio.run(main())
 

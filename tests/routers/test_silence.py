@@ -214,6 +214,7 @@ def test_a_silent_router_is_given_up():
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_a_client_that_slept_comes_back_and_says_what_is_missing():
     """SIGSTOP to `sievenet sub`: after its lease it is forgotten; awake, it gets what comes from then on."""
 
@@ -281,6 +282,7 @@ def where(process):
 
 
 @pytest.mark.slow
+@pytest.mark.unwatched
 def test_processes_that_sleep():
     """SIGSTOP to a neighbour, then to a client: the others go on; who wakes up is told what it missed, and goes on."""
 

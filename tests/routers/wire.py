@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import socket
 
 import msgspec
@@ -21,6 +20,7 @@ from sievenet.routers.server import RouterServer
 from sievenet.session.callee import Callee
 from sievenet.session.framing import Framer, frame
 from tests.fabric.harness import eventually
+from tests.fuzz import EXTREMES, framed, leaves, plain, put
 
 SCHEMA = Schema("wire", (Attribute("n", "int", lo=0, hi=1 << 20), Attribute("who", "str")))
 CATEGORY = m.category_of(SCHEMA)
@@ -66,44 +66,8 @@ SAMPLES = (
     m.Carried("x", 1, CATEGORY, ONE, ONE, BATCH, (), 1, ("a",), b""),
 )
 
-WHOLE = (-(1 << 63), -1, 0, (1 << 16) - 1, (1 << 32) - 1, 1 << 32, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63)
-EXTREMES = (*WHOLE, (1 << 64) - 1, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324)
 #: Numbers of events, which travel as bytes.
 SEQUENCES = ((0).to_bytes(8, "little"), b"\xff" * 7 + b"\x7f", b"\xff" * 8, b"\0" * 7 + b"\x80", b"\0" * 7 + b"\x40")
-
-
-def leaves(value, path=()):
-    """The ways to all numbers in plain data."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from leaves(each, (*path, key))
-    elif isinstance(value, list | tuple):
-        for place, each in enumerate(value):
-            yield from leaves(each, (*path, place))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path
-
-
-def put(value, path, new):
-    """Plain data with another value at the end of a way."""
-    if not path:
-        return new
-    if isinstance(value, dict):
-        return {**value, path[0]: put(value[path[0]], path[1:], new)}
-    return [put(each, path[1:], new) if i == path[0] else each for i, each in enumerate(value)]
-
-
-def plain(message):
-    """A message as plain data, bytes as they are, defaults included."""
-    found = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
-    for name in message.__struct_fields__:
-        found.setdefault(name, msgspec.to_builtins(getattr(message, name), builtin_types=(bytes,)))
-    return found
-
-
-def framed(data):
-    body = msgspec.msgpack.encode(data)
-    return len(body).to_bytes(4, "big") + body
 
 
 def extremes(message):

@@ -2,14 +2,25 @@
 
 import asyncio
 import contextlib
+import gc
+from asyncio import sslproto
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.identity import Role
+from sievenet.access.login import load_login
 from sievenet.control import protocol as p
 from sievenet.daemon import daemon as daemons
+from sievenet.dataplane.kernel import protocol as agents
+from sievenet.session.connection import Connection
 from sievenet.session.limits import Limits, Unread
-from tests.access.harness import folder, guarded
+from sievenet.session.link import Link
+from sievenet.session.listener import Listener, Service
+from sievenet.session.pace import Pace
+from tests.access.harness import folder, guarded, now
 from tests.fabric.harness import eventually, run
 from tests.session.test_turns import bare
 
@@ -55,5 +66,100 @@ def test_a_member_with_many_connections_that_reads_nothing_holds_no_more_than_on
             assert 1 << 22 < held <= (2 << 22) + 200_000
             assert any(each.closing for each in peers["alice"])
             assert not any(each.closing for each in peers["bob"])
+
+    run(main())
+
+
+class Hall(Service):
+    """Welcomes everybody whom the gate lets in."""
+
+    async def hello(self, connection, hello, identity):
+        return agents.Welcome(agents.PROTOCOL, hello.name or "s1", b"", 20.0)
+
+    def take(self, connection, messages):
+        """Nothing is asked for."""
+
+
+def test_handshakes_that_fail_leave_nothing_behind(tmp_path):
+    """Not even for the collector of garbage, which comes seldom."""
+    access = folder(tmp_path)
+    keeper = Doorkeeper(access, "daemon")
+
+    def left():
+        return sum(isinstance(each, sslproto.SSLProtocol) for each in gc.get_objects())
+
+    async def main():
+        made = (agents.AGENTS, Hall(), Limits(hello=0.3), Connection)
+        listener = Listener(*made, host="127.0.0.1", port=0, gate=keeper, tls=keeper.tls)
+        await listener.start()
+        listener.pace = Pace(10_000.0)
+        gc.collect()
+        before = left()
+        gc.disable()
+        try:
+            for word in (b"", b"no TLS at all\r\n\r\n", b"\x16\x03\x01"):
+                held = [await asyncio.open_connection(*listener.address) for _ in range(20)]
+                for _, writer in held:
+                    writer.write(word)
+                async with asyncio.timeout(20):
+                    for reader, _ in held:
+                        with contextlib.suppress(ConnectionError):
+                            while await reader.read(1 << 16):
+                                pass
+                for _, writer in held:
+                    writer.close()
+            await eventually(lambda: not listener._admission._inside)
+            await asyncio.sleep(0.05)
+            assert left() - before <= 3
+        finally:
+            gc.enable()
+            await listener.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_strangers_who_say_nothing_keep_no_component_out(tmp_path, secured):
+    """They hold every place, and take each that is free at once; whoever says hello gets in, and stays."""
+    access = folder(tmp_path)
+    access.certificate("s1", Role.COMPONENT, 10, now())
+    keeper, login = Doorkeeper(access, "daemon"), load_login(access.login("s1"))
+
+    async def main():
+        limits = Limits(connections=12, hello=60.0)
+        tls = keeper.tls if secured else None
+        made = (agents.AGENTS, Hall(), limits, Connection)
+        listener = Listener(*made, host="127.0.0.1", port=0, gate=keeper if secured else None, tls=tls)
+        await listener.start()
+        listener.pace = Pace(10_000.0)
+        held = []
+
+        async def crowd():
+            while True:
+                with contextlib.suppress(OSError):
+                    held.append(await asyncio.open_connection(*listener.address))
+                await asyncio.sleep(0.02)
+
+        loud = asyncio.create_task(crowd())
+        try:
+            await eventually(lambda: listener.turned_away > 3)
+            links = []
+            for name in ("s1", "s1", "s1"):
+                hello = agents.Hello(agents.PROTOCOL, Role.COMPONENT, name, token=login.token)
+                context = login.dialling() if secured else None
+                opened = Link.open(agents.AGENTS, listener.address, hello, lambda *_: None, tls=context, timeout=20)
+                links.append((await opened)[0])
+            seen = listener.turned_away
+            await eventually(lambda: listener.turned_away > seen + 20)
+            assert not any(link.ended.done() for link in links)
+            assert len(listener._admission._inside) == 12
+            for link in links:
+                await link.close()
+        finally:
+            loud.cancel()
+            await asyncio.gather(loud, return_exceptions=True)
+            for _, writer in held:
+                writer.close()
+            await listener.close()
 
     run(main())

@@ -1,5 +1,7 @@
 """What is particular of the tables and of the sides: bounds, neighbours that dial, and who is let in."""
 
+from pathlib import Path
+
 import pytest
 
 from sievenet.access.identity import Credentials, OpenGate, Role, certified_names
@@ -62,3 +64,8 @@ def test_names_of_a_certificate():
         "subjectAltName": (("DNS", "b"), ("IP", "c")),
     }
     assert certified_names(found) == {"a", "b"}
+
+
+def test_the_page_of_the_router_protocol_names_its_version():
+    page = Path(__file__).parents[2] / "docs/reference/router-protocol.md"
+    assert f"Version {routers.PROTOCOL};" in page.read_text()

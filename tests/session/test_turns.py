@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from sievenet.session.framing import LARGE, frame
 from sievenet.session.pace import Pace
 from sievenet.session.shares import Shares
 from sievenet.session.turns import Turns
+from sievenet.testing.virtual_time import run_virtual
 from tests.access.harness import folder, guarded, join
 from tests.access.test_table import Wire as BareWire
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
@@ -207,6 +210,37 @@ def test_a_member_over_its_quota_is_not_read_and_its_heartbeats_go_on(tmp_path):
     run(main())
 
 
+def test_requests_of_a_kind_that_come_too_fast_are_answered_together_and_all_are_counted(tmp_path):
+    rules = '[members.loud]\nrole = "client"\nrules = ["subscribe *: any"]\nquota = { requests = 4 }\n'
+    access = folder(tmp_path, rules)
+
+    async def main():
+        async with (
+            guarded(access, access__audit=str(tmp_path / "audit")) as daemon,
+            bare(daemon, access, "loud") as loud,
+        ):
+            checked, check = [], daemon.service.check
+            daemon.service.check = lambda peer, message, size: (checked.append(message), check(peer, message, size))[1]
+            count = 160
+            loud.writer.write(b"".join(frame(p.Ask(i, "topology")) for i in range(count)))
+            answers = [await loud.hear() for _ in range(count)]
+            refused = sum(isinstance(each, p.Failure) for each in answers)
+            assert {each.request for each in answers} == set(range(count))
+            assert refused > count // 2
+            assert len(checked) < count // 2
+            # One more that is refused later tells of those before it.
+            await asyncio.sleep(0.3)
+            loud.writer.write(b"".join(frame(p.Ask(i, "topology")) for i in range(50)))
+            refused += sum(isinstance(each, p.Failure) for each in [await loud.hear() for _ in range(50)])
+        records = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+        told = [each for each in records if each["what"] == "Ask"]
+        counted = len(told) + sum(each.get("refused_before", 0) for each in told)
+        assert counted <= refused
+        assert counted > count // 2
+
+    run(main())
+
+
 def test_large_requests_count_for_more(tmp_path):
     rules = '[members.big]\nrole = "client"\nrules = ["publish *: any"]\nquota = { requests = 30 }\n'
     access = folder(tmp_path, rules)
@@ -231,8 +265,8 @@ def test_large_requests_count_for_more(tmp_path):
 
 
 def test_a_large_message_over_the_quota_is_not_even_decoded(tmp_path):
-    rules = '[members.big]\nrole = "client"\nrules = ["publish *: any"]\nquota = { requests = 30 }\n'
-    access = folder(tmp_path, rules)
+    rules = '[members.big]\nrole = "client"\nrules = ["publish *: any"]\nquota = { requests = 3 }\n'
+    access = folder(tmp_path, rules)  # each message costs what comes in four seconds
     wide = Schema("wide", (Attribute("v", "str", values=tuple(f"{j:06}" for j in range(20_000))),))
 
     async def main():
@@ -242,7 +276,7 @@ def test_a_large_message_over_the_quota_is_not_even_decoded(tmp_path):
             for i in range(6):
                 found.writer.write(frame(p.Register(i + 1, wide)))
             answers = [await found.hear() for _ in range(6)]
-            refused = [each for each in answers if "30 requests per second" in getattr(each, "message", "")]
+            refused = [each for each in answers if "3 requests per second" in getattr(each, "message", "")]
             assert {each.request for each in answers} == set(range(1, 7))
             assert refused
             assert len(taken) == 6 - len(refused)
@@ -251,20 +285,25 @@ def test_a_large_message_over_the_quota_is_not_even_decoded(tmp_path):
 
 
 def test_whoever_had_a_large_message_decoded_waits_for_its_next_and_others_do_not(monkeypatch):
+    async def at_once(work, *arguments):
+        return work(*arguments)
+
     async def main():
-        apart, order, begin = Apart(), [], time.monotonic()
-        monkeypatch.setattr("sievenet.session.apart._timed", lambda work: (work(), 0.01))
+        apart, order, clock = Apart(), [], asyncio.get_running_loop().time
+        monkeypatch.setattr("sievenet.session.apart.time", SimpleNamespace(monotonic=clock))
         await apart.run("loud", lambda: order.append(1))
         waiting = [asyncio.create_task(apart.run("loud", lambda: order.append(2))) for _ in range(2)]
+        await apart.run("quiet", lambda: order.append(3))
         for _ in range(3):
-            await apart.run("quiet", lambda: order.append(3)) if not order.count(3) else None
             await apart.run(None, lambda: order.append(4))
-        assert time.monotonic() - begin < 0.4
+        assert clock() == 0
         await asyncio.gather(*waiting)
-        assert time.monotonic() - begin >= 1.0  # half a second each
+        assert clock() == pytest.approx(1.0)  # half a second each
         assert order == [1, 3, 4, 4, 4, 2, 2]
 
-    run(main())
+    monkeypatch.setattr("sievenet.session.apart._timed", lambda work: (work(), 0.0025))
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    run_virtual(main())
 
 
 def test_whoever_sends_without_a_pause_while_it_is_not_read_fills_no_memory(tmp_path):
@@ -316,6 +355,28 @@ def test_a_peer_that_vanished_while_it_was_not_read_is_forgotten(tmp_path):
             await asyncio.sleep(0.05)
             daemon.server._look_after(connection, time.monotonic() + 101, 0.0)
             await eventually(lambda: not daemon.server.connections)
+
+    run(main())
+
+
+def test_while_a_connection_is_not_read_nothing_of_it_wakes_anybody(tmp_path):
+    """Behind TLS too: what comes is not even taken in to be decrypted later."""
+    access = folder(tmp_path)
+
+    async def main():
+        async with guarded(access) as daemon, bare(daemon, access, "alice") as found:
+            [connection] = daemon.server.connections
+            below = connection.writer.transport._ssl_protocol
+            go_on = asyncio.Event()
+            unread = asyncio.create_task(connection.unread(go_on.wait()))
+            await asyncio.sleep(0.01)
+            for i in range(20):
+                found.say(p.Ask(i, "topology"))
+                await asyncio.sleep(0.002)
+            assert below._incoming.pending == 0
+            go_on.set()
+            await unread
+            assert {(await found.hear()).request for _ in range(20)} == set(range(20))
 
     run(main())
 

@@ -11,6 +11,7 @@ import pytest
 from sievenet.access.identity import Role
 from sievenet.access.login import load_login
 from sievenet.session.pace import Pace
+from sievenet.web import handlers
 from sievenet.web.routes import ROUTES
 from tests.access.harness import RULES, folder, now
 from tests.web.harness import READING, Events, events, publish, reading, run, served
@@ -156,8 +157,9 @@ def test_what_costs_a_stranger_nothing_is_answered_at_a_bounded_rate(tmp_path, m
     async def test():
         access = folder(tmp_path)
         async with guarded(access, tmp_path) as (_, server, http):
-            server.desk._pace = Pace(20, 0.3)
+            server.desk._pace = Pace(2, 1.0)
             answered = []
+            clock = asyncio.get_running_loop().time
 
             async def ask(path, headers):
                 while True:
@@ -168,17 +170,76 @@ def test_what_costs_a_stranger_nothing_is_answered_at_a_bounded_rate(tmp_path, m
                 asyncio.create_task(ask(path, headers))
                 for path, headers in (("/status", {}), ("/me", {}), ("/plans/none", {"Authorization": "Bearer a.b"}))
             ]
-            await asyncio.sleep(1.0)
-            assert 20 <= len(answered) <= 45  # twenty at once, then twenty per second
-            # Members are not behind them.
-            begin = asyncio.get_running_loop().time()
+            begin = clock()
+            while len(answered) < 3:
+                await asyncio.sleep(0.1)
+            assert len(answered) <= 2 + 2 * (clock() - begin) + 1  # two at once, then two per second
+            # Members are not behind them: at that rate 30 answers would take 15 seconds.
+            begin = clock()
             for _ in range(30):
                 async with http.get("/schemas", headers=bearer(access, "eye")) as response:
                     assert response.status == 200
-            assert asyncio.get_running_loop().time() - begin < 1.0
+            assert clock() - begin < 12.0
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
+
+    run(test())
+
+
+def test_strangers_shut_nobody_out(tmp_path, monkeypatch):
+    """Connections without a login, each with half of a request, as many as there may be and more."""
+    monkeypatch.setattr(handlers, "_STRANGER", 5.0)
+
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path, web__max_connections=12) as (_, server, http):
+            eye = bearer(access, "eye")
+            async with events(http, "reading", headers=bearer(access, "alice")) as stream:
+                tls = load_login(access.login("eye")).dialling()
+                held = []
+                for _ in range(16):
+                    reader, writer = await asyncio.open_connection(*server.door.address, ssl=tls)
+                    writer.write(b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
+                    held.append((reader, writer))
+                async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as fresh:
+                    for _ in range(3):
+                        async with fresh.get(f"{server.url}status", headers=eye | {"Connection": "close"}) as response:
+                            assert response.status == 200
+                async with asyncio.timeout(20):
+                    while server.door.connections > 12:
+                        await asyncio.sleep(0.01)
+                # Those who have a login stay; of the others those go that came first, and the rest is not waited for.
+                assert (await publish(http, reading(5), headers=bearer(access, "olga")))[0] == 200
+                assert await stream.values(1) == [5]
+                first = [await reader.readline() for reader, _ in held]
+                assert first[0] == b"HTTP/1.1 503 Service Unavailable\r\n"
+                assert first[-1] == b"HTTP/1.1 408 Request Timeout\r\n"
+                for _, writer in held:
+                    writer.close()
+
+    run(test())
+
+
+def test_connections_of_one_member_are_bounded(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path, web__max_connections_each=3) as (_, _, http):
+            alice = bearer(access, "alice")
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(3):
+                    await stack.enter_async_context(http.ws_connect("/subscribe", headers=alice))
+                async with http.get("/schemas", headers=alice) as response:
+                    assert response.status == 429
+                    assert "connections of alice (quota)" in await response.text()
+                async with http.get("/schemas", headers=bearer(access, "eye")) as response:
+                    assert response.status == 200
+            async with asyncio.timeout(20):
+                while True:
+                    async with http.get("/schemas", headers=alice) as response:
+                        if response.status == 200:
+                            break
+                    await asyncio.sleep(0.05)
 
     run(test())
 
@@ -219,6 +280,42 @@ def test_roles_and_rules_are_those_of_the_person(tmp_path):
             assert {name.partition(".")[0] for name in daemon.plane.clients()} == {"alice", "bob"}
         who = {(each["who"], each["what"]) for each in audit(tmp_path) if each["outcome"] == "done"}
         assert {("bob", "Subscribe"), ("alice", "Advertise"), ("olga", "ApplyPlan")} <= who
+
+    run(test())
+
+
+def test_every_refusal_is_in_the_audit_log_with_what_was_asked_for(tmp_path):
+    async def test():
+        access = folder(tmp_path)
+        async with guarded(access, tmp_path) as (_, _, http):
+            alice, carol, eye = (bearer(access, name) for name in ("alice", "carol", "eye"))
+            assert (await publish(http, reading(700), headers=alice))[0] == 403
+            lines = {"Content-Type": "application/x-ndjson", **alice}
+            async with http.post("/publish/reading", data=msgspec.json.encode(reading(701)), headers=lines) as response:
+                assert response.status == 403
+            async with http.ws_connect("/subscribe", headers=alice) as socket:
+                await socket.send_json({"publish": "reading", "event": reading(702)})
+                assert (await socket.receive_json(timeout=20))["type"] == "error"
+            assert (await publish(http, reading(1), headers=carol))[0] == 403
+            async with http.post("/plans/reading?regular=8", headers=eye) as response:
+                assert response.status == 403
+            async with http.get("/explain?event=reading: x=1, y=0.5, kind=hot", headers=alice) as response:
+                assert response.status == 403
+            async with http.get("/status", headers={**eye, "Origin": "https://evil.example"}) as response:
+                assert response.status == 403
+        refused = [each for each in audit(tmp_path) if each["outcome"] != "done"]
+        found = [(each["who"], each["role"], each["what"], each["about"]) for each in refused]
+        for expected in (
+            ("alice", "client", "POST /publish/{category}", "/publish/reading"),
+            ("alice", "client", "WebSocket publish", "reading"),
+            ("carol", "client", "POST /publish/{category}", "/publish/reading"),
+            ("eye", "observer", "POST /plans/{category}", "/plans/reading?regular=8"),
+            ("", "", "GET /status", "/status"),
+        ):
+            assert expected in found
+        assert any(each[:3] == ("alice", "client", "GET /explain") for each in found)
+        assert not any(each[2] == "Message" for each in found)
+        assert [x for x in (700, 701, 702) if any(f"x={x}" in each["outcome"] for each in refused)] == [700, 701, 702]
 
     run(test())
 
@@ -372,6 +469,59 @@ def test_a_stream_is_told_what_it_is_cut_to(tmp_path):
                 assert await whole.next() == ("narrowed", {"filter": "reading: x <= 8"})
                 assert (await publish(http, [reading(300), reading(3)], headers=alice))[0] == 200
                 assert await whole.values(1) == [3]
+
+    run(test())
+
+
+@pytest.mark.parametrize("socket", [False, True])
+def test_what_was_kept_for_a_client_is_held_to_the_rules_of_when_it_comes_back(tmp_path, socket):
+    """Rules become narrower, then nothing is left of them, while a client is away: neither lets it have more."""
+
+    async def test():
+        access = folder(tmp_path)
+        members = access.path / "members.toml"
+        any_, narrow, other = (
+            "subscribe reading: any",
+            "subscribe reading: x < 9 narrow",
+            "subscribe reading: x > 990",
+        )
+
+        async def change(before, after, keeper):
+            rules = keeper.member("alice").permissions
+            members.write_text(members.read_text().replace(before, after))
+            async with asyncio.timeout(20):
+                while keeper.member("alice").permissions == rules:
+                    await asyncio.sleep(0.02)
+
+        async with guarded(access, tmp_path) as (daemon, server, http):
+            alice, olga = bearer(access, "alice"), bearer(access, "olga")
+
+            async def back(last):
+                """What comes first for alice, who saw ``last``."""
+                if not socket:
+                    async with events(http, "reading", last, headers=alice) as stream:
+                        return await stream.values(2)
+                params = {"filter": "reading", "last_event_id": last}
+                async with http.ws_connect("/subscribe", params=params, headers=alice) as stream:
+                    said = [await stream.receive_json(timeout=20) for _ in range(3)]
+                    assert said[0]["type"] == "open"
+                    return [each["data"]["event"]["x"] for each in said[1:]]
+
+            async with events(http, "reading", headers=alice) as stream:
+                await publish(http, [reading(1), reading(500)], headers=olga)
+                assert await stream.values(2) == [1, 500]
+                last = stream.last
+            await publish(http, [reading(400), reading(2), reading(300), reading(3)], headers=olga)
+            async with asyncio.timeout(20):
+                while sum(channel.events for channel in server.residents.channels) < 6:
+                    await asyncio.sleep(0.01)
+            await change(any_, narrow, daemon.keeper)
+            assert await back(last) == [2, 3]
+            await change(narrow, other, daemon.keeper)
+            async with http.get(
+                "/subscribe", params={"filter": "reading"}, headers={**alice, "Last-Event-ID": last}
+            ) as response:
+                assert response.status == 403
 
     run(test())
 

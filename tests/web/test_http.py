@@ -4,12 +4,16 @@ import asyncio
 import base64
 import contextlib
 import json
+import logging
 import random
 
 import aiohttp
+import msgspec
 import pytest
 
 import sievenet
+from sievenet.web import handlers
+from sievenet.web.throttle import Throttle
 from tests.seeds import seeds
 from tests.web.harness import READING, Events, events, publish, reading, run, served
 
@@ -424,6 +428,79 @@ def test_garbage_does_no_harm(caplog):
     run(test())
     # Strangers do not fill the log.
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_body_that_is_not_what_its_head_says_is_refused_and_fills_no_log(caplog):
+    async def test():
+        async with served() as (_, server, http):
+            for encoding in ("gzip", "deflate"):
+                headers = {"Content-Encoding": encoding}
+                for path, kind in (
+                    ("/sign-in", "application/json"),
+                    ("/schemas", "application/json"),
+                    ("/plans/reading", "application/json"),
+                    ("/publish/reading", "application/json"),
+                    ("/publish/reading", "application/x-ndjson"),
+                ):
+                    said = headers | {"Content-Type": kind}
+                    async with http.post(path, data=b"not compressed", headers=said) as response:
+                        assert response.status == 400, path
+                        assert encoding in (await response.json())["error"]["message"]
+                # Where nobody reads the body.
+                said = headers | {"Connection": "close"}
+                async with http.request("GET", "/healthz", data=b"not compressed", headers=said) as response:
+                    assert response.status == 200
+            reader, writer = await asyncio.open_connection(*server.door.address)
+            head = b"POST /publish/reading HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head + b"zz\r\nno chunk\r\n")
+            assert b" 400 " in await reader.readline()
+            writer.close()
+            assert (await publish(http, reading(1)))[0] == 200
+
+    run(test())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_tracebacks_are_logged_once_a_second_and_the_rest_is_counted():
+    throttle = Throttle()
+
+    def logged(created):
+        record = logging.makeLogRecord({"msg": "error at %s", "args": ("/",), "exc_info": (None,) * 3})
+        record.created = created
+        return record.getMessage() if throttle.filter(record) else None
+
+    assert [logged(created) for created in (10.0, 10.1, 10.2, 11.5)] == [
+        "error at /",
+        None,
+        None,
+        "error at / (2 more since the last one)",
+    ]
+    assert throttle.filter(logging.makeLogRecord({"msg": "no traceback"}))
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(handlers, "_MORE", 0.3)
+
+    async def test():
+        async with served() as (_, server, http):
+            head = b"POST /publish/reading HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n"
+            reader, writer = await asyncio.open_connection(*server.door.address)
+            writer.write(head + b"\r\n{")
+            assert b" 408 " in await reader.readline()
+            writer.close()
+            # JSON lines may come whenever they like.
+            reader, writer = await asyncio.open_connection(*server.door.address)
+            line = msgspec.json.encode(reading(7)) + b"\n"
+            writer.write(head.replace(b"50", b"%d" % (2 * len(line))))
+            writer.write(b"Content-Type: application/x-ndjson\r\n\r\n" + line)
+            async with events(http, "reading") as stream:
+                await asyncio.sleep(0.5)
+                writer.write(line)
+                assert b" 200 " in await reader.readline()
+                assert await stream.values(1) == [7]
+            writer.close()
+
+    run(test())
 
 
 def test_browsers_of_other_sites_get_nothing():

@@ -4,5 +4,5 @@
 it is found to be) and `Gate` (who decides). The conversation (`sievenet.session`) asks the gate once for each
 connection and checks the role of each message; nothing here touches a socket.
 
-Imports only `content` and `errors`.
+Imports only `append`, `content` and `errors`.
 """

@@ -6,20 +6,20 @@
 Everything that changes something is in it, and every refusal and greeting; questions and events are not. No secret
 gets here: records are made of names and content alone. A member that is refused again and again fills no disk: beyond
 some per second its refusals are counted, and told in one record. If the file cannot be written, the daemon goes on,
-says so once, and counts what is missing in the next record that can be written.
+says so once, and counts what is missing in the next record that can be written; half a record never stays.
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from sievenet.access.quota import Bucket
+from sievenet.append import append
 
 __all__ = ["AuditLog", "record"]
 
@@ -62,9 +62,9 @@ class AuditLog:
         """Write one record, unless there are too many refusals of one member."""
         extra: dict[str, Any] = {}
         if outcome != "done":
-            key = who if who in self._refusals or len(self._refusals) < _MEMBERS else ""
+            key = self._key(who)
             if not self._refusals.setdefault(key, Bucket(_REFUSALS)).take(1, now):
-                self._suppressed[key] = self._suppressed.get(key, 0) + 1
+                self.suppress(who, 1)
                 return
             if key in self._suppressed:
                 extra["refused_before"] = self._suppressed.pop(key)
@@ -72,13 +72,7 @@ class AuditLog:
             extra["missing_before"] = self._missing
         line = msgspec.json.encode(record(now, who, role, origin, what, about, outcome) | extra) + b"\n"
         try:
-            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                written = os.write(handle, line)
-                if written != len(line):
-                    raise OSError(28, "No space left on device")
-            finally:
-                os.close(handle)
+            append(self._path, line)
         except OSError as error:
             self._missing += 1
             if not self._failed:
@@ -86,3 +80,11 @@ class AuditLog:
                 log.error("the audit log %s cannot be written: %s", self._path, error.strerror)
             return
         self._missing, self._failed = 0, False
+
+    def suppress(self, who: str, refusals: int) -> None:
+        """So many refusals of a member are not written, but counted in its next record."""
+        key = self._key(who)
+        self._suppressed[key] = self._suppressed.get(key, 0) + refusals
+
+    def _key(self, who: str) -> str:
+        return who if who in self._refusals or len(self._refusals) < _MEMBERS else ""

@@ -75,9 +75,15 @@ class Clearance:
         self.keeper.usage(identity).schema(known)
         self.keeper.total.schema(in_all)
 
-    def refused(self, identity: Identity, client: str, origin: str, reason: str) -> None:
+    def refused(self, identity: Identity | None, client: str, origin: str, reason: str) -> None:
         """Put in the audit log that a message was refused for its sender's role."""
-        self.keeper.note(identity.name or client, identity.role.value, origin, "Message", client, reason)
+        if identity is not None:
+            self.keeper.note(identity.name or client, identity.role.value, origin, "Message", client, reason)
+
+    def repeated(self, identity: Identity | None, client: str, refusals: int) -> None:
+        """Count in the audit log so many refusals more, like one that is there."""
+        if identity is not None and refusals:
+            self.keeper.repeated(identity.name or client, refusals)
 
     def most_cost(self, identity: Identity, usual: int) -> int:
         """Steps that a filter may cost."""

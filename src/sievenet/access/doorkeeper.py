@@ -168,6 +168,11 @@ class Doorkeeper:
         if self._audit is not None:
             self._audit.write(self._clock(), who, role, origin, what, about, outcome)
 
+    def repeated(self, who: str, refusals: int) -> None:
+        """So many refusals more of a member, like one that was noted: they are counted."""
+        if self._audit is not None:
+            self._audit.suppress(who, refusals)
+
 
 def loopback(host: str) -> bool:
     """Whether an address is this machine's own and reaches nobody else.

@@ -96,9 +96,13 @@ class Bucket:
         """
         if not self.rate:
             return True
-        if self.left(now) < min(amount, self.burst):
+        left = self._left
+        if now > self._at:  # as `left` does, which is a step more
+            left = self._left = min(self.burst, left + (now - self._at) * self.rate)
+            self._at = now
+        if left < amount and left < self.burst:
             return False
-        self._left -= amount
+        self._left = left - amount
         return True
 
     def left(self, now: float) -> float:

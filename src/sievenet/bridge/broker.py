@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Address", "Broker", "Message", "parse_broker"]
 
+log = logging.getLogger("sievenet.bridge")
+
 _LARGEST: Final = 1 << 18
+#: Seconds until it connects again to a broker that said what cannot be read.
+_AGAIN: Final = 0.2
 #: Seconds that the broker keeps what is for us while we are away.
 _KEPT: Final = 3600
 #: The user property with the names of networks that a message has passed.
@@ -123,7 +129,23 @@ class Broker:
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError:
             raise Unavailable("Expected the extra mqtt, got none: pip install 'sievenet[mqtt]'") from None
-        client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5, manual_ack=True)
+        broker = self
+
+        class Lasting(Client):
+            """Does not end its thread when a broker says what it cannot read; it connects again."""
+
+            def loop_forever(self, timeout: float = 1.0, retry_first_connection: bool = False) -> Any:
+                while True:
+                    try:
+                        return super().loop_forever(timeout, retry_first_connection)
+                    except Exception as error:  # paho raises whatever its decoding happens to run into
+                        if broker._misled(error):
+                            return None
+                        time.sleep(_AGAIN)
+                        with contextlib.suppress(OSError):
+                            self.reconnect()
+
+        client = Lasting(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5, manual_ack=True)
         client.max_inflight_messages_set(window)
         client.reconnect_delay_set(1, 10)
         if user is not None:
@@ -244,6 +266,12 @@ class Broker:
                 "" if self.address.tls else "; perhaps it speaks TLS: mqtts://"
             )
         self._in_loop(self._ready.clear)
+
+    def _misled(self, error: Exception) -> bool:
+        """The broker said what cannot be read; whether this is the end anyway."""
+        log.warning("the MQTT broker said what cannot be read, connecting again: %s", error)
+        self._in_loop(self._ready.clear)
+        return self._stopped
 
     def _published(self, client: Any, data: Any, number: int, reason: Any, properties: Any) -> None:
         self._in_loop(self._settled, number)

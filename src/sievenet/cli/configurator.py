@@ -11,7 +11,7 @@ import click
 from sievenet.cli.fabric import run
 from sievenet.cli.logs import log_options
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.shutdown import stop_signal
+from sievenet.cli.shutdown import stop_signal, unless_stopped
 
 __all__ = ["configurator"]
 
@@ -74,7 +74,10 @@ async def _serve(
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name) is None:
         raise InvalidInput(expected="letters, digits, - and _", got=name, where="name")
     stop = stop_signal()
-    store = await open_store(NatsConfig(url=nats, fabric=fabric, credentials=credentials, authority=authority))
+    config = NatsConfig(url=nats, fabric=fabric, credentials=credentials, authority=authority)
+    store = await unless_stopped(stop, open_store(config))
+    if store is None:
+        return
     try:
         await asyncio.to_thread(warmup.load)  # before the first order, which would have to wait for it
         delegate = Delegate(store, name)

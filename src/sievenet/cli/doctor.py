@@ -27,7 +27,7 @@ __all__ = ["Finding", "doctor", "examine"]
 EXTRAS: Final = {
     "web": (("aiohttp", "prometheus_client"), "the live page, HTTP and metrics"),
     "mqtt": (("paho.mqtt",), "the MQTT bridge"),
-    "nats": (("nats",), "a control plane on several machines"),
+    "nats": (("nats", "nkeys"), "a control plane on several machines"),
     "pipeline": (("pyspark", "pyarrow", "pandas"), "the Spark pipeline"),
 }
 #: Port, kind, and what it is for.

@@ -11,8 +11,10 @@ import datetime
 import functools
 import logging
 import logging.handlers
+import os
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Any, Final, TypeVar
 
 import click
@@ -45,13 +47,21 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(found).decode()
 
 
+class _PrivateFile(logging.handlers.WatchedFileHandler):
+    """A log that its owner and their group may read: it names what members want."""
+
+    def _open(self) -> TextIOWrapper:
+        handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        return open(handle, "a", encoding=self.encoding)
+
+
 def configure(form: str = "text", level: str = "warning", file: str | None = None) -> None:
     """Log so from now on; what was configured before is replaced."""
     handler: logging.Handler
     if file is None:
         handler = logging.StreamHandler(sys.stderr)
     else:
-        handler = logging.handlers.WatchedFileHandler(file, encoding="utf-8")
+        handler = _PrivateFile(file, encoding="utf-8")
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
     handler.set_name(_NAME)
     root = logging.getLogger()

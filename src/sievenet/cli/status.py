@@ -104,7 +104,8 @@ def _epoch(number: int) -> str:
 def _shared(shared: dict[str, Any] | None) -> Iterator[RenderableType]:
     """Who leads, where daemons take turns."""
     if shared is not None:
-        away = "" if shared["reachable"] else ", which cannot be reached now"
+        trouble = f", which does not do what it is asked: {shared['trouble']}" if shared.get("trouble") else ""
+        away = trouble if shared["reachable"] else ", which cannot be reached now"
         where = f"fabric {shared['fabric']} at {shared['store']}"
         yield f"{shared['leader']} leads in term {shared['term']}, by {where}{away}"
 

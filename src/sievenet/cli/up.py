@@ -19,7 +19,7 @@ from sievenet.cli.logs import configure, log_arguments
 from sievenet.cli.output import json_option
 from sievenet.cli.screen import watch
 from sievenet.cli.settings import configured
-from sievenet.cli.shutdown import stop_signal
+from sievenet.cli.shutdown import stop_signal, unless_stopped
 from sievenet.cli.startup import load_first
 from sievenet.cli.tap import tap_options, tapping
 from sievenet.errors import Unavailable
@@ -195,6 +195,8 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
     if sample is not None and config.access.folder is not None:
         raise click.UsageError("--sample cannot be used with --access: the sample's clients have no logins")
+    if ctx.params["configurators"] is not None and config.control.mode == "one":
+        raise click.UsageError("--configurators is for --control sea, sna or sna-lb: with one there are none")
     taps = None if config.tap is None or sample is None else tapping(config.tap, said.tap_factor)
     run(_up(config, taps))
     if taps is not None:
@@ -215,7 +217,9 @@ async def _up(config: Config, taps: Taps | None) -> None:
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())
-        daemon = await stack.enter_async_context(Daemon(config))
+        daemon = await unless_stopped(stop, stack.enter_async_context(Daemon(config)))
+        if daemon is None:
+            return  # it had not begun, or waited for another one that leads
         daemon.on_deposed = stop.set
         if daemon.deposed is not None:
             stop.set()

@@ -58,7 +58,8 @@ class _Assignment:
     number: int
     client: str
     id: int
-    category: str
+    #: What of the subscription is allowed, and the same in bytes.
+    held: Subscription
     content: bytes
     past: bool
     #: Events per second; 0 if that is not known.
@@ -70,6 +71,11 @@ class _Assignment:
     standby: str | None = None
     #: One search for a cache at a time.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def category(self) -> str:
+        """The name of its schema."""
+        return "" if self.held.schema is None else self.held.schema.name
 
 
 class Caches:
@@ -99,14 +105,12 @@ class Caches:
     # -- subscribers ----------------------------------------------------------------------
 
     async def assign(
-        self, client: str, id: int, wanted: Subscription, content: bytes, past: bool, most: int = 0, limit: float = 0.0
+        self, client: str, id: int, held: Subscription, content: bytes, past: bool, most: int = 0, limit: float = 0.0
     ) -> dict[str, Any]:
-        """Have a cache responsible for a subscription, given in bytes as well; `Unavailable` if there is none.
+        """Have a cache responsible for what is allowed of a subscription (also in bytes); `Unavailable` if none can.
 
         `Rejected` if a client has more than ``most`` of them, or than `_MOST`.
         """
-        assert wanted.schema is not None
-        category = wanted.schema.name
         number = self._of.get((client, id))
         found = None if number is None else self._assignments[number]
         if self._bytes[client] + len(content) > _MOST_BYTES:
@@ -116,7 +120,7 @@ class Caches:
         if found is None or found.content != content:
             self.end(client, id)
             number = next(self._numbers)
-            found = self._assignments[number] = _Assignment(number, client, id, category, content, past, limit)
+            found = self._assignments[number] = _Assignment(number, client, id, held, content, past, limit)
             self._of[client, id] = number
             self._held[client] += 1
             self._bytes[client] += len(content)
@@ -183,6 +187,17 @@ class Caches:
                 if load.needs.pop(found.number, None) is not None:
                     self._tell(name, c.Unassign(found.number))
 
+    def held(self, client: str) -> list[tuple[int, Subscription]]:
+        """The subscriptions of a client that caches are responsible for."""
+        if not self._held[client]:
+            return []
+        return [(each.id, each.held) for each in self._assignments.values() if each.client == client]
+
+    def revoke(self, client: str, id: int) -> None:
+        """The rules allow less than a cache is responsible for: it sends no more, and the client asks again."""
+        self.end(client, id)
+        self._tell(client, c.CacheLost(id))
+
     # -- messages -------------------------------------------------------------------------
 
     async def carry_out(self, sender: str, message: Message) -> Message | None:
@@ -203,7 +218,7 @@ class Caches:
                     found.heard = asyncio.get_running_loop().time()
                 if found is not None and found.cache is not None:
                     self._tell(found.cache, c.FromSubscriber(found.number, word))
-                elif found is not None:
+                else:
                     self._tell(sender, c.CacheLost(id))
             case c.ServeCache(request, durable):
                 self._serves(sender, durable)

@@ -211,6 +211,12 @@ class Clearance(clearance.Clearance):
         if not isinstance(self._plane, EmbeddedDataPlane) or client not in self._inspections:
             return None
         unpermitted, over_quota = self._plane.endpoint_of(client).refused()
+        for count, why in ((unpermitted, "outside the rules"), (over_quota, "over a quota")):
+            if count:
+                name = member_of(client)
+                member = self.keeper.member(name)
+                role = "" if member is None else member.role.value
+                self.keeper.note(name, role, "", "Publish", client, f"{count} packets were dropped: {why}")
         return {"unpermitted": unpermitted, "over_quota": over_quota} if unpermitted or over_quota else None
 
     # -- requests -------------------------------------------------------------------------

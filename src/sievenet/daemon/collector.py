@@ -18,7 +18,8 @@ from typing import Final
 __all__ = ["collecting_seldom"]
 
 #: New objects before the youngest are looked at, and how often that happens before the older ones are.
-_THRESHOLDS: Final = 20_000, 50, 50
+#: A look at the youngest keeps everybody waiting, other threads too: few at a time, a fraction of a millisecond.
+_THRESHOLDS: Final = 4_000, 250, 50
 #: Seconds that a thread runs while another one waits.
 _SWITCH: Final = 0.0002
 

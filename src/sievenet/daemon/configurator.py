@@ -11,6 +11,7 @@ from sievenet.access.identity import Role
 from sievenet.control import warmup
 from sievenet.control.configurators import messages as m
 from sievenet.control.configurators.copies import Copies
+from sievenet.daemon.stopwatch import timed
 from sievenet.errors import SievenetError
 from sievenet.session.dialler import Dialler
 from sievenet.session.link import Link
@@ -56,7 +57,7 @@ class Configurator(Dialler):
     async def _turn(self) -> None:
         until, answers = time.perf_counter() + _TURN, []
         while self.copies.waiting and time.perf_counter() < until:
-            answer = self.copies.work()
+            answer = timed(self.copies.work)
             if answer is not None:
                 answers.append(answer)
         if self._link is not None:

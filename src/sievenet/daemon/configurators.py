@@ -31,6 +31,8 @@ log = logging.getLogger("sievenet.daemon")
 SECRET: Final = "SIEVENET_CONFIGURATOR_SECRET"  # noqa: S105
 #: Seconds of silence after which a connection is given up.
 _LEASE: Final = 20.0
+#: Connections that are not welcome yet, besides.
+_STRANGERS: Final = 256
 
 
 class _Peer(Connection):
@@ -65,7 +67,7 @@ class Configurators(Service[_Peer]):
         self._peers: dict[str, _Peer] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._answers = Harvest(control)
-        limits = Limits(connections=4 * count + 16, buffer=1 << 28)
+        limits = Limits(connections=4 * count + _STRANGERS, buffer=1 << 28)
         self._listener = Listener(
             m.CONFIGURATORS, self, limits, _Peer, host="127.0.0.1", port=0, gate=_Gate(self._secret)
         )
@@ -78,8 +80,11 @@ class Configurators(Service[_Peer]):
 
     async def close(self) -> None:
         """End the processes."""
-        self._control.consult = None
         self._answers.close()
+        peers, self._peers = self._peers, {}
+        for name in peers:  # nobody is silent: what is still to be worked out is so here
+            self._control.configurator_gone(name)
+        self._control.consult = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -89,9 +89,11 @@ class Custody:
 
     async def renew(self, number: int, passed: float) -> None:
         """Matchers have passed on all that was sent until then: tell publishers what they may forget."""
-        told = []
+        told, kept = [], self._kept.get(number)
+        if kept is None:
+            return  # nobody has to keep anything since a moment ago
         for client in self._publishing(number):
-            words, forget = self._kept[number].get(client, deque()), 0
+            words, forget = kept.get(client, deque()), 0
             while words and words[0][1] <= passed:
                 forget = words.popleft()[0]
             told.append(self._say(number, client, forget))

@@ -164,7 +164,8 @@ class Daemon(Starting):
         self._filter_exactly()
         ports = asyncio.create_task(PortWatch(self.plane, self.control, self.service.caches).run())
         stack.callback(ports.cancel)
-        log.info("listening on %s, events on %s", self.server.url, self.plane.endpoint)
+        events = f"port {self.plane.endpoint[1]}/udp" if self.plane.endpoint else "the switches' ports"
+        log.info("listening on %s, events on %s", self.server.url, events)
 
     def _lost(self, reason: SievenetError) -> None:
         """Another daemon leads: decide nothing any more, and have this one closed."""

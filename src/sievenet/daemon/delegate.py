@@ -25,6 +25,7 @@ from sievenet.control.configurators import words
 from sievenet.control.configurators.copies import Copies
 from sievenet.control.store.logs import Reader
 from sievenet.control.store.store import Store
+from sievenet.daemon.stopwatch import timed
 from sievenet.errors import SievenetError
 from sievenet.session.lifetime import Tasks
 
@@ -160,7 +161,7 @@ class Delegate:
             if isinstance(message, m.Wiring):
                 continue
             open_order = isinstance(message, m.Order) and message.serial > ask.answered
-            found = await self._run(copies.follow, message, line.epoch, entry.number, open_order)
+            found = await self._run(timed, copies.follow, message, line.epoch, entry.number, open_order)
             if self._lines.get(line.number) is not line:
                 return  # it was dropped meanwhile
         if found is not None and found.epoch == line.epoch:

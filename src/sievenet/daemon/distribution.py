@@ -9,6 +9,7 @@ while; within it everything keeps its order.
           └───────────────────────── Answer ◀────────────────────────────────────────┘
 
 Words may be lost, so an order that stays open is asked for again, and who says nothing for `silence` seconds is gone.
+So is, sooner, who does not listen any more, as the store says: a process that ended.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class _Peer:
 
     def __init__(self, life: int, heard: float) -> None:
         self.life, self.heard = life, heard
+        #: Since when nobody listens under its name; 0 if somebody does.
+        self.missed = 0.0
 
 
 class Distribution:
@@ -95,6 +98,7 @@ class Distribution:
         self._control.share(self._term)
         self._control.consult = self._say
         await self._store.hear("beat", self._beat)
+        await self._store.unheard(self._unheard)
         await self._store.hear(f"answer.{self._term}", self._answer)
         self._tasks.begin(self._watch(), name="watch over configurators")
 
@@ -213,8 +217,28 @@ class Distribution:
             log.info("configurator %s is there (process %d)", beat.name, beat.process)
             self._control.configurator_joined(beat.name, beat.process)
         else:
-            peer.heard = now
+            peer.heard, peer.missed = now, 0.0
             self._control.configurator_heard(beat.name)
+
+    def _unheard(self, subject: str) -> None:
+        """Nobody listens to what a configurator was asked: it is gone, unless it only changes its server."""
+        name = subject.removeprefix("ask.")
+        peer, now = self._peers.get(name), asyncio.get_running_loop().time()
+        if self._closed or peer is None or not self._store.reachable:
+            return
+        if not peer.missed:
+            peer.missed = now
+            self._tasks.begin(self._make_sure(name))
+        elif now - peer.missed > self._silence / 4:
+            self._gone(name, "listens no more")
+
+    async def _make_sure(self, name: str) -> None:
+        """Ask once more, after the time in which a sign of life would have come."""
+        await asyncio.sleep(self._silence / 3)
+        for line in list(self._lines.values()):
+            if line.owner == name and line.open and not line.running:
+                await self._ask(line)
+                return
 
     def _answer(self, data: bytes) -> None:
         try:

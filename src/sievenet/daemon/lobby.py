@@ -2,7 +2,8 @@
 
 A person at a web page or a program that speaks HTTP is no connection of the control protocol. Here it becomes a
 *visitor*: admitted by the doorkeeper like everybody else, held to the roles of the protocol's one table, to its rules
-and quotas, and written down in the audit log.
+and quotas, and written down in the audit log. Whoever serves visitors says what was refused of them (`refused`): it
+knows what they asked for, and from where.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sievenet.access.clearance import Clearance
 from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.control.protocol import CONTROL
 from sievenet.daemon.service import Peer, Service
-from sievenet.errors import Rejected
+from sievenet.errors import Rejected, SievenetError
 from sievenet.session.framing import LARGE, frame
 from sievenet.session.message import Message
 
@@ -58,13 +59,18 @@ class Lobby:
         return self.keeper.stands(visitor.identity)
 
     def check(self, visitor: Visitor, role: Role) -> None:
-        """`Rejected`, and noted, if a visitor's role is not enough."""
+        """`Rejected` if a visitor's role is not enough."""
         if not visitor.identity.role.includes(role):
             reason = (
                 f"Expected {'an' if role.value[0] in 'aeiou' else 'a'} {role.value}, got {visitor.identity.role.value}"
             )
-            self._clearance.refused(visitor.identity, "", visitor.address, reason)
             raise Rejected(reason)
+
+    def refused(self, visitor: Visitor | None, address: str, what: str, about: str, error: SievenetError) -> None:
+        """Put in the audit log what was refused of a visitor, or of somebody unknown; other errors are no refusals."""
+        if isinstance(error, Rejected):
+            who, role = ("", "") if visitor is None else (visitor.name, visitor.identity.role.value)
+            self.keeper.note(who, role, address, what, about, str(error))
 
     def count(self, visitor: Visitor, size: int = 0) -> None:
         """A request of so many bytes that is no message of the protocol; `TooFast` if they come too fast."""
@@ -76,11 +82,7 @@ class Lobby:
 
     async def carry_out(self, visitor: Visitor, message: Message) -> Any:
         """Answer a request of the control protocol; `Rejected` if this visitor may not send it."""
-        try:
-            CONTROL.check(visitor.identity.role, message)
-        except Rejected as error:
-            self._clearance.refused(visitor.identity, "", visitor.address, str(error))
-            raise
+        CONTROL.check(visitor.identity.role, message)
         size = len(frame(message))
         if size > LARGE:
             self._service.weigh(visitor, size)

@@ -156,6 +156,7 @@ class Reign:
             "store": self._config.url,
             "fabric": self._config.fabric,
             "reachable": self._store.reachable,
+            "trouble": self._store.trouble,
             "leader": self._leadership.name,
             "term": self.term,
         }

@@ -3,6 +3,7 @@
     rules of now ──▶ stands                     nothing happens
                  ├─▶ cut to what is allowed     the narrower one is registered beside, then the wider one goes
                  └─▶ ends                       its client is told which rule it is, and keeps all others
+    of a subscription with a cache ─▶ no cache serves it: its client registers it again, and gets what is allowed
 
 Make before break: the narrower registration has a spare id (the same with the highest bit flipped) until the wider one
 is gone, so at no moment less is registered than stays allowed. If a crash comes in between, the client and the daemon
@@ -23,6 +24,7 @@ from sievenet.content.codec import encode_subscription
 from sievenet.content.filter import Subscription
 from sievenet.control import protocol as p
 from sievenet.control.plane import ControlPlane
+from sievenet.daemon.caches import Caches
 from sievenet.daemon.clearance import Clearance
 from sievenet.errors import Rejected, SievenetError
 from sievenet.session.connection import Connection
@@ -33,6 +35,9 @@ log = logging.getLogger("sievenet.daemon")
 
 #: What tells a spare id from the one that it stands for.
 _SPARE: Final = 1 << 31
+_LOGIN: Final = "the login no longer counts, or has another role now"
+#: Seconds that a session has to come back with another login; then it ends, and its key with it.
+_GRACE: Final = 5.0
 #: Registrations after which others get their turn.
 _TURN: Final = 50
 
@@ -40,21 +45,35 @@ _TURN: Final = 50
 class Reviser:
     """Holds registrations to the rules of now; ``tell`` sends a client a message, False if it is not connected."""
 
-    def __init__(self, control: ControlPlane, clearance: Clearance, tell: Callable[[str, p.Revised], bool]) -> None:
-        self._control, self._clearance, self._tell = control, clearance, tell
+    def __init__(
+        self, control: ControlPlane, clearance: Clearance, caches: Caches, tell: Callable[[str, p.Revised], bool]
+    ) -> None:
+        self._control, self._clearance, self._caches, self._tell = control, clearance, caches, tell
+        #: Clients whose login no longer counts, and when they have to be back with another.
+        self._leaving: dict[str, float] = {}
         #: What clients are to be told when they come back.
         self._untold: dict[str, list[p.Revised]] = {}
 
     async def look(
-        self, entered: Sequence[tuple[Connection, Identity]], cut_off: Callable[[str, str], Awaitable[None]]
+        self,
+        entered: Sequence[tuple[Connection, Identity, str | None]],
+        cut_off: Callable[[str, str], Awaitable[None]],
     ) -> None:
         """Members, rules or keys may be others now: who is no member goes, and registrations follow the rules."""
-        keeper = self._clearance.keeper
-        for connection, identity in entered:
+        keeper, now = self._clearance.keeper, asyncio.get_running_loop().time()
+        for connection, identity, client in entered:
             if not keeper.stands(identity):
-                connection.goodbye("the login no longer counts, or has another role now")
-            elif connection.callee.identity is not None:
+                connection.goodbye(_LOGIN)
+                if client is not None:
+                    self._leaving.setdefault(client, now + _GRACE)
+                continue
+            if client is not None:
+                self._leaving.pop(client, None)
+            if connection.callee.identity is not None:
                 connection.callee.identity = keeper.renewed(connection.callee.identity)
+        for client in [each for each, until in self._leaving.items() if until <= now]:
+            del self._leaving[client]
+            await cut_off(client, _LOGIN)
         for client, reason in self._clearance.strangers():
             await cut_off(client, reason)
         await self.review()
@@ -62,6 +81,11 @@ class Reviser:
     async def review(self) -> None:
         """Look through the registrations of everybody whose rules are others than before."""
         for client in self._clearance.renewed():
+            # What caches keep for a client was chosen by the rules before.
+            for id, subscription in self._caches.held(client):
+                if self._clearance.revise(client, "subscription", subscription) is not None:
+                    log.warning("the rules of %s have changed: its cache no longer serves subscription %d", client, id)
+                    self._caches.revoke(client, id)
             advertisements, subscriptions = self._control.registrations_of(client)
             held = [("advertisement", *each) for each in advertisements.items()]
             held += [("subscription", *each) for each in subscriptions.items()]
@@ -117,3 +141,4 @@ class Reviser:
     def gone(self, client: str) -> None:
         """A client has left."""
         self._untold.pop(client, None)
+        self._leaving.pop(client, None)

@@ -9,7 +9,8 @@ chosen, less is chosen the next time. Another choice has to be better than the p
 
 The bound is on what clients measure. Every change costs some events a few milliseconds, so what is there stays as long
 as the measured mean keeps the bound, whatever the model expects. If the mean of an interval is above the bound, some is
-given back, and for a while (`_strain`) less is chosen than the model allows.
+given back, and for a while (`_strain`) less is chosen than the model allows. For the same reason the subspaces stay
+those of the last time, while they will do (`settled`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from sievenet.config import HybridConfig
 from sievenet.control.descriptions import CELL_BITS, MAX_CELLS, Report
 from sievenet.control.hybrid import Choice, Model, Observation, csa, ssa
-from sievenet.control.hybrid.selection import allowed, clusters, numbered
+from sievenet.control.hybrid.selection import allowed, numbered, settled
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.hybrid import Hybrid
 from sievenet.daemon.planes import AnyPlane
@@ -106,6 +107,8 @@ class Selector:
         self._network, self._matcher = _Mean(), _Mean()
         #: By category: what the present choice is worth per interval, and what it could be at most.
         self._worth: dict[int, tuple[Choice, float, float]] = {}
+        #: By category: the subspaces that were chosen from the last time.
+        self._regions: dict[int, list[Dz]] = {}
         self._received: dict[str, int] = {}
         #: What the limit is divided by, since the bound was exceeded.
         self._strain = 1.0
@@ -204,9 +207,10 @@ class Selector:
         loop = asyncio.get_running_loop()
         begin = loop.time()
         tree = routes.tree
-        found = await asyncio.to_thread(self._chosen, seen, tree.path, where, present)
+        before = self._regions.get(number, [])
+        found = await asyncio.to_thread(self._chosen, seen, tree.path, where, present, before)
         self.took = loop.time() - begin
-        pairs, choice, removable, deliveries = found
+        pairs, choice, removable, deliveries, self._regions[number] = found
         self._worth[number] = choice, removable, deliveries
         if pairs == present:
             return
@@ -224,20 +228,22 @@ class Selector:
                 self._said[switch] = str(error)
 
     def _chosen(
-        self, seen: list[Observation], path: Any, where: Mapping[str, int], present: Pairs
-    ) -> tuple[Pairs, Choice, float, float]:
-        """The pairs to have from now on, what they are worth, and what there is in all. Nothing is changed here.
+        self, seen: list[Observation], path: Any, where: Mapping[str, int], present: Pairs, before: list[Dz]
+    ) -> tuple[Pairs, Choice, float, float, list[Dz]]:
+        """The pairs to have from now on, what they are worth, what there is in all, and the subspaces to choose from.
 
-        ``where`` says how many matchers are at which switch: they share the subspaces there.
+        ``where`` says how many matchers are at which switch: they share the subspaces there. ``before`` are the
+        subspaces of the last time. Nothing is changed here.
         """
         model = Model.of(seen, path)
         most = self._limit(model.deliveries)
         # A little less than may be, if not everything may: not every change of what is measured shall be too much.
         limit = most if most >= model.deliveries else most / (1 + self.config.hysteresis)
         usable = np.array([switch in where for switch in model.switches], np.bool_)
-        whole = self.config.method == "ssa"
+        # Without a bound everything is filtered exactly, also where nothing has been seen yet.
+        whole = self.config.method == "ssa" or self.config.latency_bound == inf
         count = max(where.values(), default=1) if whole else self.config.clusters
-        regions = clusters(model.cell, model.link + model.hosts, CELL_BITS, count)
+        regions = settled(before, model.cell, model.link + model.hosts, CELL_BITS, count)
         if whole:
             choice = ssa(model, limit, usable)
             pairs = frozenset((switch, dz) for switch, _ in choice.pairs for dz in regions)
@@ -252,10 +258,10 @@ class Selector:
             # It would do to give some of it back, which disturbs fewer events than to have all of it elsewhere.
             less, left = _trimmed(model, present, limit)
             if left.benefit * (1 + self.config.hysteresis) >= choice.benefit:
-                return less, left, model.removable, model.deliveries
+                return less, left, model.removable, model.deliveries, regions
         if better or much or (present and not now.benefit and not choice.benefit):
-            return pairs, choice, model.removable, model.deliveries
-        return present, now, model.removable, model.deliveries
+            return pairs, choice, model.removable, model.deliveries, regions
+        return present, now, model.removable, model.deliveries, regions
 
     def _limit(self, deliveries: float) -> float:
         most = allowed(deliveries, self.config.latency_bound, *self.latencies())

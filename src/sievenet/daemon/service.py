@@ -101,7 +101,7 @@ class Service(RequestService[Peer]):
         self._entered: dict[Peer, Identity] = {}
         self._adoption = Adoption()
         self._announcer = Announcer(control, plane, self._adoption, self._peers, self._described, self._cut_off)
-        self._reviser = Reviser(control, clearance, self._say)
+        self._reviser = Reviser(control, clearance, self.caches, self._say)
         self._places = Places(control, plane, tickets, self._peers.__contains__, self._cut_off)
         #: Versions of schemas of which clients are being told.
         self._announcing: dict[int, asyncio.Task[None]] = {}
@@ -204,8 +204,7 @@ class Service(RequestService[Peer]):
 
     def refused(self, peer: Peer, answer: Any) -> None:
         """Something was refused for its sender's role."""
-        if peer.identity is not None:
-            self._clearance.refused(peer.identity, peer.client or "", peer.address, answer.message)
+        self._clearance.refused(peer.identity, peer.client or "", peer.address, answer.message)
 
     # -- requests -------------------------------------------------------------------------
 
@@ -213,6 +212,10 @@ class Service(RequestService[Peer]):
         """Refuse what comes too fast or is not for its sender, before anything is done for it."""
         with self._noted(peer, message) as identity:
             self._clearance.check(identity, message, size, asyncio.get_running_loop().time())
+
+    def repeated(self, peer: Peer, refusals: int) -> None:
+        """So many requests more came too fast, and were not looked at."""
+        self._clearance.repeated(peer.identity, peer.client or "", refusals)
 
     def weigh(self, peer: Peer, size: int) -> None:
         """A large message counts before it is decoded: that is work too."""
@@ -277,9 +280,9 @@ class Service(RequestService[Peer]):
                 await control.unsubscribe(client, id)
             case caching.Cache(request, id, number, content, past, limit):
                 wanted = await self._decoded(number, content, identity)
-                content = self._clearance.decide(identity, client, id, "subscribe", wanted).content(content)
-                most = identity.quota.subscriptions
-                return p.Done(request, await self.caches.assign(client, id, wanted, content, past, most, limit))
+                decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
+                held, most = (decision.allowed, decision.content(content)), identity.quota.subscriptions
+                return p.Done(request, await self.caches.assign(client, id, *held, past, most, limit))
             case _ if isinstance(message, Components.MESSAGES):
                 return await self.components.handle(client, message)
             case p.Renew(request, report):
@@ -381,7 +384,8 @@ class Service(RequestService[Peer]):
 
     async def access_changed(self) -> None:
         """Members, rules or keys may be others now."""
-        await self._reviser.look(list(self._entered.items()), self._cut_off)
+        entered = [(peer, identity, peer.client) for peer, identity in self._entered.items()]
+        await self._reviser.look(entered, self._cut_off)
         await self.components.hybrid.refresh()
 
     async def _cut_off(self, client: str, reason: str, level: int = logging.WARNING) -> None:

@@ -36,11 +36,11 @@ from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, LinkStatistics
 from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
-from sievenet.dataplane.sockets import Sockets
+from sievenet.dataplane.sockets import Sockets, Turn
 from sievenet.dataplane.walks import Port
 from sievenet.errors import CodecError, Unavailable
 from sievenet.network.topology import Topology
-from sievenet.session.listener import told
+from sievenet.session.complaints import told
 from sievenet.simulation import LoopClock
 
 __all__ = ["EmbeddedDataPlane", "PlaneStatistics"]
@@ -81,7 +81,9 @@ class EmbeddedDataPlane(Fabric):
         self._sock: socket.socket | None = None
         self._at: tuple[str, int] | None = None
         self._by_token: dict[int, Endpoint] = {}
-        self._sockets = Sockets(self._loop, self._readable)
+        self._sockets = Sockets(
+            self._loop, self._readable, lambda: any(each.homeless for each in self._by_token.values())
+        )
         self._dirty: list[Endpoint] = []
         self._flush_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -199,27 +201,28 @@ class EmbeddedDataPlane(Fabric):
 
     # -- receiving -------------------------------------------------------------------------------
 
-    def _readable(self, sock: socket.socket) -> tuple[int, float]:
+    def _readable(self, sock: socket.socket) -> Turn:
         # Whatever is brought for a client is sent in this turn.
         self._flush_due = True
         self._wait = 0.0
         try:
-            refused = self._read(sock, self._loop.time())
+            refused, emptied = self._read(sock, self._loop.time())
         finally:
             self._flush()
-        return refused, self._wait if sock is not self._sock else 0.0
+        return Turn(refused, self._wait, emptied)
 
-    def _read(self, sock: socket.socket, now: float) -> int:
-        """Take what there is, up to a turn's worth; how many datagrams more were refused than taken."""
+    def _read(self, sock: socket.socket, now: float) -> tuple[int, bool]:
+        """Take what there is, up to a turn's worth: how many more were refused than taken, and whether that was all."""
         view, left, refused, own = self._view, _BYTES, 0, sock is not self._sock
         enough = self._sockets.enough(sock) if own else _PER_TURN
         for turn in range(_PER_TURN):
-            if left <= 0 or refused >= enough or (turn and self._sockets.over(sock)):
+            # What comes behind a datagram that is over the quota would be refused too: it waits.
+            if left <= 0 or refused >= enough or (own and self._wait) or (turn and self._sockets.over(sock, turn)):
                 break
             try:
                 size, address = sock.recvfrom_into(self._buffer)
             except BlockingIOError:
-                break
+                return refused, True
             except OSError:
                 continue  # an ICMP error of an earlier datagram
             self._datagrams += 1
@@ -234,7 +237,7 @@ class EmbeddedDataPlane(Fabric):
             if not turn and count == 1:
                 self._flush()
                 self._flush_due = True
-        return refused
+        return refused, False
 
     def _datagram(self, data: bytes | memoryview, address: Any, now: float, first: bool) -> int:
         """Carry a datagram's packets, so many, or -1 if none was welcome; it came by the ``first`` socket or not."""

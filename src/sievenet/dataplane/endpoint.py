@@ -118,6 +118,11 @@ class Endpoint:
         #: Whether it is on the list of those to acknowledge to, later.
         self.owing = False
 
+    @property
+    def homeless(self) -> bool:
+        """Whether it is heard, but by the socket that all share."""
+        return self.socket is None and self.address is not None
+
     def take(self, packet: bytes, _size: int) -> None:
         """A packet leaves the network here."""
         if self.inspected:

@@ -101,7 +101,7 @@ class Kind(IntEnum):
 _LAST_KIND: Final = int(max(Kind))
 
 
-class Packet(msgspec.Struct, frozen=True):
+class Packet(msgspec.Struct, frozen=True, gc=False):
     """One event on its way."""
 
     category: int

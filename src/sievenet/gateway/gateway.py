@@ -26,7 +26,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_filter, decode_schema
 from sievenet.content.filter import Filter, Subscription
 from sievenet.content.schema import Schema
-from sievenet.errors import SievenetError
+from sievenet.errors import Rejected, SievenetError
 from sievenet.routers.forest import Forest
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
@@ -47,6 +47,9 @@ from sievenet.session.lifetime import Starting, Tasks
 __all__ = ["Gateway"]
 
 log = logging.getLogger("sievenet.gateway")
+
+#: Seconds between two questions after many that were refused.
+_LATE: Final = 30.0
 
 #: Shipments that may wait to enter the fabric; more are dropped and counted.
 _QUEUE = 1024
@@ -95,7 +98,11 @@ class Gateway(Starting):
         self.exported = self.imported = self.dropped = 0
 
     async def start(self) -> Self:
-        """Join both networks."""
+        """Join both networks; `Rejected` if the fabric does not tell this node what others want."""
+        try:
+            await self._interests("")
+        except Rejected as error:
+            raise Rejected(f"{error}. A gateway needs a login of role operator, with rules for what may pass") from None
         self._server.join(self._name, self._take, self._dirty.set)
         for schema in self._schemas:
             await self._join(self._server.router.register(schema))
@@ -140,19 +147,26 @@ class Gateway(Starting):
 
     # -- the fabric's wishes, to the overlay ----------------------------------------------
 
+    async def _interests(self, version: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._fabric.ask("interests", f"{self._fabric.name} {version}")
+        return found
+
     async def _listen(self) -> None:
         """Subscribe at the router to what the fabric's nodes want, whenever that changes."""
-        version = ""
+        version, told, wait = "", "", self._every
         while True:
             try:
-                found = await self._fabric.ask("interests", f"{self._fabric.name} {version}")
+                found = await self._interests(version)
                 if "categories" in found:
                     await self._wish(found["categories"])
-                version = found["version"]
+                version, told, wait = found["version"], "", self._every
             except SievenetError as error:
-                log.warning("%s: %s", self._name, error)
-                version = ""
-            await asyncio.sleep(self._every)
+                if str(error) != told:  # once, however long it lasts
+                    log.warning("%s does not know what the fabric wants: %s", self._name, error)
+                version, told = "", str(error)
+                # It may not ask; or the fabric is away, and may be back at any moment.
+                wait = min(2 * wait, max(_LATE, self._every)) if isinstance(error, Rejected) else self._every
+            await asyncio.sleep(wait)
 
     async def _wish(self, found: dict[str, Any]) -> None:
         router = self._server.router

@@ -132,6 +132,7 @@ class Service:
                 wait, done = later.wait, at
                 break
             except Rejected as error:
+                self._clearance.note(peer, message, str(error))
                 peer.send(p.Refused(str(error)))
         del messages[:done]
         held: set[Peer] = set()
@@ -145,7 +146,9 @@ class Service:
         allowed = self._clearance.permitted(peer, schema, shipment, size, time.monotonic())
         lost = len(shipment) - len(allowed)
         if lost:
-            peer.send(p.Refused(f"{lost} events were dropped: the rules do not let this node publish them"))
+            refused = f"{lost} events were dropped: the rules do not let this node publish them"
+            self._clearance.note(peer, message, refused)
+            peer.send(p.Refused(refused))
         return [allowed] if len(allowed) else []
 
     def _register(self, peer: Peer, data: bytes) -> int:
@@ -182,6 +185,8 @@ class Service:
             revision = self._clearance.revise(now, entry.kind, entry.wanted)
             if revision is None:
                 continue
+            if entry.kind == "subscription" and peer.session is not None:
+                peer.session.drop()
             if revision.allowed is None:
                 end = self._router.unsubscribe if entry.kind == "subscription" else self._router.unadvertise
                 self._do(end(peer.name, number, time.monotonic()))

@@ -77,6 +77,11 @@ class Session:
         self.confirm(taken + missing)
         return [data for _, data in self._frames], missing
 
+    def drop(self) -> None:
+        """Forget all frames: the client may not have some of them any more, and is told how many it missed."""
+        while self._frames:
+            self._forget()
+
     def halve(self) -> None:
         """Forget the older half."""
         target = self.size // 2

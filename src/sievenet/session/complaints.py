@@ -1,13 +1,14 @@
-"""Complaints of an event loop, for the log: it complains of a lack of file descriptors at every connection."""
+"""Complaints of the system, as they are told: of addresses, and of a lack of file descriptors at every connection."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
+import socket
 from typing import Any
 
-__all__ = ["Complaints"]
+__all__ = ["Complaints", "told"]
 
 log = logging.getLogger("sievenet.session")
 
@@ -27,3 +28,17 @@ class Complaints:
         elif loop.time() >= self._next:
             self._next = loop.time() + self._pause
             log.error("no connection can be accepted: %s (see `ulimit -n`)", error.strerror)
+
+
+def told(error: OSError) -> str:
+    """Why an address cannot be listened on, and what to do about it."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the port is taken, perhaps by another daemon or router. Choose another one; 0 takes a free one"
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address (see `ip address`)"
+        case errno.EACCES:
+            return "ports below 1024 need root: choose another one"
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}: the address of this machine is expected here, such as 127.0.0.1"
+    return error.strerror or str(error)

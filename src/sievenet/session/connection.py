@@ -14,6 +14,7 @@ from sievenet.session.callee import Callee
 from sievenet.session.framing import frame
 from sievenet.session.limits import Limits
 from sievenet.session.message import Goodbye, Hello, Message, failure
+from sievenet.session.tls import unread
 
 __all__ = ["Connection"]
 
@@ -121,9 +122,12 @@ class Connection:
         """Read nothing until something is done: what comes meanwhile waits outside, and is read together then."""
         transport = self.writer.transport
         assert isinstance(transport, asyncio.ReadTransport)
-        transport.pause_reading()
-        try:
+        if transport.is_closing():  # nothing comes any more, and some transports cannot pause then
             await until
+            return
+        try:
+            with unread(transport):
+                await until
         finally:
             # The reader has paused by itself if it is full, and goes on by itself.
             if not transport.is_closing() and not self.reader._paused:  # type: ignore[attr-defined]

@@ -1,9 +1,11 @@
 """What one connection, and all together, may use of a listening process.
 
 A connection that says nothing costs a file descriptor, and one that sends a part of a frame costs memory. Both are
-bounded in all; connections are bounded per address too, so that one machine cannot keep all others out. If unfinished
-frames take more than they may, the connection that holds most of them is closed: that is never one that sends small
-frames while another hoards. The same holds for what others do not read: of one member, and in all.
+bounded in all; connections are bounded per address too, so that one machine cannot keep all others out. While there is
+no room, strangers make it: of those that are not welcome yet, the one that came first, of the address with most of
+them, is closed for whoever comes next. So nobody is kept out by connections that say nothing. If unfinished frames take
+more than they may, the connection that holds most of them is closed: that is never one that sends small frames while
+another hoards. The same holds for what others do not read: of one member, and in all.
 
 Pure: the shell says what came and went, and closes what it is told to.
 """
@@ -58,31 +60,59 @@ class Limits:
                 raise InvalidInput(expected="more than 0", got=value, where=f"limits.{each.name}")
 
 
-class Admission:
-    """Counts connections."""
+class Admission(Generic[C]):
+    """Counts connections, and knows which of them are welcome.
+
+    >>> doors = Admission(Limits(connections=2))
+    >>> doors.enter("first", "10.0.0.7"), doors.enter("second", "10.0.0.7"), doors.enter("third", "10.0.0.8")
+    (None, None, 'first')
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        #: Where each connection comes from.
+        self._inside: dict[C, str] = {}
+        #: Connections from each address, and those of them that are not welcome yet, in the order of coming.
         self._addresses: Counter[str] = Counter()
-        self._total = 0
+        self._strangers: dict[str, dict[C, None]] = {}
         #: Connections that were turned away.
         self.turned_away = 0
 
-    def enter(self, address: str) -> None:
-        """A connection from an address; `Rejected` if there are too many."""
+    def enter(self, connection: C, address: str) -> C | None:
+        """A connection from an address, and who has to go for it, if anybody; `Rejected` if there is no room."""
+        goes: C | None = None
         for number, limit, where in (
-            (self._total, self._limits.connections, ""),
             (self._addresses[address], self._limits.per_address, f" from {address}"),
+            (len(self._inside), self._limits.connections, ""),
         ):
-            if number >= limit:
-                self.turned_away += 1
+            if number < limit or goes is not None:
+                continue
+            crowd = self._strangers.get(address, {}) if where else max(self._strangers.values(), key=len, default={})
+            goes = next(iter(crowd), None)
+            self.turned_away += 1
+            if goes is None:
                 raise Rejected(f"Expected at most {limit} connections{where}, this is one more")
-        self._total += 1
+        if goes is not None:
+            self.leave(goes)
+        self._inside[connection] = address
         self._addresses[address] += 1
+        self._strangers.setdefault(address, {})[connection] = None
+        return goes
 
-    def leave(self, address: str) -> None:
-        """One that entered is gone."""
-        self._total -= 1
+    def welcome(self, connection: C) -> None:
+        """One that entered is known now, and makes room for nobody."""
+        address = self._inside.get(connection)
+        strangers = self._strangers.get(address or "", {})
+        strangers.pop(connection, None)
+        if address is not None and not strangers:
+            self._strangers.pop(address, None)
+
+    def leave(self, connection: C) -> None:
+        """One that entered is gone, or has to go."""
+        self.welcome(connection)
+        address = self._inside.pop(connection, None)
+        if address is None:
+            return
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]

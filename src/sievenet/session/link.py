@@ -123,10 +123,12 @@ class Link:
             self._outgoing.flush()
 
     async def drained(self) -> None:
-        """Wait until the other side has taken most of what was sent."""
+        """Wait until the other side has taken most of what was sent; `LinkLost`, with the link ended, if it cannot."""
         try:
             await self.writer.drain()
         except OSError as error:
+            # The reader still has its last turn. Whoever asks again at once would otherwise never let it have that.
+            await asyncio.wait((self.ended,))
             raise LinkLost(_lost(error)) from None
 
     @property

@@ -4,13 +4,12 @@
                                                      every beat ─▶ `Callee.tick`: too late, too silent, unread, alive
 
 What holds, whatever one connection does: an error while it is served ends it alone; it says hello within a few
-seconds, finishes a frame that it began, and says something within each lease.
+seconds, or sooner if others want its place; it finishes a frame that it began, and says something within each lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -24,7 +23,7 @@ from sievenet.access.quota import TooFast
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.apart import Apart
 from sievenet.session.callee import Callee, Step
-from sievenet.session.complaints import Complaints
+from sievenet.session.complaints import Complaints, told
 from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
 from sievenet.session.lifetime import Tasks
@@ -32,10 +31,10 @@ from sievenet.session.limits import Admission, Limits, Unfinished, Unread
 from sievenet.session.message import Welcome, failure
 from sievenet.session.pace import Pace
 from sievenet.session.protocol import Protocol
-from sievenet.session.tls import secured
+from sievenet.session.tls import forgotten, secured, small_buffers
 from sievenet.session.turns import Turns
 
-__all__ = ["Listener", "Service", "told"]
+__all__ = ["Listener", "Service"]
 
 log = logging.getLogger("sievenet.session")
 
@@ -100,7 +99,7 @@ class Listener(Generic[C]):
         self._pause = min(pause, limits.hello / 4)
         #: Where it listens.
         self.address = (host, port)
-        self._admission = Admission(limits)
+        self._admission: Admission[asyncio.Task[Any]] = Admission(limits)
         #: Of handshakes; other listeners of the process may share it.
         self.pace = Pace(limits.arrivals, limits.hello)
         self._turns = Turns(limits.turn or 1)
@@ -140,6 +139,7 @@ class Listener(Generic[C]):
         loop = asyncio.get_running_loop()
         if loop.get_exception_handler() is None:
             loop.set_exception_handler(Complaints())
+        small_buffers()
         host, port = self.address
         try:
             server = await asyncio.start_server(self._accept, host, port, backlog=512)
@@ -212,15 +212,17 @@ class Listener(Generic[C]):
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, door: str | None = None
     ) -> None:
         address = str((writer.get_extra_info("peername") or ("?",))[0])
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            self._admission.enter(address)
+            stranger = self._admission.enter(task, address)
         except Rejected as error:
             if self.tls is None:
                 writer.write(frame(failure(0, error)))
             writer.close()
             return
-        task = asyncio.current_task()
-        assert task is not None
+        if stranger is not None:
+            stranger.cancel()
         self._tasks.hold(task)
         try:
             if self.tls is not None:
@@ -241,17 +243,18 @@ class Listener(Generic[C]):
             reason = await self.serve(connection)
             if time.monotonic() - begin > _LASTING:
                 self.pace.stayed(address)
-            elif reason is not None or connection.identity is None:
+            elif reason is not None or connection.identity is None or connection.callee.malformed:
                 self.pace.failed(address)
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", address, error)
             self.pace.failed(address)
             writer.close()
+            forgotten(error)
         except asyncio.CancelledError:
-            # The listener is closing; asyncio would log a cancelled handler as an error.
+            # The listener is closing, or others want its place; asyncio would log a cancelled handler as an error.
             writer.close()
         finally:
-            self._admission.leave(address)
+            self._admission.leave(task)
 
     def enter(
         self,
@@ -381,20 +384,8 @@ class Listener(Generic[C]):
                 raise Rejected(f"The {self.protocol.listener} takes nothing from a {identity.role.value}")
         welcome = await self._service.hello(connection, hello, identity)
         connection.callee.welcomed(identity, hello.lease if welcome is None else welcome.lease)
+        if (task := asyncio.current_task()) is not None:
+            self._admission.welcome(task)
         if welcome is not None:
             connection.send(welcome)
         self._service.welcomed(connection)
-
-
-def told(error: OSError) -> str:
-    """Why an address cannot be listened on, and what to do about it."""
-    match error.errno:
-        case errno.EADDRINUSE:
-            return "the port is taken, perhaps by another daemon or router. Choose another one; 0 takes a free one"
-        case errno.EADDRNOTAVAIL:
-            return "this machine has no such address (see `ip address`)"
-        case errno.EACCES:
-            return "ports below 1024 need root: choose another one"
-    if isinstance(error, socket.gaierror):
-        return f"{error.strerror}: the address of this machine is expected here, such as 127.0.0.1"
-    return error.strerror or str(error)

@@ -22,7 +22,7 @@ _MOST: Final = 4096
 
 
 #: Connections that one counts for which led to nothing: a wrong token, no TLS.
-_FAILED: Final = 4
+_FAILED: Final = 10
 
 
 class Pace:
@@ -61,11 +61,11 @@ class Pace:
         """A connection led to nothing: it counts more than once.
 
         >>> pace = Pace(10)
-        >>> for _ in range(4):
+        >>> for _ in range(2):
         ...     wait = pace.wait("a", 0.0)
         ...     pace.failed("a")
         >>> round(pace.wait("a", 0.0), 1)
-        0.6
+        1.0
         """
         if address in self._due:
             self._due[address] += (_FAILED - 1) / self._rate

@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any, Final
 
+import msgspec
+
 from sievenet.access.quota import TooFast
 from sievenet.errors import SievenetError
 from sievenet.session.connection import Connection
 from sievenet.session.listener import C, Service
-from sievenet.session.message import Message, failure
+from sievenet.session.message import Failure, Message, failure
 
 __all__ = ["RequestService"]
 
@@ -51,18 +53,32 @@ class RequestService(Service[C]):
         if desk is None:
             desk = self._desks[connection] = _Desk(self, connection, self._at_once, self._most_held)
         wait = 0.0
+        #: What was answered to messages of a kind that came too fast: all others of it get the same, at once.
+        refusals: dict[type[Any], Failure] = {}
+        repeated = 0
         for at, (message, size) in enumerate(messages, 1):
+            refusal = refusals.get(type(message))
+            if refusal is not None:
+                connection.send(msgspec.structs.replace(refusal, request=getattr(message, "request", 0)))
+                repeated += 1
+                continue
             try:
                 self.check(connection, message, size)
             except SievenetError as error:
-                connection.send(failure(getattr(message, "request", 0), error))
+                refusal = failure(getattr(message, "request", 0), error)
+                connection.send(refusal)
                 if isinstance(error, TooFast):
-                    wait = error.pause
+                    wait, refusals[type(message)] = error.pause, refusal
                 continue
             desk.add(message, size, self.urgent(message))
             if desk.full:
+                self.repeated(connection, repeated)
                 return self._go_on(connection, desk, messages[at:], wait)
+        self.repeated(connection, repeated)
         return asyncio.sleep(wait) if wait else None
+
+    def repeated(self, connection: C, refusals: int) -> None:
+        """So many requests more came too fast, and were not looked at."""
 
     def check(self, connection: C, message: Any, size: int) -> None:
         """Whether a request may be worked on at all; raises at once, before anything is done for it, if not.

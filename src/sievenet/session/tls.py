@@ -8,16 +8,38 @@ nobody is a neighbour under another's name. Clients may connect without a certif
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
+from asyncio import sslproto
+from collections.abc import Iterator
 from typing import Any, Final
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["contexts", "read_by_records", "secured"]
+__all__ = ["contexts", "forgotten", "read_by_records", "secured", "small_buffers", "unread"]
 
 #: Bytes of a TLS record, at most; and of what waits undecrypted while a connection is not read.
 _RECORD: Final = 1 << 14
 _WAITING: Final = 1 << 16
+
+
+def small_buffers() -> None:
+    """Have asyncio take room for one record for each encrypted connection to come, not for 256 KiB."""
+    every: Any = sslproto.SSLProtocol
+    every.max_size = _RECORD
+
+
+def forgotten(error: BaseException) -> None:
+    """A handshake has failed, and it is known: let go of all that was made for it.
+
+    The error holds where it came from, and that holds the error: a circle with the buffers of the connection in it,
+    which the collector of garbage finds late. Strangers could fill memory by it.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        before = each.__context__
+        each.__traceback__ = each.__context__ = None
+        each = before
 
 
 def read_by_records(transport: asyncio.BaseTransport) -> None:
@@ -28,6 +50,20 @@ def read_by_records(transport: asyncio.BaseTransport) -> None:
     encrypted: Any = transport
     encrypted.set_read_buffer_limits(_WAITING)
     encrypted._ssl_protocol.max_size = _RECORD
+
+
+@contextlib.contextmanager
+def unread(transport: asyncio.ReadTransport) -> Iterator[None]:
+    """Read nothing meanwhile, nor what is encrypted: asyncio would take that in, record by record as it comes."""
+    encrypted: Any = transport if isinstance(transport, sslproto._SSLProtocolTransport) else None
+    transport.pause_reading()
+    if encrypted is not None:
+        encrypted.set_read_buffer_limits(0)
+    try:
+        yield
+    finally:
+        if encrypted is not None and not transport.is_closing():
+            encrypted.set_read_buffer_limits(_WAITING)
 
 
 def secured(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

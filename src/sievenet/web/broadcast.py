@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Any
 
 from sievenet.web.frame import Kind
 from sievenet.web.stream import Stream
@@ -30,9 +31,9 @@ class Broadcast:
         #: Messages that streams which have ended missed.
         self.missed = 0
 
-    def add(self, message: bytes) -> None:
+    def add(self, message: bytes, about: Any = None) -> None:
         """A message for everybody."""
-        self.window.add(message)
+        self.window.add(message, about)
         if not self._scheduled and self._following:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)

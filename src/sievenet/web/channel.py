@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from sievenet.access.permissions import Permissions
 from sievenet.client import Delivery, Feed, Node
 from sievenet.client.feed import Whole
-from sievenet.content import Subscription
+from sievenet.content import Schema, Subscription
 from sievenet.errors import SievenetError
 from sievenet.web.broadcast import Broadcast
 from sievenet.web.frame import parse_identifier
@@ -55,11 +56,12 @@ class Channel(Broadcast):
         #: Done when the paths exist, or failed.
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.events = 0
+        self._forbidden = False
 
     @property
     def over(self) -> bool:
-        """Whether the network does not carry this subscription any more."""
-        return self._watch is not None and self._watch.done()
+        """Whether the network does not carry this subscription any more, or will end it."""
+        return self._forbidden or (self._watch is not None and self._watch.done())
 
     async def open(self, node: Node) -> bool:
         """Subscribe; whoever waits for `ready` is told how that went. False if there is no subscription."""
@@ -76,7 +78,7 @@ class Channel(Broadcast):
 
     def _take(self, delivery: Delivery) -> None:
         self.events += 1
-        self.add(shown(delivery))
+        self.add(shown(delivery), delivery.event.schema)
 
     async def _until_it_ends(self, feed: Feed) -> None:
         """A feed with a callback has nothing to iterate: it ends, well or with an error."""
@@ -89,11 +91,28 @@ class Channel(Broadcast):
             reason = str(error)
         self.end(reason)
 
+    def hold_to(self, rules: Permissions) -> None:
+        """The rules have changed: what is kept for those who are slow or come back is held to them too."""
+        found: dict[Schema, Subscription | None] = {}
+
+        def allows(schema: Schema, message: bytes) -> bool:
+            if schema not in found:
+                found[schema] = rules.within("subscribe", schema)
+            within = found[schema]
+            return within is None or within.matches(schema.event_of(msgspec.json.decode(message)["event"]))
+
+        self.window.hold_to(allows)
+
     def narrow(self, allowed: Subscription) -> None:
         """The rules have changed, and let it be less than it was: tell those who read."""
         self.allowed = allowed
         for stream in list(self.streams):
             stream.say("narrowed", _ENCODER.encode({"filter": str(allowed)}))
+
+    def forbid(self, reason: str) -> None:
+        """The rules have changed, and let it be nothing: the network will end it, nobody reads on meanwhile."""
+        self._forbidden = True
+        self.end(reason)
 
     def cursor(self, last: str) -> tuple[int, bool]:
         """Where a client reads on that saw this identifier last; and whether what it missed is not known."""

@@ -21,14 +21,16 @@ from aiohttp import web
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import Rejected, SievenetError
 from sievenet.session.pace import Pace
-from sievenet.web.errors import TooLarge, Unknown, facts, headers_of, status_of
+from sievenet.web.errors import BrokenBody, TooLarge, TooSlow, Unknown, facts, headers_of, status_of
 from sievenet.web.origin import check_host, check_origin
 from sievenet.web.routes import ROUTES, Route
 from sievenet.web.signin import SignIn, SignIns, Visits
+from sievenet.web.throttle import Throttle
 
-__all__ = ["Desk", "answer", "visitor_of"]
+__all__ = ["Desk", "answer", "is_stranger", "visitor_of"]
 
 log = logging.getLogger("sievenet.web")
+log.addFilter(Throttle())
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -64,6 +66,11 @@ def visitor_of(request: web.Request) -> Visitor:
     return request[VISITOR]
 
 
+def is_stranger(request: web.Request) -> bool:
+    """Whether nobody is known to be behind a request."""
+    return VISITOR not in request
+
+
 class Desk:
     """Made for one server."""
 
@@ -79,6 +86,8 @@ class Desk:
         self._routes: dict[str, Route] = {each.name: each for each in ROUTES}
         #: Told of each answer: the route, its status and the seconds that it took.
         self.observe: Callable[[str, int, float], None] = lambda route, status, seconds: None
+        #: Told who is behind a request; False if its connection is one too many.
+        self.know: Callable[[web.Request, str], bool] = lambda request, name: True
 
     @property
     def known(self) -> bool:
@@ -96,6 +105,7 @@ class Desk:
             try:
                 response = await self._serve(request, handler, name)
             except SievenetError as error:
+                self.refused(request, error)
                 response = self._refusal(error)
             except web.HTTPException as error:
                 response = answer({"error": {"kind": "HTTP", "message": error.reason}}, error.status)
@@ -127,10 +137,19 @@ class Desk:
         navigation = name == "page" and request.method in _SAFE
         check_origin(request.scheme, request.host, origin, site, navigation=navigation)
         if route is not None and route.role is not None:
-            visitor = self.visitor(request)
+            visitor = request[VISITOR] = self.visitor(request)
+            if not self.know(request, visitor.name):
+                raise Rejected(f"Expected fewer connections of {visitor.name} (quota), this is one more")
             self._lobby.check(visitor, route.role)
-            request[VISITOR] = visitor
         return await handler(request)
+
+    def refused(self, request: web.Request, error: SievenetError, what: str = "", about: str = "") -> None:
+        """Put a refusal in the audit log: what was asked for, by whom, from where. Failed logins are there already."""
+        if not isinstance(error, Unknown):
+            resource = request.match_info.route.resource
+            path = "" if resource is None else f" {resource.canonical}"
+            what, about = what or f"{request.method}{path}", about or request.path_qs
+            self._lobby.refused(request.get(VISITOR), request.remote or "", what, about, error)
 
     async def _wait(self, request: web.Request, response: web.StreamResponse) -> None:
         """An answer that costs whoever asked nothing comes when it is its turn."""
@@ -155,8 +174,8 @@ class Desk:
     def _refusal(self, error: SievenetError) -> web.Response:
         status = status_of(error)
         response = answer(facts(error), status, headers_of(error))
-        if isinstance(error, TooLarge):
-            response.force_close()
+        if isinstance(error, TooLarge | TooSlow | BrokenBody):
+            response.force_close()  # the rest of the body is not read
         return response
 
     # -- who it is ------------------------------------------------------------------------

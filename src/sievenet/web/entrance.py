@@ -1,7 +1,7 @@
 """The entrance: TLS handshakes of HTTP connections, at the pace of all handshakes of a daemon.
 
     accepted ─▶ waits its turn (`session.pace`), unread ─▶ handshake ─▶ HTTP
-                   └ too many from its address: closed
+                   └ too many from its address, or in all: closed
 
 A handshake takes a millisecond or two of the event loop. If they began as they came, a flood of them at the web port
 would hold up events and requests, however well the control port is guarded.
@@ -13,12 +13,13 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp.web_protocol import RequestHandler
 
 from sievenet.session.pace import Pace
-from sievenet.session.tls import read_by_records
+from sievenet.session.tls import forgotten, read_by_records
 
 __all__ = ["Entrance"]
 
@@ -29,10 +30,17 @@ _LASTING: Final = 5.0
 
 
 class Entrance(asyncio.Protocol):
-    """One connection on its way in; ``patience`` is the time for all of it, in seconds."""
+    """One connection on its way in; ``patience`` is the time for all of it, in seconds, ``room`` whether it may."""
 
-    def __init__(self, inside: RequestHandler, tls: ssl.SSLContext, pace: Pace, patience: float) -> None:
-        self._inside, self._tls, self._pace, self._patience = inside, tls, pace, patience
+    def __init__(
+        self,
+        inside: RequestHandler,
+        tls: ssl.SSLContext,
+        pace: Pace,
+        patience: float,
+        room: Callable[[RequestHandler, Callable[[], None]], bool],
+    ) -> None:
+        self._inside, self._tls, self._pace, self._patience, self._room = inside, tls, pace, patience, room
         self._transport: asyncio.Transport | None = None
         self._work: asyncio.Task[None] | None = None
         self._address = ""
@@ -47,7 +55,7 @@ class Entrance(asyncio.Protocol):
         self._address = str((transport.get_extra_info("peername") or ("?",))[0])
         loop = asyncio.get_running_loop()
         wait = self._pace.wait(self._address, time.monotonic())
-        if wait is None or wait >= self._patience:
+        if wait is None or wait >= self._patience or not self._room(self._inside, self.abort):
             transport.abort()
             return
         # Not at once: in Python 3.11.2 a transport begins to read after this method, paused or not, and what it
@@ -62,10 +70,13 @@ class Entrance(asyncio.Protocol):
         try:
             if wait:
                 await asyncio.sleep(wait)
+            if self._gone:
+                return
             patience = self._patience - wait
             inside = await loop.start_tls(transport, self, self._tls, server_side=True, ssl_handshake_timeout=patience)
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", self._address, error)
+            forgotten(error)
         if inside is None or self._gone:
             self._pace.failed(self._address)
             transport.abort()
@@ -76,6 +87,12 @@ class Entrance(asyncio.Protocol):
         for data in self._early:
             self._inside.data_received(data)
         loop.call_later(_LASTING, self._lasted, inside)
+
+    def abort(self) -> None:
+        """Somebody else gets its place."""
+        self._gone = True
+        if self._transport is not None:
+            self._transport.abort()
 
     def _lasted(self, inside: asyncio.Transport) -> None:
         if not inside.is_closing():

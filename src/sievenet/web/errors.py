@@ -7,7 +7,7 @@ from typing import Any
 
 from sievenet.errors import Dropped, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable, shortened
 
-__all__ = ["OverQuota", "TooLarge", "Unknown", "facts", "headers_of", "status_of"]
+__all__ = ["BrokenBody", "OverQuota", "TooLarge", "TooSlow", "Unknown", "facts", "headers_of", "status_of"]
 
 
 class Unknown(Rejected):
@@ -26,6 +26,14 @@ class TooLarge(SievenetError):
     """A request has more bytes than one may have."""
 
 
+class TooSlow(SievenetError):
+    """The body of a request does not come."""
+
+
+class BrokenBody(InvalidInput):
+    """The body of a request is not what its head says."""
+
+
 def status_of(error: SievenetError) -> int:
     """The status of an answer that is an error.
 
@@ -39,6 +47,8 @@ def status_of(error: SievenetError) -> int:
             return 401
         case TooLarge():
             return 413
+        case TooSlow():
+            return 408
         case SchemaError():
             return 404
         case InvalidInput():

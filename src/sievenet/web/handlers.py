@@ -18,8 +18,9 @@ from sievenet.daemon.daemon import Daemon
 from sievenet.errors import InvalidInput, SchemaError, SievenetError
 from sievenet.index.plan import Plan
 from sievenet.session.framing import LARGE
-from sievenet.web.desk import Desk, answer, visitor_of
-from sievenet.web.errors import TooLarge, facts, headers_of, status_of
+from sievenet.web.desk import Desk, answer, is_stranger, visitor_of
+from sievenet.web.door import BROKEN
+from sievenet.web.errors import BrokenBody, TooLarge, TooSlow, facts, headers_of, status_of
 from sievenet.web.metrics import CONTENT_TYPE
 from sievenet.web.publication import CHUNK, events_of, lines_of
 from sievenet.web.resident import Resident, Residents
@@ -31,6 +32,9 @@ _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"
 #: What says that a body is JSON lines, to be published as they come.
 _LINES: Final = ("application/x-ndjson", "application/jsonl", "application/json-lines", "application/x-jsonlines")
 _TOKEN: Final = 1024
+#: Seconds that the whole body of somebody who is not known may take, and within which more of anybody's has to come.
+_STRANGER: Final = 10.0
+_MORE: Final = 30.0
 
 
 class Handlers:
@@ -240,6 +244,7 @@ class Handlers:
                 if some < len(events):
                     raise resident.over(events[some:])
         except SievenetError as error:
+            self._desk.refused(request, error)
             response = answer({"published": published, **facts(error)}, status_of(error), headers_of(error))
             response.force_close()  # the rest of the body is not read
             return response
@@ -260,20 +265,36 @@ class Handlers:
 
     @staticmethod
     async def _body(request: web.Request, most: int) -> bytes:
-        """The body; `TooLarge` before more than that is held."""
+        """The body; `TooLarge` before more than that is held, `TooSlow` if it does not come."""
         if (request.content_length or 0) > most:
             raise TooLarge(f"Expected at most {most} bytes, got {request.content_length}")
         pieces, size = [], 0
-        async for piece in _pieces(request):
-            size += len(piece)
-            if size > most:
-                raise TooLarge(f"Expected at most {most} bytes, got more")
-            pieces.append(piece)
+        patience = _STRANGER if is_stranger(request) else None
+        try:
+            async with asyncio.timeout(patience):
+                async for piece in _pieces(request, _MORE):
+                    size += len(piece)
+                    if size > most:
+                        raise TooLarge(f"Expected at most {most} bytes, got more")
+                    pieces.append(piece)
+        except TimeoutError:
+            raise TooSlow(f"Expected the body within {patience} s") from None
         return b"".join(pieces)
 
 
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    async for piece in request.content.iter_any():
+async def _pieces(request: web.Request, patience: float | None = None) -> AsyncIterator[bytes]:
+    """A body as it comes; `TooSlow` if nothing does for so many seconds, `BrokenBody` if it cannot be read."""
+    while True:
+        try:
+            async with asyncio.timeout(patience):
+                piece = await request.content.readany()
+        except TimeoutError:
+            raise TooSlow(f"Expected more of the body within {patience} s") from None
+        except BROKEN:
+            encoding = request.headers.get("Content-Encoding") or request.headers.get("Transfer-Encoding") or "none"
+            raise BrokenBody(f"Expected a body with the encoding {encoding[:40]}, got something else") from None
+        if not piece:
+            return
         yield piece
 
 

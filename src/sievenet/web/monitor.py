@@ -77,6 +77,7 @@ class Monitor(Starting):
             self._admit(request)
         except Rejected as error:
             return answer({"error": {"kind": "Rejected", "message": str(error)}}, 401, {"WWW-Authenticate": "Bearer"})
+        self.door.know(request)
         found: Any = self._collect()
         if inspect.isawaitable(found):
             found = await found

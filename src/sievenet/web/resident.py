@@ -84,6 +84,7 @@ class Resident:
         """The channel of a filter, new or not; when this returns, delivery is guaranteed from then on."""
         node = await self.node()
         _, wanted = await understood(text, node.schema, schemaless=False)
+        self._renew()
         key = encode_subscription(wanted)
         found = self.channels.get(key)
         if found is None or found.over:
@@ -98,6 +99,22 @@ class Resident:
             channel.allowed = self._permissions().decide("subscribe", channel.wanted).allowed
         if not await channel.open(node) and self.channels.get(key) is channel:
             del self.channels[key]
+
+    def _renew(self) -> None:
+        """Hold every channel to the rules of now, what it keeps included; those that may have nothing end."""
+        rules = self._permissions()
+        if rules == self._rules:
+            return
+        self._rules = rules
+        for channel in self.channels.values():
+            channel.hold_to(rules)
+            revision = rules.revise("subscribe", channel.allowed)
+            if revision is None:
+                continue
+            if revision.allowed is not None:
+                channel.narrow(revision.allowed)
+            else:
+                channel.forbid(revision.reason)
 
     # -- publishing -----------------------------------------------------------------------
 
@@ -173,13 +190,7 @@ class Resident:
 
     async def tidy(self, now: float) -> bool:
         """Take back what was not used for a while, tell of rules that have changed; whether nothing is left."""
-        rules, before = self._permissions(), self._rules
-        if rules != before:
-            self._rules = rules
-            for channel in self.channels.values():
-                revision = rules.revise("subscribe", channel.allowed)
-                if revision is not None and revision.allowed is not None:
-                    channel.narrow(revision.allowed)
+        self._renew()
         linger = self._config.linger
         for key, channel in list(self.channels.items()):
             if channel.over or (channel.left is not None and now - channel.left > linger):

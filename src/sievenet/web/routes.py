@@ -40,9 +40,19 @@ ROUTES: Final = (
     Route("GET", "/schemas/{name}", "schema", Role.OBSERVER, "one schema"),
     Route("POST", "/schemas", "register", Role.CLIENT, "register a schema"),
     Route(
-        "GET", "/explain", "explain", Role.OBSERVER, "an event's way, who gets it, who not and why (`event`, `from`)"
+        "GET",
+        "/explain",
+        "explain",
+        Role.OBSERVER,
+        "an event's way, who gets it, who not and why (`event`, `from`); where members are known, for operators",
     ),
-    Route("GET", "/clients/{name}", "client", Role.OBSERVER, "what a client advertises and subscribes to"),
+    Route(
+        "GET",
+        "/clients/{name}",
+        "client",
+        Role.OBSERVER,
+        "what a client advertises and subscribes to; where members are known, for operators",
+    ),
     Route("GET", "/plans/{category}", "plan", Role.OBSERVER, "the index plan of a category"),
     Route(
         "POST",

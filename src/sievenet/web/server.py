@@ -3,8 +3,8 @@
     `door` ─▶ `desk` ─▶ `routes` ─▶ `handlers`, `subscription`
     every second ─▶ what nobody uses is taken back, who is no member any more goes
 
-What one connection may use is bounded: headers (by aiohttp), bodies, time until its first request; so are connections,
-streams, filters and windows in all (`config.WebConfig`).
+What one connection may use is bounded: headers (by aiohttp), bodies, the time for them and until its first request; so
+are connections, streams, filters and windows in all (`config.WebConfig`).
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ class WebServer(Starting):
         config, keeper = daemon.config.web, daemon.keeper
         self._daemon, self._config = daemon, config
         address = self.check(daemon.config)
-        self.door = Door(address, lambda: keeper.tls, config.max_connections, "--web", daemon.server.pace)
+        most, each = config.max_connections, config.max_connections_each
+        self.door = Door(address, lambda: keeper.tls, most, "--web", daemon.server.pace, each)
         self.desk = Desk(daemon.lobby, config.names, config.session, secure=keeper.known)
         self.requests = metrics.Requests()
-        self.desk.observe = self.requests.observe
+        self.desk.observe, self.desk.know = self.requests.observe, self.door.know
         self.residents = Residents(lambda: daemon.url, daemon.lobby, config)
         self.live = Live(self._look, config.every)
-        self.subscriptions = Subscriptions(daemon.lobby, self.residents, self.live, config)
+        self.subscriptions = Subscriptions(daemon.lobby, self.desk, self.residents, self.live, config)
         self._handlers = Handlers(daemon, self.desk, self.residents, self.metrics)
         self._beat: asyncio.Task[None] | None = None
         #: What `metrics` said last, and when it may look again.

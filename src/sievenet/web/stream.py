@@ -93,6 +93,7 @@ class Stream:
         texts += (
             message(self.kind, "event", each, identifier(life, number))
             for number, each in enumerate(part.messages, part.first)
+            if each
         )
         return chunk(self.kind, b"".join(texts)) if texts else b"", part.cursor, part.missed
 
@@ -101,10 +102,13 @@ class Stream:
             if not await self._room():
                 return
             data, cursor, missed = self.read()
-            if not data:
+            if cursor == self.cursor:
                 self._source.follow(self)
                 return
-            self._transport.write(data)
+            if data:
+                self._transport.write(data)
+            else:  # nothing of it may be read: others have their turn
+                await asyncio.sleep(0)
             self.cursor = cursor
             self.missed += missed
 

@@ -20,7 +20,7 @@ from sievenet.config import WebConfig
 from sievenet.daemon.lobby import Lobby, Visitor
 from sievenet.errors import EventError, InvalidInput, Rejected, SievenetError
 from sievenet.web.channel import Channel
-from sievenet.web.desk import visitor_of
+from sievenet.web.desk import Desk, visitor_of
 from sievenet.web.errors import facts
 from sievenet.web.frame import Kind, chunk, identifier, message
 from sievenet.web.handlers import Handlers
@@ -53,8 +53,8 @@ _SAID: Final = msgspec.json.Decoder(_Said)
 class Subscriptions:
     """The handlers of the routes that stream."""
 
-    def __init__(self, lobby: Lobby, residents: Residents, live: Live, config: WebConfig) -> None:
-        self._lobby, self._residents, self._live, self._config = lobby, residents, live, config
+    def __init__(self, lobby: Lobby, desk: Desk, residents: Residents, live: Live, config: WebConfig) -> None:
+        self._lobby, self._desk, self._residents, self._live, self._config = lobby, desk, residents, live, config
         #: Every stream that is open, and whose it is.
         self.open: dict[Stream, Visitor] = {}
 
@@ -157,7 +157,7 @@ class Subscriptions:
             async for said in socket:
                 if said.type is not WSMsgType.TEXT:
                     break
-                name, found = await self._said(resident, said.data)
+                name, found = await self._said(request, resident, said.data)
                 await _send(socket, name, found)
         finally:
             if stream is not None and closing is not None:
@@ -167,14 +167,14 @@ class Subscriptions:
                 await asyncio.gather(closing, return_exceptions=True)
         return socket
 
-    async def _said(self, resident: Resident, text: str) -> tuple[str, dict[str, Any]]:
-        ref = None
+    async def _said(self, request: web.Request, resident: Resident, text: str) -> tuple[str, dict[str, Any]]:
+        ref, category = None, ""
         try:
             try:
                 said = decoded(text, _SAID)
             except EventError as error:
                 raise InvalidInput(f'Expected {{"publish": CATEGORY, "event": {{…}}}}: {error}') from None
-            ref = said.ref
+            ref, category = said.ref, said.publish
             schema = await resident.offer(said.publish)
             rows = said.events if said.event is None else [said.event, *said.events]
             if len(rows) > _AT_ONCE:
@@ -182,6 +182,7 @@ class Subscriptions:
             events = [event_of(schema, each, f"event {number}") for number, each in enumerate(rows, 1)]
             return "published", {"published": await Handlers.send(resident, events), "ref": ref}
         except SievenetError as error:
+            self._desk.refused(request, error, "WebSocket publish", category)
             return "error", {**facts(error), "ref": ref}
 
 

@@ -6,13 +6,17 @@
 A reader has a *cursor*, the number that it wants next. Readers keep no queue of their own: one that is slow, or comes
 back with the last number that it saw, reads on from its cursor; one whose cursor is gone is told how many it missed.
 So a thousand slow readers hold no more memory than one. The window is bounded in bytes. Pure.
+
+What readers may have can become less while messages are kept for them (`hold_to`): those that came before that are
+looked at when they are read, and left out if they are not allowed then. Their numbers stay.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Part", "Window"]
 
@@ -22,7 +26,7 @@ class Part(NamedTuple):
 
     #: Messages that were gone already.
     missed: int
-    #: The number of the first message, and the messages.
+    #: The number of the first message, and the messages; empty ones are left out.
     first: int
     messages: list[bytes]
 
@@ -38,6 +42,11 @@ class Window:
     def __init__(self, size: int) -> None:
         self._size = size
         self._messages: deque[bytes] = deque()
+        #: What each message is about, for `hold_to`.
+        self._about: deque[Any] = deque()
+        #: Messages before this number are shown to `_allows` first.
+        self._doubtful = 0
+        self._allows: Callable[[Any, bytes], bool] = lambda about, message: True
         self._first = 1
         #: Bytes of the messages held.
         self.held = 0
@@ -47,9 +56,10 @@ class Window:
         """The number of the next message."""
         return self._first + len(self._messages)
 
-    def add(self, message: bytes) -> None:
+    def add(self, message: bytes, about: Any = None) -> None:
         """One message more."""
         self._messages.append(message)
+        self._about.append(about)
         self.held += len(message)
         if self.held > self._size:
             self._trim()
@@ -59,9 +69,22 @@ class Window:
         self._size = size
         self._trim()
 
+    def hold_to(self, allows: Callable[[Any, bytes], bool]) -> None:
+        """From now on, of the messages that are here only those may be read that this allows.
+
+        >>> window = Window(100)
+        >>> for text in (b"one", b"two", b"three"): window.add(text)
+        >>> window.hold_to(lambda about, message: message != b"two")
+        >>> window.add(b"two")
+        >>> window.read(1, 100).messages
+        [b'one', b'', b'three', b'two']
+        """
+        self._doubtful, self._allows = self.next, allows
+
     def _trim(self) -> None:
         while self.held > self._size and len(self._messages) > 1:
             self.held -= len(self._messages.popleft())
+            self._about.popleft()
             self._first += 1
 
     def read(self, cursor: int, most: int) -> Part:
@@ -74,9 +97,11 @@ class Window:
         """
         first = max(cursor, self._first)
         found: list[bytes] = []
-        for message in islice(self._messages, first - self._first, None):
+        start = first - self._first
+        kept = zip(islice(self._messages, start, None), islice(self._about, start, None), strict=True)
+        for number, (message, about) in enumerate(kept, first):
             most -= len(message)
             if most < 0 and found:
                 break
-            found.append(message)
+            found.append(message if number >= self._doubtful or self._allows(about, message) else b"")
         return Part(first - cursor, first, found)

@@ -26,14 +26,19 @@ from sievenet.dataplane.openflow.connection import (
 from sievenet.dataplane.openflow.numbers import Multipart
 from sievenet.errors import Rejected, Unavailable
 from sievenet.session.lifetime import Tasks
+from sievenet.session.limits import Admission, Limits
 
-__all__ = ["Channel", "Listener", "Refused", "listening"]
+__all__ = ["Channel", "Listener", "Refused", "doors", "listening"]
 
 log = logging.getLogger("sievenet.openflow")
 
 _CHUNK: Final = 1 << 18
 #: Bytes that may wait for a switch to read them when it is given another packet.
 _WAITING: Final = 1 << 20
+#: Bytes of answers to a switch that may wait for it to read them: only one that reads nothing has so many.
+_UNREAD: Final = 1 << 20
+#: Connections at the same time.
+_MOST: Final = 4096
 #: Changes that a switch is given per second of patience, on top of the timeout.
 _PER_SECOND: Final = 5_000
 
@@ -52,6 +57,11 @@ async def listening(
         return await asyncio.start_server(accept, host, port, ssl=tls)
     except OSError as error:
         raise Unavailable(f"Cannot listen for switches on {host}:{port}: {error.strerror or error}") from None
+
+
+def doors() -> Admission[Channel]:
+    """Counts the connections of a controller: those of switches that have not introduced themselves make room."""
+    return Admission(Limits(connections=_MOST, per_address=_MOST))
 
 
 class Refused(Rejected):
@@ -97,6 +107,9 @@ class Channel:
         self._open: dict[int, asyncio.Future[bytes]] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self.alive = True
+        #: Bytes of answers since it had read everything.
+        self._answered = 0
+        self._known: Callable[[], None] = lambda: None
         #: Packets that were not sent since the switch does not read.
         self.unsent = 0
 
@@ -105,14 +118,30 @@ class Channel:
         """The version that was agreed on."""
         return self.connection.version
 
-    async def run(self, runs: Tasks) -> None:
+    async def run(self, runs: Tasks, doors: Admission[Channel]) -> None:
         """Listen until it is over; this task is among the runs meanwhile."""
         task = asyncio.current_task()
         assert task is not None
         runs.hold(task)
         raw = self._writer.get_extra_info("socket")
+        address = "?"
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            address = str((self._writer.get_extra_info("peername") or ("?",))[0])
+        try:
+            stranger = doors.enter(self, address)
+        except Rejected as error:
+            self._end(str(error))
+            return
+        if stranger is not None:
+            stranger._writer.transport.abort()
+        self._known = lambda: doors.welcome(self)
+        try:
+            await self._listen()
+        finally:
+            doors.leave(self)
+
+    async def _listen(self) -> None:
         reason = "the switch closed the connection"
         ticker = asyncio.create_task(self._tick())
         try:
@@ -143,12 +172,18 @@ class Channel:
         for effect in effects:
             match effect:
                 case Send(data):
+                    self._answered = self._answered + len(data) if self._writer.transport.get_write_buffer_size() else 0
+                    if self._answered > _UNREAD:
+                        log.warning("switch %s does not read what it is sent: disconnected", self.name)
+                        self._writer.transport.abort()
+                        return "it does not read what it is sent"
                     self._writer.write(data)
                 case Answered(ticket, body):
                     self._resolve(ticket, body, None)
                 case Failed(ticket):
                     self._resolve(ticket, b"", Refused(self.name, effect))
                 case Ready(features):
+                    self._known()
                     chore = asyncio.create_task(self._listener.introduced(self, features))
                     self._chores.add(chore)
                     chore.add_done_callback(self._chore_done)

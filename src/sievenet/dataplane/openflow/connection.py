@@ -120,6 +120,8 @@ class Connection:
         #: Seconds that we have listened in vain, as of the last tick.
         self._silent = 0.0
         self._ticked = now
+        #: Seconds that we have waited for it to introduce itself, as of the last tick, and when that was.
+        self._unknown, self._looked = 0.0, now
         self._asked = False
         #: By xid of the message whose answer completes the request.
         self._open: dict[int, _Request] = {}
@@ -193,7 +195,11 @@ class Connection:
         if self.state == "closed":
             return []
         self._silent += min(now - self._ticked, _LISTENED)
-        self._ticked = now
+        if self.state != "ready":
+            self._unknown += min(now - self._looked, _LISTENED)
+        self._ticked = self._looked = now
+        if self._unknown >= DEAD and self.state != "ready":
+            return self._close(f"not introduced after {self._unknown:.1f} s")
         if self._silent >= DEAD:
             return self._close(f"silent for {self._silent:.1f} s")
         if self._silent >= ECHO and not self._asked and self.state == "ready":

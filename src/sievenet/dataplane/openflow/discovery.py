@@ -30,7 +30,7 @@ import msgspec
 
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm, translation
-from sievenet.dataplane.openflow.channel import Channel, listening
+from sievenet.dataplane.openflow.channel import Channel, doors, listening
 from sievenet.dataplane.openflow.numbers import CONTROLLER, LOCAL, Multipart
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 from sievenet.network.link import Link
@@ -268,7 +268,7 @@ class Scout:
         self._timeout = ack_timeout
         self._channels: dict[int, Channel] = {}
         self._by_channel: dict[Channel, int] = {}
-        self._runs = Tasks()
+        self._runs, self._doors = Tasks(), doors()
         #: Frames that were no link discovery.
         self.malformed = 0
 
@@ -311,7 +311,7 @@ class Scout:
                 channel.send_packet(CONTROLLER, oxm.output(port), self.discovery.frame(datapath, port))
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Channel(reader, writer, self, self._timeout).run(self._runs)
+        await Channel(reader, writer, self, self._timeout).run(self._runs, self._doors)
 
     async def introduced(self, channel: Channel, features: m.Features) -> None:
         """A switch is there: it is to give us link discovery frames."""

@@ -32,7 +32,7 @@ from sievenet.dataplane.notices import Notices
 from sievenet.dataplane.openflow import messages as m
 from sievenet.dataplane.openflow import oxm
 from sievenet.dataplane.openflow.audit import audit
-from sievenet.dataplane.openflow.channel import Channel, listening
+from sievenet.dataplane.openflow.channel import Channel, doors, listening
 from sievenet.dataplane.openflow.discovery import Discovery
 from sievenet.dataplane.openflow.effect import Settling
 from sievenet.dataplane.openflow.growth import Growth
@@ -115,6 +115,7 @@ class OpenFlowDataPlane:
         self._unsent = 0
         #: Connections of switches that nobody knows.
         self.strangers = 0
+        self._doors = doors()
         #: Times that somebody else was found to have changed a table.
         self.tampered = 0
 
@@ -160,7 +161,7 @@ class OpenFlowDataPlane:
             raise Unavailable(f"Switches {', '.join(missing)} did not connect within {timeout:g} s") from None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Channel(reader, writer, self, self._ack_timeout).run(self._tasks)
+        await Channel(reader, writer, self, self._ack_timeout).run(self._tasks, self._doors)
 
     async def close(self) -> None:
         """Stop listening; the switches go on with what they have."""
