@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks._broker_clients import CLIENTS, Client, relay
 from benchmarks._fabric_worker import DOMAIN, Command, run, serve
+from sievenet.client import turns
 
 #: When it left, x, y; filled up to what an event of the fabric takes.
 _BODY = struct.Struct(">QII32x")
@@ -71,6 +72,7 @@ async def subscriber(kind: str, port: int) -> None:
         state["last"] = now / 1e9
 
     async def start() -> tuple[dict[str, Any], dict[str, Command]]:
+        turns.shorten()  # as our clients do
         for _ in range(_CONNECTIONS):
             clients.append(CLIENTS[kind]())
             await clients[-1].open(port, receive)
@@ -114,6 +116,7 @@ async def subscriber(kind: str, port: int) -> None:
 if __name__ == "__main__":
     role, kind, port = sys.argv[1:]
     if role == "relay":
+        turns.shorten()
         asyncio.run(relay(int(port)))
     else:
         run((publisher if role == "publisher" else subscriber)(kind, int(port)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.content import EventBatch, Filter, Schema, Subscription
+from sievenet.content import EventBatch, Filter, Subscription, encode_subscription
 from sievenet.control.aggregation import Sample, Source, Tables, aggregate
 from sievenet.control.aggregation.aggregation import _points
 from sievenet.control.aggregation.points import locate
@@ -50,8 +50,7 @@ class Network:
     """One category on one tree; some hosts publish everything, all others subscribe."""
 
     topology: Topology
-    schema: Schema
-    bits: int
+    plan: Plan
     budget: int
     publishers: int
     seed: int = 1
@@ -69,7 +68,6 @@ class Network:
         self.at = [self.wires.attach(place.switch, place.port) for place in self.places]
         self.sources = [Source(place.switch, place.port, (1,)) for place in places[: self.publishers]]
         self.links = {switch: dict(self.tree.tree_ports(switch)) for switch in topology.switches}
-        self.plan = Plan.regular(self.schema, self.bits)
         self.coverer = Coverer(self.plan, self.budget)
         self.fresh()
 
@@ -83,9 +81,11 @@ class Network:
     def keys_of(self, filters: Sequence[Filter]) -> list[tuple[int, list[int]]]:
         """Who wants which dz: a wire and keys, for each filter."""
         wanted = [Subscription([each]) for each in filters]
-        self.coverer.ahead(wanted)
+        encoded = [encode_subscription(each) for each in wanted]
+        ready = self.coverer.many(zip(encoded, wanted, strict=True))
+        keys = [ready.get(data) or self.coverer.keys(each, True) for data, each in zip(encoded, wanted, strict=True)]
         who = self.random.integers(len(self.at), size=len(wanted))
-        return [(self.at[w], self.coverer.keys(each, True)) for w, each in zip(who, wanted, strict=True)]
+        return [(self.at[w], each) for w, each in zip(who, keys, strict=True)]
 
     def build(self, wanted: Sequence[tuple[int, list[int]]]) -> tuple[dict[str, dict[int, frozenset[int]]], float]:
         """All tables from scratch, and the seconds of processor time that it took."""

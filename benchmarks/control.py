@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from benchmarks.harness import Bench, Report, quantiles
-from sievenet.content import Filter, Subscription
+from sievenet.content import Filter, Subscription, encode_subscription
 from sievenet.control.config import ControlConfig
 from sievenet.control.covering import Coverer
 from sievenet.control.journal import Durability, FileJournal
@@ -47,12 +47,12 @@ Wanted = tuple[str, int, Subscription]
 
 
 class Switches(Simulator):
-    """Switches that count what they are told and acknowledge at once: what the control plane costs is measured."""
+    """Switches that look at what they are told and acknowledge at once: what the control plane costs is measured."""
 
     changes = 0
 
     async def apply(self, switch: str, changes: Sequence[FlowChange]) -> None:
-        self.changes += len(changes)
+        self.changes += len(list(changes))
 
 
 class Spent(NamedTuple):
@@ -238,7 +238,7 @@ def run(bench: Bench) -> Report:
         for bits, budget in SETTINGS.values():
             coverer = Coverer(Plan.regular(schema, bits), budget)
             some = [Subscription([f]) for f in loads["uniform"].subscriptions(2).filters()]
-            coverer.ahead(some)
+            coverer.many((encode_subscription(each), each) for each in some)
             coverer.keys(Subscription(some[0].filters), wants=True)
     found: dict[tuple[str, str], dict[str, float]] = {}
     for setting in SETTINGS:

@@ -1,9 +1,10 @@
 """Flow operations saved by taking waiting requests together, against the size of the slices.
 
-5,000 subscriptions wait at once. Three ways to take them, in slices of the same size:
+5,000 subscriptions wait at once; then 5,000 are taken back at once. Three ways to take them, in slices of the same
+size:
 
     one by one   in the order of arrival: a slice of 1
-    sorted       one by one, within a slice the broader first, as the source does it
+    sorted       one by one, within a slice the broader first (narrower, if they are taken back), as the source does it
     together     a slice becomes one difference of tables, as lanes do it (`control.batch` is the slice)
 
 All lead to the same tables, which is checked. Latency is in virtual time: switches acknowledge after 2 ms, the
@@ -13,6 +14,7 @@ processor takes no time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from benchmarks._slow_switches import Course, course
 from benchmarks.harness import Bench, Report, least, most
@@ -39,17 +41,17 @@ def config(batch: int) -> ControlConfig:
     return ControlConfig(bits=BITS, budget=BUDGET, batch=batch, lease=86400.0)
 
 
-def together(schema: Schema, filters: Sequence[Filter], size: int) -> Course:
+def together(schema: Schema, filters: Sequence[Filter], size: int, undo: bool) -> Course:
     """Each slice as one difference."""
-    return course(schema, filters, None, DELAY, config(size))
+    return course(schema, filters, None, DELAY, config(size), undo=undo)
 
 
-def broader_first(schema: Schema, filters: Sequence[Filter], size: int) -> list[int]:
-    """The order of arrival, but sorted within each slice."""
+def in_order(schema: Schema, filters: Sequence[Filter], size: int, undo: bool) -> list[int]:
+    """The order of arrival, but sorted within each slice: the broader first, or last if they are taken back."""
     plan = Plan.regular(schema, BITS)
     space = [sum(2.0**-dz.length for dz in plan.cover_dz(each, BUDGET)) for each in filters]
     slices = (range(at, min(at + size, len(filters))) for at in range(0, len(filters), size))
-    return [number for each in slices for number in sorted(each, key=lambda n: -space[n])]
+    return [number for each in slices for number in sorted(each, key=lambda n: space[n] if undo else -space[n])]
 
 
 def run(bench: Bench) -> Report:
@@ -62,15 +64,16 @@ def run(bench: Bench) -> Report:
         "uniform": Uniform(schema=schema, seed=3),
         "zipf": Hotspots(schema=schema, seed=3),
     }
-    for name, load in loads.items():
+    for (load_name, load), undo in product(loads.items(), (False, True)):
+        name = f"{load_name}_undone" if undo else load_name
         filters = load.subscriptions(count).filters()
         with bench.step(f"{name}, one by one"):
-            alone = together(schema, filters, 1)
+            alone = together(schema, filters, 1, undo)
         rows: list[list[object]] = [[1, alone.operations, "", "", "", alone.mean_ms, alone.longest_ms]]
         for size in bench.track(sizes, f"{name}, slices of up to {sizes[-1]:,}"):
-            order = broader_first(schema, filters, size)
-            ordered = course(schema, filters, None, DELAY, config(1), order)
-            united = together(schema, filters, size)
+            order = in_order(schema, filters, size, undo)
+            ordered = course(schema, filters, None, DELAY, config(1), order, undo=undo)
+            united = together(schema, filters, size, undo)
             differing += (ordered.tables != alone.tables) + (united.tables != alone.tables)
             gain = 1 - united.operations / alone.operations
             rows.append(
@@ -91,7 +94,8 @@ def run(bench: Bench) -> Report:
                 over_sorted.append((ordered.operations - united.operations) / alone.operations)
                 longest.append(united.longest_ms / alone.longest_ms)
         columns = ["slice", "operations, together", "saved", "operations, sorted", "saved", "mean, ms", "longest, ms"]
-        report.table(f"{count:,} subscriptions, {name}", columns, rows)
+        done = "taken back" if undo else "made"
+        report.table(f"{count:,} subscriptions {done}, {load_name}", columns, rows)
     report.goal("saved", least(saved))
     report.goal("saved_over_sorted", least(over_sorted))
     report.goal("longest_over_one_by_one", most(longest))
