@@ -21,8 +21,8 @@ from sievenet.testing.nats_server import nats_cluster, nats_server
 from tests.daemon.test_configurators import PATIENCE, SCHEMA, Twins, config, until
 
 
-def shared(url: str, name: str, **control) -> Config:
-    nats = NatsConfig(url=url, name=name, lease=2.0, silence=1.0)
+def shared(url: str, name: str, lease: float = 2.0, **control) -> Config:
+    nats = NatsConfig(url=url, name=name, lease=lease, silence=1.0)
     return msgspec.structs.replace(config(**control), nats=nats)
 
 
@@ -124,10 +124,12 @@ def test_a_daemon_that_was_paused_leads_no_more(tmp_path):
 
             async with asyncio.timeout(PATIENCE):
                 while not (url := await leader()):
+                    assert first.poll() is None, first.stdout.read()
                     await asyncio.sleep(0.05)
-            async with connect(url, reconnect=False) as node:
+            async with connect(url, reconnect=False, timeout=PATIENCE) as node:
                 await node.subscribe("stock: price > 420")
-                waits = Daemon(msgspec.structs.replace(shared(server.url, "second"), schemas=()))
+                # A lease long enough that a busy machine alone deposes nobody.
+                waits = Daemon(msgspec.structs.replace(shared(server.url, "second", lease=6.0), schemas=()))
                 second = asyncio.ensure_future(waits.start())
                 await asyncio.sleep(1.5)
                 assert not second.done()  # the first one leads

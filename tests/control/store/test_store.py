@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from sievenet.control.store.leadership import Leadership, read_leader
 from sievenet.control.store.memory import MemoryStore, Shelf
 from sievenet.control.store.nats import NatsStore
 from sievenet.errors import InvalidInput, Rejected, Unavailable
@@ -130,3 +131,25 @@ def test_a_server_that_lost_everything_says_so(tmp_path):
             await store.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("delay", [0.001, 0.2, 0.24, 0.26, 0.4])
+def test_a_leader_whose_store_is_slow_does_not_depose_itself(delay):
+    """What it says about itself and the renewal of its lease are changes of one cell: never two at a time."""
+
+    async def main() -> None:
+        shelf, lost = Shelf(delay=delay), []
+        for turn in range(20):
+            store = MemoryStore(shelf)
+            leadership = await Leadership.win(store, "one", 1.0)
+            leadership.on_lost = lost.append
+            await asyncio.sleep(turn * 0.05)
+            await leadership.announce(f"sievenet://127.0.0.1:{turn + 1}")
+            await asyncio.sleep(turn * 0.03)
+            assert (await read_leader(store))[0].url == f"sievenet://127.0.0.1:{turn + 1}"
+            await leadership.leave()
+            left, _ = await read_leader(store)
+            assert (left.name, left.term) == ("", turn + 1)  # so that nobody has to wait for the lease to end
+        assert not lost
+
+    run_virtual(main())

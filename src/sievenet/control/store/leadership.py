@@ -87,6 +87,8 @@ class Leadership:
         #: Called once, with the reason, when somebody else leads.
         self.on_lost: Callable[[SievenetError], None] | None = None
         self._lost = False
+        #: One change of the cell at a time: each compares with the one before.
+        self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._renew(), name="leadership")
 
     @classmethod
@@ -126,9 +128,10 @@ class Leadership:
                 self.on_lost(reason)
 
     async def _put(self, name: str) -> None:
-        self._beat += 1
-        mine = msgspec.json.encode(Leader(name, self.term, self._url, self._beat))
-        self._revision = await self._store.put(_CELL, mine, self._revision)
+        async with self._turn:
+            self._beat += 1
+            mine = msgspec.json.encode(Leader(name, self.term, self._url, self._beat))
+            self._revision = await self._store.put(_CELL, mine, self._revision)
 
     async def _renew(self) -> None:
         while not self._lost:
@@ -142,13 +145,13 @@ class Leadership:
 
     async def leave(self) -> None:
         """Let somebody else lead, at once."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        if self._lost or not self._store.reachable:
-            return
         try:
-            async with asyncio.timeout(self._lease):
-                await self._put("")
+            if not self._lost and self._store.reachable:
+                async with asyncio.timeout(self._lease):
+                    await self._put("")  # behind a change that is under way
         except (SievenetError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._lease:g} s"
             log.warning("the lease could not be given back, it ends by itself: %s", reason)
+        finally:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
