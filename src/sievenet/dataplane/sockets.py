@@ -7,10 +7,10 @@ waits. The system keeps what fits into its buffer and drops the rest, at no cost
 notice nothing.
 
 Strangers share a socket, and so does whoever is new, until its greeting is read. While many come by it that are not
-welcome, it is read for `_SHORT` seconds at a time (`_FEWEST` datagrams at least, so that a slow machine gets through what
-waits as well: whoever is new waits behind it), and the system drops all but *small* datagrams, such as greetings,
-before they get there (a filter of the socket; Linux). A known client whose address has changed is then heard as soon
-as it sends a small one, which it does when nothing is acknowledged.
+welcome, it is read for `_SHORT` seconds at a time (`_FEWEST` datagrams at least, so that a slow machine gets through
+what waits as well: whoever is new waits behind it), and the system drops all but *small* datagrams, such as
+greetings, before they get there (a filter of the socket; Linux). A known client whose address has changed is then
+heard as soon as it sends a small one, which it does when nothing is acknowledged.
 
 Also what is welcome takes time. While nothing waits at other sockets, a socket is read for a whole turn; as soon as
 something does, its turn ends after `_SHORT` seconds.
