@@ -173,7 +173,7 @@ def check_duplicates(batches, span):
 @given(st.lists(st.floats(-1, 1e6), max_size=100))
 def test_durations_together(durations):
     together, singly = Latency(), Latency()
-    together.add_many(durations)
+    together.add_many(np.array(durations, np.float64))
     for each in durations:
         singly.add(each)
     assert together.count == singly.count == len(durations)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,20 +24,33 @@ from sievenet.content.batch import EventBatch
 from sievenet.content.columns import matching
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
-from sievenet.content.layout import layout_of
+from sievenet.content.layout import Bytes, layout_of
 from sievenet.content.schema import Schema
 from sievenet.control.directed import twin_schema
+from sievenet.dataplane.packet import PACKET_HEADER
 
 if TYPE_CHECKING:
     from sievenet.client.catalog import Category
     from sievenet.index.bitmaps import Bitmaps
     from sievenet.index.plan import Plan
-    from sievenet.matcher import Matcher
+    from sievenet.matcher import Matcher, Matches
+    from sievenet.matcher.decoder import Decoder
 
-__all__ = ["MANY", "Edge", "Edges"]
+__all__ = ["MANY", "Edge", "Edges", "Wanted"]
 
 #: From this many subscriptions on the matcher is used.
 MANY: Final = 24
+
+
+class Wanted(NamedTuple):
+    """What somebody wants of packets that came, given as rows of bytes."""
+
+    #: The rows with sound events, and which of those are wanted.
+    sound: npt.NDArray[np.int64]
+    which: npt.NDArray[np.int64]
+    #: The wanted events, and the keys of the subscriptions that each of them matches.
+    events: EventBatch
+    keys: list[list[int]]
 
 
 class Edge:
@@ -49,6 +62,9 @@ class Edge:
         self.layout = layout_of(schema)
         self.subscriptions: dict[int, Subscription] = {}
         self._matcher: Matcher | None = None
+        #: Reads rows of bytes for the matcher, into keys, of so many rows.
+        self._decoder: Decoder | None = None
+        self._xs, self._sound = np.empty((0, 0), np.int64), np.empty(0, np.int64)
         #: For single events; None if not made, or not good: then `match`. How many more it is worth making after.
         self.segments: Segments | None = None
         self._patience = 0
@@ -129,14 +145,35 @@ class Edge:
                     several.setdefault(row, []).append(key)
             rows = sorted(several)
             return np.array(rows, np.int64), [several[row] for row in rows]
-        found = self._matcher.match_batch(batch)
-        counts = np.diff(found.offsets)
-        matched = np.flatnonzero(counts)
-        keys = found.keys.tolist()
-        if len(keys) == len(matched):  # one each
-            return matched, [[key] for key in keys]
-        offsets = found.offsets.tolist()
-        return matched, [keys[offsets[row] : offsets[row + 1]] for row in matched.tolist()]
+        return _keys_of(self._matcher.match_batch(batch))
+
+    def wanted(self, rows: Bytes, fresh: npt.NDArray[np.bool_]) -> Wanted:
+        """What subscriptions want of packets as rows of bytes, of which only some are to be looked at.
+
+        With a matcher events are matched as they travel, and only those that are wanted are taken apart.
+        """
+        assert self.layout is not None
+        if self._matcher is None or not self._readable():
+            picked = np.flatnonzero(fresh)
+            batch, good = self.layout.decode(rows[picked, PACKET_HEADER:])
+            which, keys = self.matched(batch)
+            return Wanted(picked[good], which, batch if len(which) == len(batch) else batch.take(which), keys)
+        assert self._decoder is not None
+        if len(rows) > len(self._xs):
+            self._xs = np.empty((len(rows), self._decoder.attributes), np.int64)
+            self._sound = np.empty(len(rows), np.int64)
+        count = self._decoder.read(rows, PACKET_HEADER, fresh, self._xs, self._sound)
+        sound = self._sound[:count].copy()
+        which, keys = _keys_of(self._matcher.match_keys(self._xs, count))
+        return Wanted(sound, which, self.layout.decode(rows[sound[which], PACKET_HEADER:])[0], keys)
+
+    def _readable(self) -> bool:
+        """Whether rows of bytes can be read for the matcher."""
+        if self._decoder is None:
+            from sievenet.matcher.decoder import Decoder
+
+            self._decoder = Decoder(self.schema)
+        return self._decoder.possible
 
     def blame(self, code: int) -> set[int]:
         """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""
@@ -158,6 +195,16 @@ class Edge:
                 number = self._numbers[member.masked] = cells.put(*member.masked)
                 self._keys.append([])
             self._keys[number].append(key)
+
+
+def _keys_of(found: Matches) -> tuple[npt.NDArray[np.int64], list[list[int]]]:
+    """The events that matched something, and the keys of each."""
+    matched = np.flatnonzero(found.offsets[1:] != found.offsets[:-1])
+    keys = found.keys.tolist()
+    if len(keys) == len(matched):  # one each
+        return matched, [[key] for key in keys]
+    offsets = found.offsets.tolist()
+    return matched, [keys[offsets[row] : offsets[row + 1]] for row in matched.tolist()]
 
 
 class Edges:

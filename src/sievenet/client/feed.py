@@ -125,6 +125,7 @@ class Feed(Closing):
         self._delivered = 0
         self.false_positives = 0
         self.latency = Latency()
+        self._seconds = self.latency.fresh
         #: Set by the transport of this subscription, if it has one.
         self.transport: Callable[[], ReceiverStatistics] | None = None
         #: Set if caches may serve it; the second brings what waits outside for room.
@@ -147,14 +148,16 @@ class Feed(Closing):
         direct = self._direct
         if direct is not None:
             # Written out: this is what every event of a callback passes.
-            self._delivered += 1
+            self._delivered = count = self._delivered + 1
             self._tally.delivered += 1
             try:
                 result = direct(delivery)
             except Exception:
                 log.exception("callback of %s failed on %s", self, delivery.event)
                 result = None
-            self.latency.add((delivery.received - delivery.sent) / 1e9)
+            self._seconds.append((delivery.received - delivery.sent) / 1e9)
+            if not count & 0xFF:
+                self.latency.settle()
             if result is not None and inspect.isawaitable(result):
                 # It has to be awaited after all: from now on events wait until it is done.
                 self._direct = None

@@ -34,45 +34,52 @@ class Latency:
     def __init__(self) -> None:
         #: Sparse: most feeds see few distinct latencies, and there may be very many feeds.
         self._counts: dict[int, int] = {}
-        #: Not counted yet: adding has to be cheap, and logarithms are cheaper by the hundred.
-        self._fresh: list[float] = []
+        #: Not counted yet: adding has to be cheap, and logarithms are cheaper by the hundred. Whoever has no time for a
+        #: call appends to it, and calls `settle` now and then.
+        self.fresh: list[float] = []
         self._count = 0
         self._largest = 0.0
 
     @property
     def count(self) -> int:
         """How many there were."""
-        return self._count + len(self._fresh)
+        return self._count + len(self.fresh)
 
     @property
     def largest(self) -> float:
         """The longest."""
-        self._settle()
+        self.settle()
         return self._largest
 
     def add(self, seconds: float) -> None:
         """Count one duration; clocks that disagree can make it negative, which counts as the smallest."""
-        self._fresh.append(seconds)
-        if len(self._fresh) >= _FRESH:
-            self._settle()
+        self.fresh.append(seconds)
+        if len(self.fresh) >= _FRESH:
+            self.settle()
 
-    def add_many(self, seconds: Sequence[float]) -> None:
+    def add_many(self, seconds: npt.NDArray[np.float64]) -> None:
         """Count many durations."""
-        self._fresh += seconds
-        if len(self._fresh) >= _FRESH:
-            self._settle()
+        if len(seconds) >= _MANY:
+            self._count_many(seconds)
+        else:
+            self.fresh += seconds.tolist()
+            if len(self.fresh) >= _FRESH:
+                self.settle()
 
     def _count_many(self, seconds: npt.NDArray[np.float64]) -> None:
         buckets = np.log(np.maximum(seconds, _SMALLEST) / _SMALLEST) * _FINENESS
-        numbers, counts = np.unique(np.minimum(buckets.astype(np.int64), _BUCKETS - 1), return_counts=True)
-        for bucket, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self._counts[bucket] = self._counts.get(bucket, 0) + count
+        numbers = np.minimum(buckets.astype(np.int64), _BUCKETS - 1)
+        first = int(numbers.min())
+        for bucket, count in enumerate(np.bincount(numbers - first).tolist(), first):
+            if count:
+                self._counts[bucket] = self._counts.get(bucket, 0) + count
         self._count += len(seconds)
-        if len(seconds):
-            self._largest = max(self._largest, float(seconds.max()))
+        self._largest = max(self._largest, float(seconds.max()))
 
-    def _settle(self) -> None:
-        fresh, self._fresh = self._fresh, []
+    def settle(self) -> None:
+        """Count those that wait."""
+        fresh = self.fresh.copy()
+        self.fresh.clear()
         if len(fresh) >= _MANY:
             self._count_many(np.array(fresh))
             return
@@ -86,7 +93,7 @@ class Latency:
 
     def quantiles(self, wanted: Sequence[float]) -> list[float | None]:
         """The durations below which these shares lie, or ``None`` if nothing was counted."""
-        self._settle()
+        self.settle()
         if not self._count:
             return [None] * len(wanted)
         found: list[float | None] = []
@@ -102,7 +109,7 @@ class Latency:
 
     def merge(self, other: Latency) -> None:
         """Add all that another has counted."""
-        other._settle()
+        other.settle()
         for bucket, count in other._counts.items():
             self._counts[bucket] = self._counts.get(bucket, 0) + count
         self._count += other._count

@@ -154,7 +154,8 @@ class Outbox:
         start = self._sequence
         self._sequence += len(batch)
         self.published += len(batch)
-        self.unwanted += len(batch) - len(np.unique(row))
+        # Rows are in order.
+        self.unwanted += len(batch) - (int(np.count_nonzero(row[1:] != row[:-1])) + 1 if len(row) else 0)
         burst.stamp(self.publisher, self.incarnation, row.astype(np.uint64) + np.uint64(start), now)
         return burst
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -158,30 +158,23 @@ class Receiver:
         if layout is None or layout.size != arrivals.bodies.shape[1]:
             return False
         self.received += len(arrivals)
-        heads, bodies = arrivals.heads, arrivals.bodies
+        heads = arrivals.heads
         fresh = self._window.fresh_many(heads["publisher"], heads["incarnation"], heads["sequence"])
-        heads, bodies = (heads, bodies) if fresh.all() else (heads[fresh], bodies[fresh])
-        batch, good = layout.decode(bodies)
-        if len(batch) < len(good):
-            self.malformed += len(good) - len(batch)
-            heads = heads[good]
-        matched, keys = edge.matched(batch)
+        # What nobody wants is not even made an event.
+        sound, which, batch, keys = edge.wanted(arrivals.matrix, fresh)
+        self.malformed += int(np.count_nonzero(fresh)) - len(sound)
         if self.entitlements.first:
-            some = heads[matched]
+            some = heads[sound[which]]
             sources = zip(some["publisher"].tolist(), some["incarnation"].tolist(), strict=True)
             keys = self.entitlements.due_many(keys, sources, some["sequence"].tolist())
-            matched, keys = matched[[bool(own) for own in keys]], [own for own in keys if own]
-        unwanted = None
-        if len(matched) < len(batch):
-            # What nobody wants is not even made an event.
-            unwanted = np.ones(len(batch), np.bool_)
-            unwanted[matched] = False
-            unwanted, heads, batch = heads[unwanted], heads[matched], batch.take(matched)
-        columns = (heads[name].tolist() for name in ("publisher", "sequence", "departure", "incarnation"))
-        rows = zip(batch, keys, *columns, strict=True)
-        sinks, latencies = self._sinks, []
-        for event, own, publisher, sequence, departure, life in rows:
-            latencies.append((now - departure) / 1e9)
+            due = np.array([bool(own) for own in keys], np.bool_)
+            which, batch, keys = which[due], batch.take(due), [own for own in keys if own]
+        wanted = sound[which]
+        departures = heads["departure"][wanted].astype(np.int64)
+        columns = (heads[name][wanted].tolist() for name in ("publisher", "sequence", "incarnation"))
+        rows = zip(batch, keys, departures.tolist(), *columns, strict=True)
+        sinks = self._sinks
+        for event, own, departure, publisher, sequence, life in rows:
             delivery = Delivery(event, publisher, sequence, departure, now, incarnation=life)
             if len(own) == 1:
                 # As `_offer` does, for the common case.
@@ -191,24 +184,25 @@ class Receiver:
                 self._stuck = (delivery, own)
             elif self._offer(delivery, own):
                 continue
-            self._ready_ones.extend((Delivery(e, p, s, d, now, incarnation=i), some) for e, some, p, s, d, i in rows)
-            latencies += ((now - each.sent) / 1e9 for each, _ in self._ready_ones)
+            self._ready_ones.extend((Delivery(e, p, s, d, now, incarnation=i), some) for e, some, d, p, s, i in rows)
             break
-        self.matched += len(latencies)
+        latencies = (now - departures) / 1e9
+        self.matched += len(wanted)
         self.recent.add_many(latencies)
         if self.observations is not None:
-            self.observations.took(directed, len(latencies), sum(latencies))
+            self.observations.took(directed, len(wanted), float(latencies.sum()))
             if not directed:
-                self.observations.many(arrivals.category, heads, np.ones(len(heads), np.bool_))
-        if unwanted is not None:
-            self._unwanted(edge, arrivals, unwanted, directed)
+                self.observations.many(arrivals.category, heads[wanted], np.ones(len(wanted), np.bool_))
+        if len(wanted) < len(sound):
+            self._unwanted(edge, arrivals, np.delete(sound, which), directed)
         return True
 
-    def _unwanted(self, edge: Edge, arrivals: Arrivals, heads: npt.NDArray[Any], directed: bool) -> None:
+    def _unwanted(self, edge: Edge, arrivals: Arrivals, rows: npt.NDArray[np.int64], directed: bool) -> None:
         """Count those that came and that nobody wanted."""
         if arrivals.mixed:
-            self.companions += len(heads)
+            self.companions += len(rows)
             return
+        heads = arrivals.heads[rows]
         if self.observations is not None and not directed:
             self.observations.many(arrivals.category, heads, np.zeros(len(heads), np.bool_))
         for hi, lo in zip(heads["hi"].tolist(), heads["lo"].tolist(), strict=True):

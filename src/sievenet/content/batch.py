@@ -146,7 +146,7 @@ class EventBatch:
         columns = [c.strings() if isinstance(c, StringColumn) else c.tolist() for c in self.columns]
         schema, rows = self.schema, zip(*columns, strict=True)
         if self.payloads is None:
-            return (Event.trusted(schema, row) for row in rows)
+            return Event.trusted_many(schema, rows)
         return (Event.trusted(schema, r, p) for r, p in zip(rows, self.payloads, strict=True))
 
     def take(self, where: Any) -> EventBatch:

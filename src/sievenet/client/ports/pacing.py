@@ -15,7 +15,7 @@ __all__ = ["BURST", "FIRST", "LULL", "MANY", "RATE", "TURN", "gathering", "weigh
 #: Packets per second, and how many at once; those that share a datagram with others count for less.
 RATE: Final = 80_000.0
 BURST: Final = 2_000
-_SHARED: Final = 1 / 3
+_SHARED: Final = 2 / 7
 #: Packets read before others get their turn, and sent with one call.
 TURN: Final = 256
 #: Packets from which on a matrix is quicker than one by one.
