@@ -40,8 +40,8 @@ run: $(WEB)  ## a fabric with a sample market and its page, until Ctrl-C; RUN_AR
 	@$(BIN)/sievenet up --sample stock --web $(RUN_ARGS)
 
 test: lint  ## lint, types, tests and coverage: what CI runs
-	@$(MAKE) --no-print-directory -j2 types kernels
-	@$(MAKE) --no-print-directory tests
+	@# Types beside the tests, which wait a part of their time for processes, sockets and Java.
+	@$(MAKE) --no-print-directory -j2 -k types tests
 
 check: lint  ## two minutes, for daily work: lint and the fast tests (no Spark, no Open vSwitch, nothing slow)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal -q -m 'not slow and not spark and not ovs' $(PYTEST_ARGS)
@@ -56,12 +56,12 @@ lint: $(TESTED)  ## style and likely mistakes
 	  echo 'these files are not formatted: make format' >&2; $(BIN)/ruff format --check . >&2; exit 1; }
 
 types: $(TESTED)  ## strict type checks
-	@$(BIN)/mypy
+	@nice $(BIN)/mypy
 
 kernels: $(TESTED)  ## compile what numba compiles once, not in every test process
 	@$(BIN)/python -m tests.kernels
 
-tests: $(TESTED)  ## tests alone, with coverage
+tests: kernels  ## tests alone, with coverage
 	@scripts/system-packages $(SYSTEM)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal --cov --cov-report=term:skip-covered --durations=25 --durations-min=10 $(PYTEST_ARGS)
 

@@ -1,10 +1,13 @@
 """Settings that hold for every test: hypothesis profiles, what runs first, and skips that CI does not forgive."""
 
+import collections
 import functools
 import importlib.util
 import logging
 import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,54 +29,76 @@ settings.register_profile("soak", max_examples=300, derandomize=False, database=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
 
 
-#: Examples of a property that coverage watches. It doubles their time, and later ones pass the same lines.
-WATCHED = 8
-_WATCHING = "COVERAGE_PROCESS_CONFIG"
+#: Coverage more than doubles the time of what it watches, and a test that goes on passes the same lines again. So it
+#: watches a test function for this many seconds of processor time, all its cases together, and a property for this
+#: many examples. What comes afterwards runs unwatched, and so do the processes that it starts.
+WATCHED_SECONDS = 1.0
+WATCHED_EXAMPLES = 8
+_WATCHING = "COVERAGE_PROCESS_CONFIG"  # what coverage has processes find, so that they are watched too
+_watched: collections.Counter[str] = collections.Counter()  # seconds, by test function
 
 
-def _look_away() -> list[Coverage]:
-    """Stop coverage: this run's, and below it this process's own, which would go on in its place."""
-    stopped = []
-    while (coverage := Coverage.current()) is not None:
-        coverage.stop()
-        stopped.append(coverage)
-    return stopped
+class _Look:
+    """Coverage during one test: away as soon as enough was seen, back afterwards."""
+
+    def __init__(self) -> None:
+        self.stopped: list[Coverage] = []
+        self.found: str | None = None
+        self._over = False  # the signal may come while coverage is stopped already, or back
+
+    def away(self, *_: object) -> None:
+        """Stop coverage: this run's, and below it this process's own, which would go on in its place."""
+        if self._over:
+            return
+        self._over = True
+        while (coverage := Coverage.current()) is not None:
+            coverage.stop()
+            self.stopped.append(coverage)
+        self.found = os.environ.pop(_WATCHING, self.found)
+
+    def back(self) -> None:
+        """As it was."""
+        self._over = True
+        while self.stopped:
+            self.stopped.pop().start()
+        if self.found is not None:
+            os.environ[_WATCHING] = self.found
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A property's later examples run as the first ones do, but unwatched by coverage.
-
-    So do `unwatched` tests, and the processes that they start.
-    """
-    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
-    unwatched = item.get_closest_marker("unwatched") is not None
-    if Coverage.current() is None or (handle is None and not unwatched):
+    """Coverage looks away from what goes on for long, and from `unwatched` tests."""
+    if Coverage.current() is None:
         return (yield)
-    stopped = _look_away() if unwatched else []
-    # What coverage has processes find, so that they are watched too.
-    found = os.environ.pop(_WATCHING, None) if unwatched else None
-    inner, begun = getattr(handle, "inner_test", None), 0
+    look, name = _Look(), item.nodeid.partition("[")[0]
+    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+    inner, begun, before = getattr(handle, "inner_test", None), 0, time.process_time()
 
     @functools.wraps(inner or pytest_runtest_call)
     def counted(*arguments: Any, **names: Any) -> Any:
         nonlocal begun
         begun += 1
-        if begun == WATCHED + 1 and not stopped:
-            stopped.extend(_look_away())
+        if begun == WATCHED_EXAMPLES + 1:
+            look.away()
         return inner(*arguments, **names)
 
     if handle is not None:
         handle.inner_test = counted
+    left = WATCHED_SECONDS - _watched[name]
+    if left <= 0 or item.get_closest_marker("unwatched") is not None:
+        look.away()
+    else:
+        # One signal, in this thread, after so much time of this process; none if the test is shorter.
+        signal.signal(signal.SIGPROF, look.away)
+        signal.setitimer(signal.ITIMER_PROF, left)
     try:
         return (yield)
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _watched[name] += time.process_time() - before
         if handle is not None:
             handle.inner_test = inner
-        for coverage in reversed(stopped):
-            coverage.start()
-        if found is not None:
-            os.environ[_WATCHING] = found
+        look.back()
 
 
 def _watch_programs(event: str, details: tuple[Any, ...]) -> None:

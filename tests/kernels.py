@@ -1,6 +1,6 @@
 """Compile the kernels into numba's cache, once, before several test processes each do it for themselves.
 
-`make test` runs this beside the type checks, as `python -m tests.kernels`. It does a little of what needs kernels;
+`make test` runs this first, as `python -m tests.kernels`. It does a little of what needs kernels;
 what it does not reach, the first test that needs it compiles. A gap costs time, nothing else.
 """
 

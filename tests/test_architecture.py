@@ -132,8 +132,13 @@ def every_module(check):
     return test
 
 
+@functools.cache
 def imports(path):
     """Every absolute module name that a file imports, wherever in it, with the line."""
+    return list(_imports(path))
+
+
+def _imports(path):
     package = path.relative_to(ROOT / "src").with_suffix("").parts[:-1]
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
