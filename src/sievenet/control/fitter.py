@@ -74,7 +74,7 @@ class Fitter:
             limits = {switch: capacity - 1 - control.cells(switch) for switch, capacity in limited.items()}
             masked = control.masked(self._traffic)
             chosen = await control.worker.run(aggregate, tables, limits)
-            merges: dict[tuple[int, int], dict[str, Collection[Any]]] = {
+            merges: dict[int, dict[str, Collection[Any]]] = {
                 lane: {switch: found.get(switch, ()) for switch in limits}
                 for lane, found in zip(lanes, chosen, strict=True)
             }

@@ -143,11 +143,11 @@ class Fleet:
         lanes = [lane for space in self._spaces.values() for lane in space.lanes]
         self._unseen = dict.fromkeys(self.rooms.capacity, lanes)
 
-    def remerge(self, chosen: Mapping[tuple[int, int], Mapping[str, Collection[Any]]]) -> None:
-        """Merges were chosen for the whole network."""
+    def remerge(self, chosen: Mapping[int, Mapping[str, Collection[Any]]]) -> None:
+        """Merges were chosen for the whole network; what was chosen for lanes that are gone is forgotten."""
         for space in self._spaces.values():
             for lane in space.lanes:
-                lane.remerge(chosen.get((space.number, lane.prefix), {}))
+                lane.remerge(chosen.get(lane.holdings.number, {}))
 
     def reroute(self) -> None:
         """Adapt trees, routes and lanes to the current network."""

@@ -150,16 +150,16 @@ class Inspection:
         flows = [f for space in self._controller.spaces.values() for f in space.table(switch)]
         return FlowTable(flows + self._controller.fleet.diversions.flows(switch))
 
-    def lanes(self) -> list[tuple[int, int]]:
-        """All lanes, in the order of `picture`: the number of the category, and the dz of the partition."""
-        return [(number, lane.prefix) for number, lane in pictured(self._controller)]
+    def lanes(self) -> list[int]:
+        """The numbers of all lanes' holdings, in the order of `picture`."""
+        return [lane.holdings.number for _, lane in pictured(self._controller)]
 
     def picture(self, traffic: Mapping[int, Traffic], load: Mapping[tuple[str, int], float]) -> list[Tables]:
         """The tables without merges, and what is known of traffic, for those who choose merges."""
         return picture(self._controller, traffic, load)
 
-    def masked(self, traffic: Mapping[int, Traffic]) -> dict[tuple[int, int], Masked]:
-        """The tables of cells without merges, by lane."""
+    def masked(self, traffic: Mapping[int, Traffic]) -> dict[int, Masked]:
+        """The tables of cells without merges, by the number of a lane's holdings."""
         return masked(self._controller, traffic)
 
     def merging(self, switch: str) -> tuple[int | None, int, list[Merging]]:

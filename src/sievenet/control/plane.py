@@ -181,7 +181,7 @@ class ControlPlane(Consultant):
         """Call when a client's lease has ended."""
         self._on_expired.append(callback)
 
-    def merge(self, chosen: Mapping[tuple[int, int], Mapping[str, Collection[Any]]]) -> None:
+    def merge(self, chosen: Mapping[int, Mapping[str, Collection[Any]]]) -> None:
         """Have these merges in tables that do not fit (`traffic`)."""
         self._handle(signals.Merged(chosen))
 

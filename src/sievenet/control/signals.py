@@ -168,9 +168,9 @@ class Sized(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """Merges were chosen: by category and lane's dz, then by switch."""
+    """Merges were chosen: by the number of a lane's holdings, then by switch."""
 
-    chosen: Mapping[tuple[int, int], Mapping[str, Collection[Any]]]
+    chosen: Mapping[int, Mapping[str, Collection[Any]]]
 
 
 class LinkChanged(msgspec.Struct, frozen=True):

@@ -127,8 +127,8 @@ def pictured(controller: Controller) -> list[tuple[int, Lane]]:
     return [(number, lane) for number, space in spaces for lane in space.lanes]
 
 
-def masked(controller: Controller, traffic: Mapping[int, Traffic]) -> dict[tuple[int, int], Masked]:
-    """The tables of lanes with cells at switches with limits, by the number of the category and the prefix."""
+def masked(controller: Controller, traffic: Mapping[int, Traffic]) -> dict[int, Masked]:
+    """The tables of lanes with cells at switches with limits, by the number of the lane's holdings."""
     from sievenet.control.aggregation.masks import Masked
 
     found = {}
@@ -138,7 +138,7 @@ def masked(controller: Controller, traffic: Mapping[int, Traffic]) -> dict[tuple
             limits = {switch: controller.fleet.rooms.limit(switch, lane.holdings.who) for switch in held}
             known = traffic.get(number)
             fresh = known is not None and known.epoch == controller.state.categories[number].epoch
-            found[number, lane.prefix] = Masked(
+            found[lane.holdings.number] = Masked(
                 {switch: each.deployment.ideal for switch, each in held.items()},
                 {switch: limit for switch, limit in limits.items() if limit is not None},
                 known.sample({}, 1) if fresh and known is not None else None,

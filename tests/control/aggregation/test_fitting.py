@@ -11,6 +11,7 @@ from sievenet.content import Filter, Subscription, ValueSet
 from sievenet.control.fitter import Fitter
 from sievenet.control.traffic import Traffic, traffic_from
 from sievenet.errors import CodecError, InvalidInput
+from sievenet.index import Plan
 from sievenet.network import LinkSettings, Testbed, parse_topology
 from sievenet.testing.virtual_time import run_virtual
 from tests.control.test_transition import Traffic as Publishing
@@ -70,6 +71,33 @@ def test_cells_are_fitted_under_traffic_too(seed):
         await publishing.stop()
         await world.check_deliveries()
         assert world.control.status().refused == 0
+        await world.control.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_merges_that_were_chosen_for_another_plan_are_forgotten(seed):
+    async def main() -> None:
+        world = World(Testbed.build(link=LINK), seed, CONFIG, control_delay=0.004, capacity=14)
+        names, publishing, fitter = await opened(world)
+        await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
+        merge, late = world.control.merge, []
+        world.control.merge = lambda chosen: (late.append(chosen), merge(chosen))  # type: ignore[method-assign]
+        for version, kind in enumerate(("cells", "dz", "cells")):
+            await fitter.fit()
+            await world.settle()
+            plan = Plan.regular(SCHEMA, 6 + version, kind=kind, version=version + 2)
+            changing = asyncio.ensure_future(world.control.apply_plan("grid", plan))
+            while not changing.done():  # at each of its steps what was chosen before it
+                merge(late[-1])
+                await asyncio.sleep(0.001)
+            await changing
+            merge(late[-1])
+            await world.settle()
+            world.check_tables()
+        await publishing.stop()
+        await world.check_deliveries()
         await world.control.close()
 
     run_virtual(main())

@@ -16,6 +16,7 @@ Why nothing is lost: D₀ and D₁ both enclose I₀ (I₁ has all of it), D₁ 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any, Final
 
 from sievenet.control.deployment.held import CellTables, DzTable, Held
@@ -30,6 +31,7 @@ __all__ = ["Holdings"]
 
 #: Looks at a switch without room, before it is put right in any order.
 _WAITS: Final = 8
+_numbers: Final = count(1)
 
 
 class Holdings:
@@ -39,6 +41,8 @@ class Holdings:
         self, rooms: Rooms, who: Hashable, category: int, root: int, *, least: bool = True, cells: bool = False
     ) -> None:
         self.who = who
+        #: Which ones of all that ever were: merges are chosen for tables of one plan, not for those that took their place.
+        self.number = next(_numbers)
         self._rooms = rooms
         self._category = category
         self._root = root
