@@ -41,7 +41,7 @@ class Holdings:
         self, rooms: Rooms, who: Hashable, category: int, root: int, *, least: bool = True, cells: bool = False
     ) -> None:
         self.who = who
-        #: Which ones of all that ever were: merges are chosen for tables of one plan, not for those that took their place.
+        #: Which ones of all that ever were: merges are chosen for tables of one plan, not for those that replace them.
         self.number = next(_numbers)
         self._rooms = rooms
         self._category = category
