@@ -140,6 +140,31 @@ async def bridged(
             yield made
 
 
+@contextlib.asynccontextmanager
+async def scene(tmp_path):
+    """A broker, a fabric and a bridge between them, with a node beside it and its feed of all that comes."""
+    async with (
+        brokered(tmp_path) as broker,
+        fabric() as daemon,
+        bridged(daemon, broker) as bridge,
+        sievenet.connect(daemon.url) as node,
+    ):
+        yield broker, bridge, node, await node.subscribe("sensor")
+
+
+@contextlib.asynccontextmanager
+async def member(tmp_path, rules="", **settings):
+    """The same where members are known: the bridge is one of them, dan, and the node is olga's."""
+    allowed = "role = 'client'\nrules = ['publish *: any', 'subscribe *: any']\n"
+    access = folder(tmp_path, f"{RULES}[members.dan]\n{allowed}{rules}")
+    async with brokered(tmp_path) as broker, guarded(access) as daemon, join(daemon, access, "olga") as node:
+        await node.schema(SCHEMA)
+        feed = await node.subscribe("sensor")
+        settings["login"] = access.login("dan")
+        async with bridged(daemon, broker, client_id="dan.bridge", **settings) as bridge:
+            yield broker, bridge, access, feed
+
+
 def lines(numbers, value=1.0):
     return [json.dumps({"value": value, "n": n}) for n in numbers]
 
@@ -232,13 +257,7 @@ def test_nothing_goes_round_in_circles(tmp_path):
 @pytest.mark.slow
 def test_a_killed_broker_comes_back_and_everything_acknowledged_arrives(tmp_path):
     async def main():
-        async with (
-            brokered(tmp_path) as broker,
-            fabric() as daemon,
-            bridged(daemon, broker) as bridge,
-            sievenet.connect(daemon.url) as node,
-        ):
-            feed = await node.subscribe("sensor")
+        async with scene(tmp_path) as (broker, bridge, node, feed):
             await node.advertise(SCHEMA)
             await asyncio.to_thread(broker.publish, "in/a", lines(range(200)))
             await eventually(lambda: bridge.published >= 200)
@@ -314,13 +333,7 @@ def test_a_killed_bridge_finds_what_it_had_not_acknowledged(tmp_path):
 
 def test_messages_wait_for_a_network_that_is_away(tmp_path):
     async def main():
-        async with (
-            brokered(tmp_path) as broker,
-            fabric() as daemon,
-            bridged(daemon, broker) as bridge,
-            sievenet.connect(daemon.url) as node,
-        ):
-            feed = await node.subscribe("sensor")
+        async with scene(tmp_path) as (broker, bridge, _, feed):
             publish, failures = bridge._node.publish, [Unavailable("away")] * 3
 
             async def flaky(event):
@@ -340,13 +353,7 @@ def test_events_before_were_dropped_and_this_one_is_not(tmp_path):
     """The network tells late that it dropped some, over a quota: the event that learns of it is published."""
 
     async def main():
-        async with (
-            brokered(tmp_path) as broker,
-            fabric() as daemon,
-            bridged(daemon, broker) as bridge,
-            sievenet.connect(daemon.url) as node,
-        ):
-            feed = await node.subscribe("sensor")
+        async with scene(tmp_path) as (broker, bridge, _, feed):
             bridge._node._allowance.told({"over_quota": 5})
             await asyncio.to_thread(broker.publish, "in/a", lines([7]))
             assert (await asyncio.wait_for(anext(feed), 20))["n"] == 7
@@ -362,51 +369,32 @@ def test_messages_of_qos_1_over_a_quota_come_later_and_all(tmp_path):
     """None is acknowledged before the network has its event; some may come twice, none is lost."""
 
     async def main():
-        rules = "role = 'client'\nrules = ['publish *: any', 'subscribe *: any']\nquota = { events = 60 }\n"
-        access = folder(tmp_path, f"{RULES}[members.dan]\n{rules}")
-        async with (
-            brokered(tmp_path) as broker,
-            guarded(access) as daemon,
-            join(daemon, access, "olga") as node,
-        ):
-            await node.schema(SCHEMA)
-            feed = await node.subscribe("sensor")
-            async with bridged(daemon, broker, client_id="dan.bridge", login=access.login("dan")) as bridge:
-                await asyncio.to_thread(broker.publish, "in/a", lines(range(150)))
-                seen = []
-                while len(set(seen)) < 150:
-                    seen.append((await asyncio.wait_for(anext(feed), 20))["n"])
-                assert bridge.refused > 0, "otherwise this shows nothing"
-                assert bridge.bad == 0
-                # What comes twice was in a batch of which something was dropped.
-                assert len(seen) < 300
-                assert bridge.published >= 150
+        async with member(tmp_path, "quota = { events = 60 }\n") as (broker, bridge, _, feed):
+            await asyncio.to_thread(broker.publish, "in/a", lines(range(150)))
+            seen = []
+            while len(set(seen)) < 150:
+                seen.append((await asyncio.wait_for(anext(feed), 20))["n"])
+            assert bridge.refused > 0, "otherwise this shows nothing"
+            assert bridge.bad == 0
+            # What comes twice was in a batch of which something was dropped.
+            assert len(seen) < 300
+            assert bridge.published >= 150
 
     run(main())
 
 
 def test_a_bridge_that_is_shut_out_keeps_its_messages_at_the_broker(tmp_path):
     async def main():
-        rules = "role = 'client'\nrules = ['publish *: any', 'subscribe *: any']\n"
-        access = folder(tmp_path, f"{RULES}[members.dan]\n{rules}")
-        settings = {"login": access.login("dan"), "timeout": 0.5}
-        async with (
-            brokered(tmp_path) as broker,
-            guarded(access) as daemon,
-            join(daemon, access, "olga") as node,
-        ):
-            await node.schema(SCHEMA)
-            feed = await node.subscribe("sensor")
-            async with bridged(daemon, broker, client_id="dan.bridge", **settings) as bridge:
-                await asyncio.to_thread(broker.publish, "in/a", lines([1]))
-                assert (await asyncio.wait_for(anext(feed), 20))["n"] == 1
-                access.revoke("dan")
-                await eventually(lambda: not bridge._node.connected)
-                await asyncio.to_thread(broker.publish, "in/a", lines([2, 3]))
-                await asyncio.sleep(1.5)
-                access.token("dan", None)  # the login's file is read again
-                assert [(await asyncio.wait_for(anext(feed), 30))["n"] for _ in range(2)] == [2, 3]
-                assert bridge.bad == 0
+        async with member(tmp_path, timeout=0.5) as (broker, bridge, access, feed):
+            await asyncio.to_thread(broker.publish, "in/a", lines([1]))
+            assert (await asyncio.wait_for(anext(feed), 20))["n"] == 1
+            access.revoke("dan")
+            await eventually(lambda: not bridge._node.connected)
+            await asyncio.to_thread(broker.publish, "in/a", lines([2, 3]))
+            await asyncio.sleep(1.5)
+            access.token("dan", None)  # the login's file is read again
+            assert [(await asyncio.wait_for(anext(feed), 30))["n"] for _ in range(2)] == [2, 3]
+            assert bridge.bad == 0
 
     run(main())
 

@@ -361,67 +361,58 @@ def test_order_and_recovery_work_through_a_cache():
     run(main())
 
 
+@asynccontextmanager
+async def guarded_scene(tmp_path):
+    """A fabric of members with a cache, where olga publishes: the daemon, its access folder, olga, and who joins."""
+    from sievenet.access.login import load_login
+    from tests.access.harness import RULES, folder, guarded, join
+
+    access = folder(tmp_path, f'{RULES}\n[members.cache]\nrole = "component"\n')
+    access.certificate("cache", Role.COMPONENT, 10, now())
+    async with guarded(access) as daemon, join(daemon, access, "olga") as olga:
+        await olga.schema(SCHEMA)
+        await olga.advertise(SCHEMA)
+        login = load_login(access.login("cache"))
+        async with CacheHost(daemon.url, name="cache", login=login, keep=["reading"]):
+            yield daemon, access, olga, lambda name: join(daemon, access, name)
+
+
 def test_what_a_cache_keeps_for_a_member_is_held_to_rules_that_change(tmp_path):
     """A subscriber behind by seconds: what waits at its cache goes on as far as the new rules allow, without a gap."""
 
     async def main():
-        from sievenet.access.login import load_login
-        from tests.access.harness import RULES, folder, guarded, join
-
-        access = folder(tmp_path, f'{RULES}\n[members.cache]\nrole = "component"\n')
-        access.certificate("cache", Role.COMPONENT, 10, now())
-        async with guarded(access) as daemon, join(daemon, access, "olga") as olga:
-            await olga.schema(SCHEMA)
-            await olga.advertise(SCHEMA)
-            login = load_login(access.login("cache"))
-            async with (
-                CacheHost(daemon.url, name="cache", login=login, keep=["reading"]),
-                join(daemon, access, "alice") as alice,
-            ):
-                await flood(olga, 900, 3000)
-                found = Slow(await alice.subscribe("reading", since=60, max_rate=100), 1e6)
-                await eventually(lambda: len(found.got) > 20, 20)
-                members = access.path / "members.toml"
-                members.write_text(
-                    members.read_text().replace("subscribe reading: any", "subscribe reading: x > 700 narrow")
-                )
-                [assignment] = daemon.service.caches._assignments.values()
-                await eventually(lambda: assignment.number not in daemon.service.caches._assignments, 20)
-                # Packets that are on their way come; nothing that waits at the cache does.
-                await asyncio.sleep(0.2)
-                seen = len(found.got)
-                assert seen < 600
-                await eventually(lambda: found.got[-1] == 899, 30)
-                assert found.got[seen:] == list(range(701, 900))
+        async with guarded_scene(tmp_path) as (daemon, access, olga, join), join("alice") as alice:
+            await flood(olga, 900, 3000)
+            found = Slow(await alice.subscribe("reading", since=60, max_rate=100), 1e6)
+            await eventually(lambda: len(found.got) > 20, 20)
+            members = access.path / "members.toml"
+            members.write_text(
+                members.read_text().replace("subscribe reading: any", "subscribe reading: x > 700 narrow")
+            )
+            [assignment] = daemon.service.caches._assignments.values()
+            await eventually(lambda: assignment.number not in daemon.service.caches._assignments, 20)
+            # Packets that are on their way come; nothing that waits at the cache does.
+            await asyncio.sleep(0.2)
+            seen = len(found.got)
+            assert seen < 600
+            await eventually(lambda: found.got[-1] == 899, 30)
+            assert found.got[seen:] == list(range(701, 900))
 
     run(main())
 
 
 def test_members_get_from_a_cache_what_they_may_have_and_nothing_else(tmp_path):
     async def main():
-        from sievenet.access.login import load_login
-        from tests.access.harness import RULES, folder, guarded, join
-
-        access = folder(tmp_path, f'{RULES}\n[members.cache]\nrole = "component"\n')
-        access.certificate("cache", Role.COMPONENT, 10, now())
-        async with guarded(access) as daemon, join(daemon, access, "olga") as olga:
-            await olga.schema(SCHEMA)
-            await olga.advertise(SCHEMA)
-            login = load_login(access.login("cache"))
-            async with (
-                CacheHost(daemon.url, name="cache", login=login, keep=["reading"]),
-                join(daemon, access, "bob") as bob,
-                join(daemon, access, "alice") as alice,
-            ):
-                await flood(olga, 200, 1000)
-                # Bob may have less than he asks for, of the past too.
-                asked = await bob.subscribe('reading: kind = "hot"', since=60, max_rate=100)
-                found = Slow(asked, 1e6)
-                everything = Slow(await alice.subscribe("reading", since=60, max_rate=100), 1e6)
-                await eventually(lambda: len(everything.got) == 200, 20)
-                assert everything.got == list(range(200))
-                await eventually(lambda: found.got == list(range(200)), 20)
-                with pytest.raises(Rejected):
-                    await bob.subscribe('reading: x > 900 and kind = "cold"', since=60)
+        async with guarded_scene(tmp_path) as (_, _, olga, join), join("bob") as bob, join("alice") as alice:
+            await flood(olga, 200, 1000)
+            # Bob may have less than he asks for, of the past too.
+            asked = await bob.subscribe('reading: kind = "hot"', since=60, max_rate=100)
+            found = Slow(asked, 1e6)
+            everything = Slow(await alice.subscribe("reading", since=60, max_rate=100), 1e6)
+            await eventually(lambda: len(everything.got) == 200, 20)
+            assert everything.got == list(range(200))
+            await eventually(lambda: found.got == list(range(200)), 20)
+            with pytest.raises(Rejected):
+                await bob.subscribe('reading: x > 900 and kind = "cold"', since=60)
 
     run(main())

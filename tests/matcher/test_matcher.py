@@ -48,40 +48,23 @@ def clustered(monkeypatch, narrow):
         monkeypatch.setattr(level, "_NARROW", narrow)
 
 
+WITH_SCHEMA = (SCHEMA, ours.filters(), ours.events)
+SCHEMALESS = (None, ours.loose_filters(), ours.records)
+
+
 @forced_or_not
 @pytest.mark.parametrize("walk", [0, 256])
-def test_agrees_with_matches(monkeypatch, narrow, walk):
+@pytest.mark.parametrize(("schema", "filters", "events"), [WITH_SCHEMA, SCHEMALESS], ids=["schema", "schemaless"])
+def test_agrees_with_matches(monkeypatch, narrow, walk, schema, filters, events):
     monkeypatch.setattr(matcher, "_WALKED", walk)
     clustered(monkeypatch, narrow)
 
     @settings(max_examples=60, deadline=None)
-    @given(
-        st.lists(ours.subscriptions(ours.filters(), SCHEMA), max_size=12),
-        st.lists(ours.events, min_size=1, max_size=8),
-    )
+    @given(st.lists(ours.subscriptions(filters, schema), max_size=12), st.lists(events, min_size=1, max_size=8))
     def check(wanted, events):
-        found = Matcher(SCHEMA)
+        found = Matcher(schema)
         found.add_many(range(len(wanted)), wanted)
         agree(found, dict(enumerate(wanted)), events)
-
-    check()
-
-
-@forced_or_not
-@pytest.mark.parametrize("walk", [0, 256])
-def test_agrees_with_matches_schemaless(monkeypatch, narrow, walk):
-    monkeypatch.setattr(matcher, "_WALKED", walk)
-    clustered(monkeypatch, narrow)
-
-    @settings(max_examples=60, deadline=None)
-    @given(
-        st.lists(ours.subscriptions(ours.loose_filters(), None), max_size=12),
-        st.lists(ours.records, min_size=1, max_size=8),
-    )
-    def check(wanted, records):
-        found = Matcher(None)
-        found.add_many(range(len(wanted)), wanted)
-        agree(found, dict(enumerate(wanted)), records)
 
     check()
 
