@@ -14,9 +14,11 @@ from sievenet.config import load_config
 from sievenet.content import Attribute, Schema
 from sievenet.control import warmup
 from sievenet.daemon.daemon import Daemon
+from sievenet.matcher.warmup import EVENTS
 
 # Leases in tests are shorter than loading compiled code takes.
 warmup.load()
+EVENTS.load()
 
 SCHEMA = Schema(
     "reading",

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from sievenet.routers import warmup
+from sievenet.matcher import warmup
 
 warmup.load()
 warmup.load()

@@ -135,10 +135,10 @@ def say(word):
 
 def serve():
     from sievenet.control import warmup as control
-    from sievenet.routers import warmup as routers
+    from sievenet.matcher import warmup as matcher
 
     control.load()
-    routers.load()
+    matcher.load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who ends is gone, not a zombie
     say("ready")
     for line in sys.stdin:

@@ -267,7 +267,7 @@ async def _serve(
 ) -> None:
     from sievenet.client import connect
     from sievenet.gateway.gateway import Gateway
-    from sievenet.routers import warmup
+    from sievenet.matcher import warmup
     from sievenet.workload.samples import load_schema
 
     await load_first(warmup.load)

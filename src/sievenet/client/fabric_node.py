@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from sievenet.access.identity import Role
 from sievenet.access.login import Login
@@ -38,16 +38,14 @@ from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import EventError, InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
-from sievenet.index.cover import warmup
+from sievenet.index.cover.warmup import COVERS
 from sievenet.transport.options import Publishing
 
 __all__ = ["FabricNode"]
 
-#: Events encoded together by `publish_many` before others get their turn; columns of them take a fifth of the time.
-_CHUNK: Final = 256
-_COLUMNS: Final = 1024
-#: Single publishes after which others get their turn.
-_TURN: Final = 64
+#: Events encoded together by `publish_many` before others get their turn, and columns of them, which take a fifth of
+#: the time; single publishes after which they do.
+_CHUNK, _COLUMNS, _TURN = 256, 1024, 64
 
 
 class FabricNode(Node):
@@ -68,7 +66,7 @@ class FabricNode(Node):
         super().__init__(transport)
         self._catalog = Catalog()
         self._outbox = Outbox(self._catalog)
-        self._receiver = Receiver(ready=warmup.done)
+        self._receiver = Receiver(ready=COVERS.there)
         self._edges = Edges()
         self._twins = Twins(self._ledger, self._catalog)
         self._sinks: dict[int, Sink] = {}  # where deliveries of each subscription go
@@ -166,7 +164,7 @@ class FabricNode(Node):
             raise
 
     async def _register(self, entry: Registration) -> None:
-        self._answered(entry, self._receiver.told(entry.id, await self._session.call(self._session.request(entry))))
+        self._answered(entry, self._receiver.told(entry.id, await self._session.register(entry)))
 
     async def _withdraw(self, entry: Registration) -> None:
         for each in (*self._orphans.pop(entry.id, ()), *self._twins.of(entry), entry):
@@ -191,7 +189,6 @@ class FabricNode(Node):
         self._outbox.offers.forbid(entry)
 
     def _open(self, entry: Registration, sink: Sink) -> None:
-        warmup.begin()
         self._sinks[entry.id] = sink
         for each in (entry, *self._twins.new(entry)):
             self._connect(each, sink)
@@ -399,4 +396,5 @@ class FabricNode(Node):
             losses=self._session.losses,
             connected=self._session.connected,
             alone=self._session.alone,
+            away=self._session.away,
         )

@@ -75,6 +75,11 @@ class Membership(Dialler):
         self._unconfirmed = ""
         #: When the daemon last answered, by the loop's clock.
         self._heard = 0.0
+        #: Subscriptions that a daemon has granted, by id, and seconds in which it may not have had them all.
+        self._granted: set[int] = set()
+        self.away = 0.0
+        #: Whether the connection that is being made met a daemon that had lost some of them.
+        self._forgotten = False
         self.port: DataPort | None = None
         self._endpoint: p.DataEndpoint | None = None
         #: Set while events may be sent: connected, or alone with a plane that forwards without a daemon.
@@ -146,7 +151,16 @@ class Membership(Dialler):
 
     def _entered(self) -> None:
         self._let_events_go(True)
-        self._heard = asyncio.get_running_loop().time()
+        heard, self._heard = self._heard, asyncio.get_running_loop().time()
+        if self._forgotten:
+            away, self._forgotten = self._heard - heard, False
+            self.away += away
+            log.warning(
+                "%s: the daemon had given this node up, or lost its registrations; they stand again. "
+                "Events of the last %.1f s may be missing here",
+                self.name,
+                away,
+            )
 
     def _lost(self, reason: SievenetError) -> None:
         self._let_events_go(False)
@@ -232,6 +246,7 @@ class Membership(Dialler):
         self._hooks.renewed(welcome)
         await self._attach(welcome)
         difference = self._ledger.difference(welcome.advertisements, welcome.subscriptions)
+        self._forgotten |= any(each.kind == "subscription" and each.id in self._granted for each in difference.missing)
         for entry in self._ledger:
             if entry not in difference.missing:
                 self._hooks.settled(entry)
@@ -292,8 +307,19 @@ class Membership(Dialler):
             elif isinstance(answer, BaseException):
                 raise answer
             else:
+                self._grant(entry)
                 self._hooks.answered(entry, answer)
                 self._hooks.settled(entry)
+
+    def _grant(self, entry: Registration) -> None:
+        if entry.kind == "subscription" and entry in self._ledger:
+            self._granted.add(entry.id)
+
+    async def register(self, entry: Registration) -> Any:
+        """Say a registration; the daemon's answer."""
+        answer = await self.call(self.request(entry))
+        self._grant(entry)
+        return answer
 
     def request(self, entry: Registration) -> Request:
         """The request that makes a registration."""
@@ -318,4 +344,6 @@ class Membership(Dialler):
     async def withdraw(self, entry: Registration) -> None:
         """Take a registration back."""
         message = p.Unsubscribe if entry.kind == "subscription" else p.Unadvertise
+        if entry.kind == "subscription":
+            self._granted.discard(entry.id)
         await self.call(lambda number: message(number, entry.id))

@@ -48,6 +48,7 @@ from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
+from sievenet.matcher.warmup import EVENTS
 from sievenet.session.lifetime import Starting, Tasks
 from sievenet.session.message import Revised
 from sievenet.transport.actions import Gap
@@ -280,9 +281,7 @@ class Node(Starting, ABC):
 
         Events of publishers that advertise with a `transport` can be had in order, recovered when they are lost, and
         slowed down to what the path carries: True, or settings from `sievenet.transport`. What cannot be recovered is
-        told to `on_gap`, or else logged.
-
-        Events that this node publishes itself are delivered too, unless `own` is False.
+        told to `on_gap`, or else logged. Events that this node publishes itself are delivered too, unless `own` is False.
 
         With `max_rate` (events per second, or "measured" by how fast they are taken) a cache takes over while more
         comes: nothing is lost, and events come at most at that rate. If even the cache is full, `on_full` says what
@@ -306,6 +305,7 @@ class Node(Starting, ABC):
     async def _stand(self, feed: Feed, asked: Asked | None, sink: Sink, cached: CacheOptions | None = None) -> Feed:
         entry, transport, cache = feed.registration, None, None
         try:
+            await EVENTS.ready()  # met with the first events, the compiler would stop everything
             if asked is not None:
                 sink = transport = await self._with_transport().sink(feed, asked)
             if cached is not None and self._caching is not None:

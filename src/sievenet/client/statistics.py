@@ -47,5 +47,5 @@ class NodeStatistics:
     missed: int = 0
     #: Whether no daemon runs, and events go on by the paths that exist (on real switches).
     alone: bool = False
-    #: Seconds without a connection since the first one: events of that time are missing (routers only).
+    #: Seconds in which nobody kept events for this node, at most: without a router, or taken for dead by a daemon.
     away: float = 0.0

@@ -6,7 +6,7 @@ A control plane at which that happens in the middle of things answers nobody mea
 
 from __future__ import annotations
 
-import threading
+from typing import Final
 
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, encode_subscription
 from sievenet.control.configurators.packed import pack, unpack
@@ -15,41 +15,41 @@ from sievenet.control.registrations import Registrations
 from sievenet.control.registrations.trie import Trie
 from sievenet.control.routes import Routes, Wires
 from sievenet.index import Plan
-from sievenet.index.cover import warmup
+from sievenet.index.cover.warmup import COVERS
+from sievenet.jit.warmup import Warmup
 from sievenet.network import Line, SpanningTree
 
 __all__ = ["load", "load_fitting", "load_limits", "load_masks"]
 
 
-_loading = threading.Lock()
-_loaded = False
+def _use() -> None:
+    """A network with one client."""
+    COVERS.load()
+    topology = Line.build(switches=2)
+    switch = topology.switches[0]
+    wires = Wires(topology)
+    registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
+    wire = wires.attach(switch, 1000)
+    registrations.offer(wire, [1])
+    registrations.want(wire, [1])
+    registrations.changes()
+    registrations.table(switch)
+    everything = registrations.hand_out()
+    registrations.take_home()
+    copy = Trie(wires, registrations.routes)
+    copy.put_all(everything)
+    unpack(1, wires.names, pack(1, 1, 1, wires, copy.walked()))
+    schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
+    some = [Subscription([Filter(schema, {"x": ValueSet.of(x)})]) for x in (0, 1)]
+    Coverer(Plan.regular(schema, 4), 2).many((encode_subscription(each), each) for each in some)
+
+
+_REQUESTS: Final = Warmup(_use)
 
 
 def load() -> None:
     """Load them now, in this thread, by way of a network with one client; once per process."""
-    global _loaded
-    with _loading:
-        if _loaded:
-            return
-        warmup.load()
-        topology = Line.build(switches=2)
-        switch = topology.switches[0]
-        wires = Wires(topology)
-        registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
-        wire = wires.attach(switch, 1000)
-        registrations.offer(wire, [1])
-        registrations.want(wire, [1])
-        registrations.changes()
-        registrations.table(switch)
-        everything = registrations.hand_out()
-        registrations.take_home()
-        copy = Trie(wires, registrations.routes)
-        copy.put_all(everything)
-        unpack(1, wires.names, pack(1, 1, 1, wires, copy.walked()))
-        schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
-        some = [Subscription([Filter(schema, {"x": ValueSet.of(x)})]) for x in (0, 1)]
-        Coverer(Plan.regular(schema, 4), 2).many((encode_subscription(each), each) for each in some)
-        _loaded = True
+    _REQUESTS.load()
 
 
 def load_masks() -> None:

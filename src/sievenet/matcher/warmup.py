@@ -1,26 +1,23 @@
-"""Loading a router's compiled code before it listens.
+"""What loads the matcher's compiled code: a router needs it before it listens, a client before it subscribes.
 
-From the cache that takes a second or two; a machine that never ran it compiles for half a minute. A router to which
-that happens with its first events reads nothing meanwhile: its neighbours give it up, and events are lost. So the
-matcher does here, with made-up filters, all that it will do with real ones: filters and events of every type, with and
-without a schema, few filters and many, alone and in batches, coming and going.
+A process that meets the compiler with its first events reads nothing meanwhile: others give it up, and events are lost.
+So the matcher does here, with made-up filters, all that it will do with real ones: filters and events of every type,
+with and without a schema, few filters and many, alone and in batches, coming and going.
 """
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Record
 from sievenet.content.filter import Filter
 from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ValueSet
+from sievenet.jit.warmup import Warmup
 
-__all__ = ["load"]
-
-_loading = threading.Lock()
-_loaded = False
+__all__ = ["EVENTS", "RECORDS", "load"]
 
 #: More than a level of the matcher needs to be worth its slices.
 _MANY = 1500
@@ -37,13 +34,9 @@ _SCHEMA = Schema(
 
 
 def load() -> None:
-    """Load it now, in this thread; once per process."""
-    global _loaded
-    with _loading:
-        if not _loaded:
-            _use(_SCHEMA)
-            _use(None)
-            _loaded = True
+    """Load all of it now, in this thread; once per process."""
+    EVENTS.load()
+    RECORDS.load()
 
 
 def _filters(schema: Schema | None) -> list[Filter]:
@@ -82,3 +75,8 @@ def _use(schema: Schema | None) -> None:
         matcher.remove(key)
     matcher.match(rows[0])
     matcher.match_batch(rows)
+
+
+#: What events with a schema need, and those without.
+EVENTS: Final = Warmup(partial(_use, _SCHEMA))
+RECORDS: Final = Warmup(partial(_use, None))
