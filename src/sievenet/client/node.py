@@ -281,7 +281,7 @@ class Node(Starting, ABC):
 
         Events of publishers that advertise with a `transport` can be had in order, recovered when they are lost, and
         slowed down to what the path carries: True, or settings from `sievenet.transport`. What cannot be recovered is
-        told to `on_gap`, or else logged. Events that this node publishes itself are delivered too, unless `own` is False.
+        told to `on_gap`, or else logged. Events that this node publishes itself are delivered unless `own` is False.
 
         With `max_rate` (events per second, or "measured" by how fast they are taken) a cache takes over while more
         comes: nothing is lost, and events come at most at that rate. If even the cache is full, `on_full` says what
