@@ -63,7 +63,6 @@ async def _course(
     rate: float | None,
     delay: float,
     config: ControlConfig,
-    order: Sequence[int] | None,
     busy: bool,
     undo: bool,
 ) -> Course:
@@ -97,7 +96,7 @@ async def _course(
         spent.append(1e3 * (loop.time() - moment))
 
     tasks = []
-    for number, moment in zip(order or range(count), times, strict=True):
+    for number, moment in enumerate(times):
         if moment > loop.time():
             await asyncio.sleep(moment - loop.time())
         tasks.append(asyncio.ensure_future(one(number, moment)))
@@ -114,7 +113,6 @@ def course(
     rate: float | None,
     delay: float,
     config: ControlConfig,
-    order: Sequence[int] | None = None,
     busy: bool = False,
     undo: bool = False,
 ) -> Course:
@@ -122,4 +120,4 @@ def course(
 
     Switches acknowledge after `delay` seconds, however many bundles are on their way, or one after the other (`busy`).
     """
-    return run_virtual(_course(schema, filters, rate, delay, config, order, busy, undo))
+    return run_virtual(_course(schema, filters, rate, delay, config, busy, undo))

@@ -181,6 +181,8 @@ class Restless(Monitor):
 
     def look(self, work: Mapping[str, Mapping[int, Work]]) -> list[Move]:
         """Somebody's partition should be another's."""
+        if len(work) < 2:
+            return []
         giver, to = self._random.sample(sorted(work), 2)
         return [Move(self._random.choice(sorted(work[giver])), to)] if work[giver] else []
 

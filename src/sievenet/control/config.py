@@ -63,6 +63,9 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: float = 30.0
     #: Most requests of a partition that become one difference.
     batch: int = 512
+    #: Most waiting requests of a partition, of one type, of which the broader are taken first (to take back: the
+    #: narrower); matters if it is more than `batch`.  1 means in the order of arrival.
+    slice: int = 1
     #: Requests that may wait; more are refused.
     waiting: int = 100_000
     #: Seconds after which a switch that gave no answer is asked again.
@@ -95,6 +98,7 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("trees", 1, 1024),
             ("configurators", 0, 1024),
             ("batch", 1, 1 << 20),
+            ("slice", 1, 1 << 20),
             ("waiting", 1, 1 << 30),
             ("snapshot", 1, 1 << 40),
         ):

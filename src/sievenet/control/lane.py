@@ -29,7 +29,7 @@ from sievenet.control.configurators.turns import Turns
 from sievenet.control.deployment import Holdings, Rooms
 from sievenet.control.diversions import is_diversion
 from sievenet.control.layout import UNITED, Layout
-from sievenet.control.parts import Part
+from sievenet.control.parts import Part, Slices
 from sievenet.control.registrations import Changes, Puts, Registrations
 from sievenet.control.rollout import Outlet, Rollout
 from sievenet.control.routes import Routes, Wires
@@ -79,6 +79,7 @@ class Lane:
         group: int,
         group_dz: Dz,
         batch: int,
+        slice: int,
         layout: Layout,
         tiling: Tiling,
         least: bool = True,
@@ -91,9 +92,8 @@ class Lane:
         self.holdings = Holdings(owner.rooms, who, owner.number, prefix, least=least, cells=cells)
         self.queue: deque[Part] = deque()
         self.rollout: Rollout | None = None
-        self._outlet, self._wires = outlet, wires
-        self._group_dz = group_dz
-        self._batch = batch
+        self._outlet, self._wires, self._group_dz = outlet, wires, group_dz
+        self._batch, self._slices = batch, Slices(slice if layout is UNITED else 1, self.holds)
         #: How many parts still go one at a time.
         self._single = 0
         self._reroute: tuple[Routes, int] | None = None
@@ -164,7 +164,7 @@ class Lane:
             self.rollout = self._batch_waiting = None
             self._take_back(batch)
             self._unknown |= concerned
-            self.queue.extendleft(reversed(batch))
+            self._slices.put_back(self.queue, batch)
 
     def register(self, part: Part) -> None:
         """Change the registrations for a part, at once."""
@@ -220,9 +220,8 @@ class Lane:
             return
         batch: list[Part] = []
         if not self._refits:
-            size = 1 if self._single else self._batch
+            batch = self._slices.take(self.queue, 1 if self._single else self._batch)
             self._single = max(0, self._single - 1)
-            batch = [self.queue.popleft() for _ in range(min(size, len(self.queue)))]
         mine = self.registrations
         if desk is None or not desk.open or not isinstance(mine, Registrations):
             self._take_home()
@@ -317,7 +316,7 @@ class Lane:
             return
         self._unknown |= concerned
         if len(batch) > 1:
-            self.queue.extendleft(reversed(batch))
+            self._slices.put_back(self.queue, batch)
             self._single = len(batch)
             return
         for part in batch:

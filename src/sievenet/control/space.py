@@ -79,6 +79,7 @@ class Space:
                     group=group,
                     group_dz=Dz(group, depth),
                     batch=config.batch,
+                    slice=config.slice,
                     layout=layout,
                     tiling=tiling,
                     least=config.at_once == "least",

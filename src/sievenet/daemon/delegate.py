@@ -156,7 +156,7 @@ class Delegate:
     async def _read(self, line: _Line, ask: words.Ask) -> None:
         """Follow the log, and answer what is open."""
         copies, found = self.copies, line.last
-        while line.reader.at < ask.upto and (entry := await line.reader.next()) is not None:
+        async for entry in line.reader.upto(ask.upto):
             message = words.decode_logged(entry.data)
             if isinstance(message, m.Wiring):
                 continue

@@ -269,8 +269,14 @@ class Distribution:
             last = now
             for name in [name for name, peer in self._peers.items() if now - peer.heard > self._silence]:
                 self._gone(name, f"has said nothing for {self._silence:g} s")
+            tried: set[str] = set()
             for line in list(self._lines.values()):
-                if line.open and not line.running and line.owner in self._peers and now - line.asked > _AGAIN:
+                if not line.open or line.running or line.owner not in self._peers:
+                    continue
+                # One of each owner's sooner: the store says whether anybody listens, and did not know it yet, perhaps,
+                # when it was asked for first.
+                if now - line.asked > (_AGAIN if line.owner in tried else pause / 2):
+                    tried.add(line.owner)
                     await self._ask(line)
 
     def _gone(self, name: str, why: str) -> None:

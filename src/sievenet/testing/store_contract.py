@@ -167,6 +167,20 @@ async def entries_of_any_size(one: Store, other: Store) -> None:
     assert entry.data == b"n" * 2 * size
 
 
+async def a_log_is_read_up_to_an_entry(one: Store, other: Store) -> None:
+    """All at once where it is new, then what came since; nothing behind the entry that was asked for."""
+    writer, reader = Writer(one, "upto"), Reader(other, "upto")
+    assert [entry async for entry in reader.upto(0)] == []
+    numbers = [await writer.write(b"%d" % i * one.limit) for i in range(3)]
+    assert [entry.data[:1] async for entry in reader.upto(numbers[1])] == [b"0", b"1"]
+    assert reader.at == numbers[1]
+    last = await writer.write(b"3")
+    assert [(entry.data[:1], entry.number) async for entry in reader.upto(last)] == [(b"2", numbers[2]), (b"3", last)]
+    assert [entry async for entry in reader.upto(last)] == []
+    await writer.write(b"anew", anew=True)
+    assert [entry.data async for entry in Reader(other, "upto").upto(writer.at)] == [b"anew"]
+
+
 async def a_journal_keeps_and_replaces(one: Store, other: Store) -> None:
     """Records survive whoever wrote them."""
     journal = await StoreJournal.open(one, 1)
@@ -239,6 +253,7 @@ CHECKS: Final[tuple[Callable[[Store, Store], Awaitable[None]], ...]] = (
     words_arrive_in_order,
     what_nobody_hears_is_told,
     entries_of_any_size,
+    a_log_is_read_up_to_an_entry,
     a_journal_keeps_and_replaces,
     an_older_leader_writes_nothing,
     one_leads_at_a_time,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.content import Filter, Subscription
 from sievenet.control.configurators import messages as m
 from sievenet.control.configurators.copies import Copies
 from sievenet.control.configurators.monitor import Monitor, Work
@@ -158,6 +159,32 @@ def test_partitions_are_handed_out_evenly_and_to_whoever_comes():
         await some(world, clients)
         assert sorted(owners(world)) == [f"configurator-{i}" for i in range(1, 5)]
         assert world.control.configurators()["epoch"] == epoch + 2  # those that moved, and no others
+
+    staffed(test)
+
+
+def test_what_is_being_worked_on_goes_over_afterwards():
+    """Else whoever comes back in the middle of a take-over would have everything read once more."""
+
+    async def test(world, clients):
+        await some(world, clients)
+        for member in world.staff.members.values():
+            member.awake.clear()
+        wide = Subscription([Filter(world.content().schema, {})])
+        under_way = asyncio.ensure_future(world.subscribe(clients[1], wide))
+        await asyncio.sleep(0.1)
+        before = owners(world)
+        assert all(each["waiting"] for each in world.control.configurators()["partitions"])
+        world.staff.hire()
+        world.staff.hire()
+        await asyncio.sleep(0.1)
+        assert owners(world) == before
+        for member in world.staff.members.values():
+            member.awake.set()
+        await under_way
+        assert sorted(owners(world)) == [f"configurator-{i}" for i in range(1, 5)]
+        shown = world.control.configurators()
+        assert (shown["moved"], shown["stale"], shown["taken_over"]) == (2, 0, 0)
 
     staffed(test)
 

@@ -236,6 +236,8 @@ class Desk:
         post.served += order.size
         post.spent += 1e-6 * answer.spent
         self.awaited -= 1
+        if post.heir in self._owners and self._owners[post.heir].well:
+            self._move(post, post.heir)
         order.then(changes)
 
     def rewire(self) -> None:
@@ -257,7 +259,7 @@ class Desk:
     def _counts(self) -> Counter[str]:
         """Partitions of each configurator that is well."""
         counts = Counter({name: 0 for name, owner in self._owners.items() if owner.well})
-        counts.update(post.owner for post in self._posts.values() if post.owner in counts)
+        counts.update(whose for post in self._posts.values() if (whose := post.heir or post.owner) in counts)
         return counts
 
     def _give(self, post: Post, to: str | None = None) -> None:
@@ -267,7 +269,7 @@ class Desk:
             to = min(counts, key=lambda name: (counts[name], name), default="")
         self._say(post.owner, m.Drop(post.number))
         self.epoch += 1
-        post.owner, post.epoch, post.loaded = to, self.epoch, post.loaded and self._logged
+        post.owner, post.heir, post.epoch, post.loaded = to, "", self.epoch, post.loaded and self._logged
         if self._logged:
             self._say(to, m.Own(post.number, post.epoch, post.open.serial - 1 if post.open else post.last))
         if post.open is not None and post.open.since < self._board.now:
@@ -280,6 +282,8 @@ class Desk:
             self._ask(post, again=True)
 
     def _take_over(self, name: str) -> None:
+        for post in self._posts.values():
+            post.heir = "" if post.heir == name else post.heir
         for post in [post for post in self._posts.values() if post.owner == name]:
             self._give(post)
             self.taken_over += 1
@@ -287,17 +291,23 @@ class Desk:
                 self._ask(post, again=True)
 
     def _level(self) -> None:
-        """Let all have about as many partitions."""
+        """Let all have about as many partitions; what is being worked on goes over afterwards."""
+        for post in self._posts.values():
+            post.heir = ""
         counts = self._counts()
         while counts:
             most = max(counts, key=lambda name: (counts[name], name))
             least = min(counts, key=lambda name: (counts[name], name))
             if counts[most] - counts[least] < 2:
                 return
-            post = next(post for post in self._posts.values() if post.owner == most)
+            mine = (post for post in self._posts.values() if (post.heir or post.owner) == most)
+            post = min(mine, key=lambda post: post.open is not None)
             counts[most] -= 1
             counts[least] += 1
-            self._move(post, least)
+            if post.open is None:
+                self._move(post, least)
+            else:
+                post.heir = least
 
     def _look(self) -> None:
         """Give up who is silent though it owes something, and move what should move."""

@@ -39,6 +39,8 @@ class Post:
         self.number, self.lane, self.registrations = number, lane, registrations
         #: "" for nobody.
         self.owner = ""
+        #: Who gets it when the open order is answered; "" for nobody.
+        self.heir = ""
         self.epoch = 0
         #: Whether the owner has a copy, and the wires that it was told of, with their lives.
         self.loaded = False

@@ -8,6 +8,7 @@ did not end: nobody was ever told that it is safe.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 from sievenet.control.store.store import Entry, Store
@@ -57,6 +58,15 @@ class Reader:
             if whole is not None:
                 return whole
         return None
+
+    async def upto(self, number: int) -> AsyncIterator[Entry]:
+        """The next entries up to a piece; of a log that is new here all in one go: every question takes a while."""
+        if not self.at and number:
+            for piece in await self._store.scan(self._log):
+                if piece.number <= number and (whole := self.take(piece)) is not None:
+                    yield whole
+        while self.at < number and (entry := await self.next()) is not None:
+            yield entry
 
     def take(self, piece: Entry) -> Entry | None:
         """The entry that ends with a piece, if one does."""
