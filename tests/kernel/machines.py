@@ -102,9 +102,14 @@ class FleetHarness(KernelHarness):
             await asyncio.sleep(0.002)
 
 
+def doors_of(wires):
+    """Where agents on their machines dial."""
+    return [ns.listening(wires.switch_namespace(switch), "127.0.0.1", PORT) for switch in wires.topology.switches]
+
+
 @asynccontextmanager
 async def on_machines(wires, *, capacity=None, grace=1.0):
-    doors = [ns.listening(wires.switch_namespace(switch), "127.0.0.1", PORT) for switch in wires.topology.switches]
+    doors = doors_of(wires)
     for switch, ports in ((s, wires.topology.ports(s)) for s in wires.topology.switches):
         ns.ip(wires.switch_namespace(switch), [f"link set p{port} up" for port in ports])
     fleet = Fleet(wires.topology, capacity=capacity, grace=grace)
@@ -116,6 +121,7 @@ async def on_machines(wires, *, capacity=None, grace=1.0):
         await fleet.connected(60)
         for agent in agents.values():
             agent.machine.switch.clear()
+            agent.machine.admit_only(())
         plane = KernelDataPlane(fleet)
         harness = FleetHarness(wires, plane, fleet, agents)
         plane.start()

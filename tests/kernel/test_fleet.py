@@ -18,6 +18,7 @@ from sievenet.dataplane.kernel import protocol as p
 from sievenet.dataplane.kernel.beacon import Neighbour, beacon, read_beacon
 from sievenet.dataplane.kernel.fleet import Fleet, RemoteSwitch
 from sievenet.dataplane.kernel.machine import interfaces_of
+from sievenet.dataplane.kernel.plane import KernelDataPlane
 from sievenet.dataplane.plane import LinkDown, LinkUp, SwitchDown, SwitchUp
 from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError, Unavailable
 from sievenet.index import ROOT
@@ -29,7 +30,7 @@ from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, TOPOLOGY, with
 from tests.access.harness import folder as access_folder
 from tests.access.harness import now
 from tests.fuzz import damaged, wrong
-from tests.kernel.machines import AgentThread, make_wires, on_machines, remove_wires
+from tests.kernel.machines import AgentThread, doors_of, make_wires, on_machines, remove_wires
 from tests.kernel.test_tables import packet, random_flow
 from tests.seeds import seeds
 
@@ -89,6 +90,33 @@ def test_a_switch_goes_on_without_its_agent_and_the_next_one_takes_it_over(wires
             assert [each.sequence for each in h.received(b)] == [0, 1, 2]
             await h.plane.counters("s1")
             assert h.plane.statistics().unadvertised == 1
+
+    asyncio.run(main())
+
+
+def test_events_go_on_while_a_new_control_plane_waits_for_agents(wires):
+    async def main():
+        async with on_machines(wires) as h:
+            a, b = await path(h)
+            await h.plane.close()
+            await h.fleet.close()
+            fleet = Fleet(wires.topology)
+            await fleet.start(doors=doors_of(wires))
+            try:
+                await fleet.connected(60)
+                await h.send(a, [packet(a, 0, 1, 5)])
+                plane = KernelDataPlane(fleet)
+                plane.start()
+                await h.send(a, [packet(a, 1, 1, 5)])
+                await h.settle()
+                assert [each.sequence for each in h.received(b)] == [0, 1]
+                # Whoever nobody has spoken of for long does not come back.
+                assert h.agents["s1"].machine.switch.clients
+                plane._forget_strangers()
+                await until(lambda: not any(agent.machine.switch.clients for agent in h.agents.values()))
+                await plane.close()
+            finally:
+                await fleet.close()
 
     asyncio.run(main())
 

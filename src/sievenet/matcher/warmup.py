@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from sievenet.content.batch import EventBatch
 from sievenet.content.event import Record
 from sievenet.content.filter import Filter
@@ -75,6 +77,22 @@ def _use(schema: Schema | None) -> None:
         matcher.remove(key)
     matcher.match(rows[0])
     matcher.match_batch(rows)
+    if schema is not None:
+        _read()
+
+
+def _read() -> None:
+    """Events as rows of bytes, as a client gets many."""
+    from sievenet.matcher import Matcher
+    from sievenet.matcher.decoder import Decoder
+
+    schema = Schema("warmup", tuple(a for a in _SCHEMA.attributes if a.name != "s"))
+    matcher, decoder = Matcher(schema), Decoder(schema)
+    matcher.add(1, Filter(schema))
+    rows, wanted = np.zeros((2, decoder.size + 8), np.uint8), np.ones(2, np.bool_)
+    xs, sound = np.zeros((2, decoder.attributes), np.int64), np.zeros(2, np.int64)
+    decoder.read(rows, 8, wanted, xs, sound)
+    matcher.match_keys(xs, 2)
 
 
 #: What events with a schema need, and those without.

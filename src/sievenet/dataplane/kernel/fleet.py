@@ -13,28 +13,21 @@ import contextlib
 import logging
 import socket
 import ssl
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
-
-import msgspec
+from collections.abc import Sequence
+from typing import Any, Final
 
 from sievenet.access.identity import Gate, Identity, Role
 from sievenet.dataplane.kernel import protocol as p
 from sievenet.dataplane.kernel.handle import Handle, Listener, LocalSwitch
 from sievenet.dataplane.kernel.machine import Machine
+from sievenet.dataplane.kernel.remote import AgentConnection, RemoteSwitch
 from sievenet.dataplane.local import MTU, address_of
-from sievenet.dataplane.plane import SwitchCounters
 from sievenet.dataplane.roster import Place
-from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
-from sievenet.network.flow import FlowChange
-from sievenet.network.table import FlowTable
+from sievenet.errors import InvalidInput, Rejected, SievenetError
 from sievenet.network.topology import Topology
-from sievenet.session.connection import Connection
 from sievenet.session.limits import Limits
 from sievenet.session.listener import Listener as Doors
 from sievenet.session.listener import Service
-from sievenet.session.message import raised
 
 __all__ = ["Fleet", "RemoteSwitch"]
 
@@ -44,135 +37,6 @@ log = logging.getLogger("sievenet.kernel")
 _LEASE: Final = 3.0
 #: Bytes of the packet that every IPv6 link carries.
 _SMALLEST: Final = 1280
-_T = TypeVar("_T")
-#: Seconds for an answer.
-_ANSWER: Final = 10.0
-
-
-class AgentConnection(Connection):
-    """The connection of an agent."""
-
-    switch: RemoteSwitch | None = None
-
-    def __str__(self) -> str:
-        return self.address if self.switch is None else f"switch {self.switch.name}"
-
-
-class RemoteSwitch:
-    """A switch of another machine, through its agent."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._connection: AgentConnection | None = None
-        #: Whether its agent has made it what it has to be.
-        self.ready = False
-        self._open: dict[int, asyncio.Future[Any]] = {}
-        self._order = 0
-        #: What it said last.
-        self._counters = SwitchCounters({}, {})
-        self._reasons: Mapping[str, int] = {}
-        #: When its agent was there last.
-        self.seen = 0.0
-
-    @property
-    def connected(self) -> bool:
-        """Whether its agent is there."""
-        return self._connection is not None
-
-    def connect(self, connection: AgentConnection) -> None:
-        """Its agent speaks through this from now on; one that spoke before is told, and sent away."""
-        if self._connection is not None:
-            self._connection.end(Rejected(f"Another agent speaks for switch {self.name}"))
-        self._forget("another agent speaks for it")
-        self._connection, self.ready = connection, False
-
-    def disconnect(self, connection: AgentConnection) -> None:
-        """A connection is gone, and with it whatever was asked on it."""
-        if self._connection is connection:
-            self._connection, self.ready = None, False
-            self.seen = time.monotonic()
-            self._forget("its agent is gone")
-
-    def _forget(self, reason: str) -> None:
-        waiting, self._open = self._open, {}
-        for answer in waiting.values():
-            if not answer.done():
-                answer.set_exception(Unavailable(f"Switch {self.name}: {reason}"))
-                answer.exception()  # whoever waits is told; nobody has to
-
-    def answered(self, message: p.Carried | p.Refused) -> None:
-        """An answer has come."""
-        answer = self._open.pop(message.order, None)
-        if answer is None or answer.done():
-            return
-        if isinstance(message, p.Carried):
-            answer.set_result(message.answer)
-        else:
-            answer.set_exception(raised(message.reason))
-            answer.exception()
-
-    async def ask(self, kind: Any, *arguments: Any) -> Any:
-        """Give its agent an order; `Unavailable` if there is no answer."""
-        if self._connection is None or not self.ready:
-            raise Unavailable(f"Switch {self.name}: its agent is not connected")
-        self._order = self._order % 0xFFFFFFFF + 1
-        answer = self._open[self._order] = asyncio.get_running_loop().create_future()
-        self._connection.send(kind(self._order, *arguments))
-        try:
-            async with asyncio.timeout(_ANSWER):
-                return await answer
-        except TimeoutError:
-            raise Unavailable(f"Switch {self.name}: its agent does not answer") from None
-
-    async def apply(self, changes: Sequence[FlowChange]) -> None:
-        """Carry out changes; in effect when this returns."""
-        await self.ask(p.Apply, p.wire_changes(changes))
-
-    async def table(self) -> FlowTable:
-        """What it holds."""
-        return FlowTable(map(p.unpacked, self._read(await self.ask(p.Read), list[p.WireFlow])))
-
-    async def counters(self) -> SwitchCounters:
-        """What it has counted."""
-        found = self._read(await self.ask(p.Read, True), p.Counted)
-        self._counters, self._reasons = p.counters_of(found), found.reasons
-        return self._counters
-
-    def _read(self, answer: Any, kind: type[_T]) -> _T:
-        """What an agent has answered; `Unavailable` if it is something else."""
-        try:
-            return msgspec.convert(answer, kind)
-        except msgspec.ValidationError as error:
-            raise Unavailable(f"Switch {self.name}: its agent answers with something else: {error}") from None
-
-    def counters_now(self) -> SwitchCounters:
-        """What it said last."""
-        return self._counters
-
-    def reasons(self) -> Mapping[str, int]:
-        """Packets dropped, by reason, as it said last."""
-        return self._reasons
-
-    def received(self) -> int:
-        """Packets that came from clients, those that have left included, as it said last."""
-        return self._counters.clients.received.packets
-
-    async def admit(self, client: p.Client) -> None:
-        """Let a client send, or change what it may do."""
-        await self.ask(p.Permit, client)
-
-    async def dismiss(self, number: int) -> None:
-        """A client has left."""
-        await self.ask(p.Leave, number)
-
-    def keep_only(self, numbers: set[int]) -> None:
-        """Its agent was told all clients when it came, and forgot the others."""
-
-    async def permit(self, client: p.Client) -> bool:
-        """Change what a client may do; an agent that is away is told when it comes back."""
-        with contextlib.suppress(Unavailable):
-            await self.ask(p.Permit, client)
-        return True
 
 
 class Fleet(Service[AgentConnection]):
@@ -387,7 +251,7 @@ class Fleet(Service[AgentConnection]):
         """A switch has come (back): let it know its clients, then count it as up."""
         clients = () if self._listener is None else self._listener.clients_at(switch.name)
         try:
-            await switch.ask(p.Clients, clients)
+            await switch.welcome(clients)
             await switch.counters()
         except SievenetError as error:
             log.warning("switch %s: %s", switch.name, error)

@@ -49,8 +49,8 @@ class Handle(Protocol):
     async def dismiss(self, number: int) -> None:
         """A client has left."""
 
-    def keep_only(self, numbers: set[int]) -> None:
-        """Clients that are not among these have left."""
+    def keep_only(self, clients: Sequence[Client]) -> None:
+        """Clients that are not among these have left: from now on all are known here."""
 
     async def permit(self, client: Client) -> bool:
         """Change what a client may do; False if so much does not fit."""
@@ -143,9 +143,9 @@ class LocalSwitch:
         """A client has left."""
         self.switch.remove_client(number)
 
-    def keep_only(self, numbers: set[int]) -> None:
+    def keep_only(self, clients: Sequence[Client]) -> None:
         """Clients that are not among these have left."""
-        for number in self.switch.clients - numbers:
+        for number in self.switch.clients - {client.number for client in clients}:
             self.switch.remove_client(number)
 
     async def permit(self, client: Client) -> bool:

@@ -97,8 +97,7 @@ class KernelDataPlane:
     def _forget_strangers(self) -> None:
         """Clients of an earlier daemon that nobody has spoken of since do not come back."""
         for name, handle in self._network.handles.items():
-            known = {attached.port for attached in self._roster if attached.switch == name}
-            handle.keep_only(known)
+            handle.keep_only(self.clients_at(name))
 
     # -- what fails ------------------------------------------------------------------------------------
 
