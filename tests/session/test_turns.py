@@ -241,6 +241,38 @@ def test_requests_of_a_kind_that_come_too_fast_are_answered_together_and_all_are
     run(main())
 
 
+def test_of_a_member_over_its_quota_few_messages_are_taken_at_a_time(tmp_path):
+    """Refusing sixteen in one turn took half a millisecond, fifty times a second, and events waited for that."""
+    rules = '[members.loud]\nrole = "client"\nrules = ["subscribe *: any"]\nquota = { requests = 20 }\n'
+    access = folder(tmp_path, rules)
+
+    async def main():
+        async with guarded(access) as daemon, bare(daemon, access, "loud") as loud:
+            taken, take_them = [], daemon.service.take
+
+            def take_some(peer, some):
+                taken.append((peer.hasty, len(some)))
+                return take_them(peer, some)
+
+            daemon.service.take = take_some
+            loud.writer.write(b"".join(frame(p.Renew(i + 1)) for i in range(400)))
+            answered = [await loud.hear() for _ in range(400)]
+            assert any(isinstance(each, p.Failure) for each in answered)
+            assert max(number for hasty, number in taken if not hasty) == 16
+            assert max(number for hasty, number in taken if hasty) == 4
+            # Whoever is within its quota again is heard as before.
+            await asyncio.sleep(1.5)
+            taken.clear()
+            for i in range(2):
+                loud.writer.write(frame(p.Renew(1000 + i)))
+                assert isinstance(await loud.hear(), p.Done)
+            loud.writer.write(b"".join(frame(p.Renew(2000 + i)) for i in range(16)))
+            assert all(isinstance(each, p.Done) for each in [await loud.hear() for _ in range(16)])
+            assert not taken[-1][0]
+
+    run(main())
+
+
 def test_large_requests_count_for_more(tmp_path):
     rules = '[members.big]\nrole = "client"\nrules = ["publish *: any"]\nquota = { requests = 30 }\n'
     access = folder(tmp_path, rules)

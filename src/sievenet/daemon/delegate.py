@@ -27,6 +27,7 @@ from sievenet.control.store.logs import Reader
 from sievenet.control.store.store import Store
 from sievenet.daemon.stopwatch import timed
 from sievenet.errors import SievenetError
+from sievenet.session.complaints import Seldom
 from sievenet.session.lifetime import Tasks
 
 __all__ = ["Delegate"]
@@ -68,6 +69,7 @@ class Delegate:
         self._lines: dict[int, _Line] = {}
         self._wiring: Reader | None = None
         self._tasks = Tasks()
+        self._complain = Seldom(log)
         self._turn = asyncio.Lock()
         self._executor = None if run is not None else ThreadPoolExecutor(1, "configurator")
         #: Works out something beside the event loop, so that signs of life go on.
@@ -102,7 +104,7 @@ class Delegate:
         try:
             ask = words.decode(data, words.Ask)
         except SievenetError as error:
-            log.warning("not a question of a daemon: %s", error)
+            self._complain(f"not a question of a daemon: {error}")
             return
         if ask.term < self.term:
             return

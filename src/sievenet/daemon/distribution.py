@@ -27,6 +27,7 @@ from sievenet.control.store.logs import Writer
 from sievenet.control.store.store import Store
 from sievenet.daemon.harvest import Harvest
 from sievenet.errors import Fenced, SievenetError
+from sievenet.session.complaints import Seldom
 from sievenet.session.lifetime import Tasks
 from sievenet.session.message import Message
 
@@ -36,6 +37,8 @@ log = logging.getLogger("sievenet.daemon")
 
 #: Seconds after which an open order is asked for again.
 _AGAIN: Final = 0.5
+#: Configurators that there may be: whoever reaches the store can say that it is one.
+_MOST: Final = 1024
 
 
 class _Line:
@@ -89,6 +92,8 @@ class Distribution:
         self._wired = b""
         self._turn = asyncio.Lock()
         self._closed = False
+        #: About words that are none.
+        self.complain = Seldom(log)
 
     async def start(self) -> None:
         """Remove what earlier leaders left, and listen; the control plane works alone until configurators come."""
@@ -204,12 +209,14 @@ class Distribution:
         try:
             beat = words.decode(data, words.Beat)
         except SievenetError as error:
-            log.warning("not a configurator's sign of life: %s", error)
+            self.complain(f"not a configurator's sign of life: {error}")
             return
         now, peer = asyncio.get_running_loop().time(), self._peers.get(beat.name)
         if beat.leaves:
             if peer is not None and peer.life == beat.life:
                 self._gone(beat.name, "has left")
+        elif peer is None and len(self._peers) >= _MOST:
+            self.complain(f"configurator {beat.name} is one too many: {_MOST} are there")
         elif peer is None or peer.life != beat.life:
             if peer is not None and now - peer.heard < self._silence / 2:
                 log.warning("configurator %s was started again, or two have this name: names must differ", beat.name)
@@ -246,7 +253,7 @@ class Distribution:
             peer = self._peers.get(reply.name)
             answer = None if peer is None or peer.life != reply.life else self._pieces.take(reply)
         except SievenetError as error:
-            log.warning("not an answer of a configurator: %s", error)
+            self.complain(f"not an answer of a configurator: {error}")
             return
         if answer is None:
             return
@@ -283,4 +290,5 @@ class Distribution:
         log.warning("configurator %s %s", name, why)
         self._answers.flush()
         del self._peers[name]
+        self._pieces.forget(name)
         self._control.configurator_gone(name)

@@ -1,7 +1,7 @@
 """Questions: however many ask, looking takes a small share of the daemon's time.
 
 An answer costs milliseconds of the event loop, in a large network many. Each is paid for from one bucket that fills
-with a twentieth of the time. As long as there is something in it everybody gets a fresh answer; whoever asks beyond
+with a fiftieth of the time. As long as there is something in it everybody gets a fresh answer; whoever asks beyond
 that gets the status of a moment ago, or waits for other answers. Of both kinds one is given in a turn of the event
 loop, so that events never wait for many.
 """
@@ -18,8 +18,8 @@ from sievenet.daemon.answers import Answers
 __all__ = ["Questions"]
 
 #: The share of the time that answers may take, and the seconds that they may take at once.
-_SHARE: Final = 0.05
-_BURST: Final = 0.25
+_SHARE: Final = 0.02
+_BURST: Final = 0.1
 #: Seconds that a question waits at most for its share.
 _WAIT: Final = 1.0
 

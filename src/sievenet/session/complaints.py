@@ -8,7 +8,7 @@ import logging
 import socket
 from typing import Any
 
-__all__ = ["Complaints", "told"]
+__all__ = ["Complaints", "Seldom", "told"]
 
 log = logging.getLogger("sievenet.session")
 
@@ -28,6 +28,23 @@ class Complaints:
         elif loop.time() >= self._next:
             self._next = loop.time() + self._pause
             log.error("no connection can be accepted: %s (see `ulimit -n`)", error.strerror)
+
+
+class Seldom:
+    """Complaints about what others say, which may be much: one line per ``pause`` seconds, with how many there were."""
+
+    def __init__(self, log: logging.Logger, pause: float = 10.0) -> None:
+        self._log, self._pause = log, pause
+        self._next = 0.0
+        self.count = 0
+
+    def __call__(self, what: str) -> None:
+        """Count a complaint, and log it if none was for a while."""
+        self.count += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next:
+            self._next = now + self._pause
+            self._log.warning("%s (%d so far)", what, self.count)
 
 
 def told(error: OSError) -> str:

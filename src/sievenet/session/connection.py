@@ -53,6 +53,8 @@ class Connection:
         self.hoards: Callable[[], None] | None = None
         #: Whether decoding is timed, and the processor seconds that it took last.
         self.timed, self.spent = False, 0.0
+        #: Whether what came last came too fast: then few messages are taken at a time.
+        self.hasty = False
         #: The other side said goodbye; or it did not, and was turned out.
         self.left = self.ended = False
         self.address = str((writer.get_extra_info("peername") or ("",))[0])

@@ -45,6 +45,8 @@ _LINGER: Final = 1.0
 _LASTING: Final = 5.0
 #: Seconds that a connection is not read for each message that was none, or that it may not send.
 _PENALTY: Final = 0.005
+#: Messages that are taken at once of a connection whose last ones came too fast.
+_HASTY: Final = 4
 
 C = TypeVar("C", bound=Connection)
 
@@ -356,7 +358,8 @@ class Listener(Generic[C]):
         await self._turns.begin(party)
         try:
             if step is None:
-                step = self._decode(connection, self.limits.turn or 1)
+                most = self.limits.turn or 1
+                step = self._decode(connection, min(most, _HASTY) if connection.hasty else most)
             return self._taken(connection, step)
         finally:
             self._turns.end(party, 0 if step is None else len(step.messages))

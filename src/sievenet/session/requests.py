@@ -73,8 +73,10 @@ class RequestService(Service[C]):
             desk.add(message, size, self.urgent(message))
             if desk.full:
                 self.repeated(connection, repeated)
+                connection.hasty = bool(wait)
                 return self._go_on(connection, desk, messages[at:], wait)
         self.repeated(connection, repeated)
+        connection.hasty = bool(wait)
         return asyncio.sleep(wait) if wait else None
 
     def repeated(self, connection: C, refusals: int) -> None:

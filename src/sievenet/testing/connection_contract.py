@@ -7,6 +7,7 @@ what comes. See `session_contract` for `Talk` and for the sides alone.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -161,8 +162,11 @@ async def who_reads_nothing_and_who_says_nothing_are_disconnected(talk: Talk) ->
         deaf.write(frame(talk.hello))
         await _until(lambda: server.lives == 1)
         [connection] = [each for each in server.listener.connections if each.identity is not None]
+        # The system's buffers hold megabytes otherwise, which takes a busy machine long to fill with small messages.
+        deaf.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        connection.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
         sent = 0
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while connection.send(talk.told):
                 assert connection.waiting <= (1 << 17) + len(frame(talk.told))
                 sent += 1

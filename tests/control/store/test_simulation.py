@@ -7,11 +7,16 @@ no epoch of a partition had two owners, and no daemon of an older term wrote any
 from __future__ import annotations
 
 import asyncio
+import random
 
 import msgspec
 import pytest
 
 from sievenet.content import Filter, Subscription
+from sievenet.control.configurators import words
+from sievenet.control.store.memory import MemoryStore
+from sievenet.daemon import distribution
+from sievenet.errors import CodecError
 from sievenet.index import Plan
 from sievenet.network import Line, Ring, Testbed
 from sievenet.testing.virtual_time import run_virtual
@@ -87,3 +92,80 @@ def test_configurators_forget_partitions_of_plans_that_are_gone():
         await world.close()
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+def test_words_of_strangers_change_nothing(seed, caplog):
+    """Whoever reaches the store says anything: sound words, then wrong ones, in others' names and in invented ones."""
+    r = random.Random(seed)
+
+    async def main() -> None:
+        world = StoredWorld(Line.build(link=DELAY), seed, msgspec.structs.replace(CONFIG, mode="sna", partitions=4))
+        world.shelf.lost = 0.0
+        await world.open(SCHEMA)
+        await world.hire()
+        heard: list[tuple[str, bytes]] = []
+        stranger, term = MemoryStore(world.shelf, limit=4096), world.reign.leadership.term
+        subjects = ["beat", f"answer.{term}", "ask.configurator-0"]
+        for subject in subjects:
+            await stranger.hear(subject, lambda data, subject=subject: data and heard.append((subject, data)))
+        client, other = await world.join(), await world.join()
+        await world.advertise(client, Subscription([Filter(SCHEMA, {})]))
+        for _ in range(8):
+            work = asyncio.ensure_future(world.subscribe(other, world.content()))
+            for _ in range(60):
+                await stranger.say(*wrong(r, subjects, heard, term))
+            async with asyncio.timeout(120):
+                await work
+        for i in range(distribution._MOST + 50):
+            await stranger.say("beat", words.encode(words.Beat(f"invented-{i}", 1, 1)))
+        await asyncio.sleep(0.1)
+        assert len(world.reign.distribution._peers) <= distribution._MOST
+        await asyncio.sleep(10.0)  # they say nothing more, and are forgotten
+        assert set(world.reign.distribution._peers) == {"configurator-0"}
+        assert world.reign.distribution.complain.count > 100
+        await world.subscribe(other, world.content())
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        assert world.reign.deposed is None
+        await world.close()
+
+    run_virtual(main())
+    told = [each for each in caplog.records if "not a" in each.message or "one too many" in each.message]
+    assert 0 < len(told) < 20
+
+
+def wrong(r, subjects, heard, term):
+    """Something to say that nobody should say."""
+    subject = r.choice(subjects)
+    match r.randrange(6):
+        case 0:
+            return subject, r.randbytes(r.randrange(40))
+        case 1:
+            return subject, b"\x91" * r.choice((3, 5000))
+        case 2 if heard:  # what somebody else said, with a bit that differs
+            subject, data = r.choice(heard)
+            at = r.randrange(len(data))
+            return subject, data[:at] + bytes([data[at] ^ (1 << r.randrange(8))]) + data[at + 1 :]
+        case 3 if heard:
+            subject, data = r.choice(heard)
+            return subject, data[: r.randrange(len(data))]
+        case 4:
+            size = r.randrange(1 << 30)
+            reply = words.Reply("configurator-0", r.randrange(2**62), r.randrange(2**62), 0, size, r.randbytes(9))
+            return f"answer.{term}", words.encode(reply)
+        case _:
+            return "beat", words.encode(words.Beat(f"invented-{r.randrange(30)}", r.randrange(2**62), 1))
+
+
+def test_pieces_of_answers_that_never_end_are_bounded():
+    pieces = words.Pieces(most=10_000)
+    pieces.take(words.Reply("honest", 1, 7, 0, 2, b"x" * 100))
+    for i in range(9):
+        assert pieces.take(words.Reply("endless", 1, 7, i, 1 << 60, b"x" * 1000)) is None
+    with pytest.raises(CodecError, match="at most 10000 bytes"):
+        pieces.take(words.Reply("endless", 1, 7, 9, 1 << 60, b"x" * 1000))
+    assert pieces.kept == 100
+    pieces.forget("honest")
+    assert pieces.kept == 0

@@ -26,6 +26,10 @@ __all__ = ["Ask", "Beat", "Owner", "Pieces", "Reply", "decode", "decode_logged",
 _Serial = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 #: Bytes of a reply that are left for the rest of it.
 _REST: Final = 512
+#: Bytes of pieces that are kept in all, as large as an answer by a connection may be.
+_KEPT: Final = 1 << 28
+#: What decoding raises at what is not a word.
+_WRONG: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):
@@ -92,7 +96,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     """From bytes; `CodecError` if they are something else."""
     try:
         found: T = _DECODERS[kind].decode(data)
-    except msgspec.DecodeError as error:
+    except _WRONG as error:
         raise CodecError(expected=f"a {kind.__name__}", got=str(error), where="store") from None
     return found
 
@@ -101,7 +105,7 @@ def decode_logged(data: bytes) -> m.Load | m.Order | m.Wiring:
     """An entry of a log; `CodecError` if it is something else."""
     try:
         return _LOGGED.decode(data)
-    except msgspec.DecodeError as error:
+    except _WRONG as error:
         raise CodecError(expected="an entry of a partition's log", got=str(error), where="store") from None
 
 
@@ -114,17 +118,27 @@ def pieces(name: str, life: int, answer: m.Answer | m.Puzzled, limit: int) -> It
 
 
 class Pieces:
-    """Puts answers together; what is missing a piece is dropped when the next answer begins."""
+    """Puts answers together; what is missing a piece is dropped when the next answer begins, or at too many bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _KEPT) -> None:
+        self._most = most
         self._parts: dict[tuple[str, int], list[bytes]] = {}
+
+    @property
+    def kept(self) -> int:
+        """Bytes that wait for the rest of their answers."""
+        return sum(len(each) for parts in self._parts.values() for each in parts)
+
+    def forget(self, name: str) -> None:
+        """What a configurator began to say."""
+        for old in [each for each in self._parts if each[0] == name]:
+            del self._parts[old]
 
     def take(self, reply: Reply) -> m.Answer | m.Puzzled | None:
         """The answer, if this was its last piece."""
         key = reply.name, reply.serial
         if reply.index == 0:
-            for old in [each for each in self._parts if each[0] == reply.name]:
-                del self._parts[old]
+            self.forget(reply.name)
             self._parts[key] = []
         parts = self._parts.get(key)
         if parts is None or len(parts) != reply.index:
@@ -132,9 +146,12 @@ class Pieces:
             return None
         parts.append(reply.data)
         if len(parts) < reply.count:
+            if self.kept > self._most:
+                self.forget(reply.name)
+                raise CodecError(expected=f"answers of at most {self._most} bytes", got="more", where="store")
             return None
         del self._parts[key]
         try:
             return _ANSWER.decode(b"".join(parts))
-        except msgspec.DecodeError as error:
+        except _WRONG as error:
             raise CodecError(expected="an answer", got=str(error), where="store") from None
