@@ -10,6 +10,7 @@ import pytest
 
 from sievenet.access.identity import Role
 from sievenet.access.login import load_login
+from sievenet.errors import InvalidInput
 from sievenet.session.pace import Pace
 from sievenet.web import handlers
 from sievenet.web.routes import ROUTES
@@ -27,6 +28,16 @@ def guarded(access, tmp_path, **changes):
 
 def audit(tmp_path):
     return [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+def test_other_addresses_need_members_that_are_known(address):
+    async def test():
+        with pytest.raises(InvalidInput, match=r"sievenet keys authority.*--insecure.*web\.listen"):
+            async with served(web__listen=address):
+                pass
+
+    run(test())
 
 
 def test_nobody_gets_anything_without_a_name(tmp_path):
