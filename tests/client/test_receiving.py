@@ -155,10 +155,46 @@ def test_an_edge_without_a_plan_blames_nobody_and_a_new_plan_counts_from_then_on
     edge = Edge(SCHEMA)
     edge.add(1, wanted("x < 10"))
     assert edge.blame(0) == set()
+    assert edge.learn(1)
+    assert edge.blame(0) == set()
     edge.adopt(lambda: Plan.regular(SCHEMA, 4, kind="cells"), 0)
+    assert edge.learn(1)
     assert edge.blame(0) == {1}
     edge.add(2, wanted("y < 10"))
+    assert not edge.learn(0)
+    assert edge.learn(1)
     assert edge.blame(0) == {1, 2}
+    edge.remove(1)
+    assert edge.blame(0) == {2}
+
+
+def test_whose_cells_drew_events_in_is_worked_out_little_by_little(monkeypatch):
+    covered, cover = [], Plan.cover
+    monkeypatch.setattr(Plan, "cover", lambda self, *some, **more: covered.append(1) or cover(self, *some, **more))
+    monkeypatch.setattr("sievenet.client.edge._DEAD", 100)
+    edge, plan = Edge(SCHEMA), Plan.regular(SCHEMA, 8)
+    edge.adopt(lambda: plan, 4)
+    for key in range(300):
+        edge.add(key, wanted(f"x in [{key % 200}, {key % 200 + 9}]"))
+    learnt = [edge.learn(1) for _ in range(300)]
+    assert learnt == [False] * 299 + [True]
+    assert len(covered) == 300
+    # Others come and go: what is known stays known.
+    for key in range(300, 600):
+        edge.remove(key - 300)
+        edge.add(key, wanted(f"y in [{key % 200}, {key % 200 + 5}]"))
+        edge.learn(1)
+    assert len(covered) <= 1200
+    while not edge.learn(10):
+        pass
+    for x, y in ((3, 100), (150, 7), (250, 250)):
+        (dz,) = plan.encode(SCHEMA.event(x=x, y=y))
+        expected = {
+            key
+            for key, each in edge.subscriptions.items()
+            if any(member.covers(dz) for member in cover(plan, each, budget=4))
+        }
+        assert edge.blame(dz.bits << (128 - dz.length)) == expected
 
 
 # -- feeds ----------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ __all__ = ["MANY", "Edge", "Edges", "Wanted"]
 
 #: From this many subscriptions on the matcher is used.
 MANY: Final = 24
+#: Cells of subscriptions that are gone, beyond as many as are used, after which all are worked out anew.
+_DEAD: Final = 4096
 
 
 class Wanted(NamedTuple):
@@ -73,7 +75,11 @@ class Edge:
         #: All cells, ``None`` until they are needed; the number of each, and the keys of the subscriptions with it.
         self._cells: Bitmaps | None = None
         self._numbers: dict[tuple[int, int], int] = {}
-        self._keys: list[list[int]] = []
+        self._keys: list[set[int]] = []
+        #: The cells of each subscription, by their numbers, how many that are, and whose are not worked out yet.
+        self._members: dict[int, list[int]] = {}
+        self._living = 0
+        self._unknown: dict[int, Subscription] = {}
 
     def __len__(self) -> int:
         return len(self.subscriptions)
@@ -96,13 +102,19 @@ class Edge:
             for each, subscription in self.subscriptions.items():
                 self._matcher.add(each, subscription)
         if self._cells is not None:
-            self._enter(self._cells, key, wanted)
+            self._unknown[key] = wanted
 
     def remove(self, key: int) -> None:
         """Match it no more."""
         if self.subscriptions.pop(key, None) is None:
             return
-        self._cells = None
+        self._unknown.pop(key, None)
+        members = self._members.pop(key, ())
+        for number in members:
+            self._keys[number].discard(key)
+        self._living -= len(members)
+        if len(self._keys) > 2 * self._living + _DEAD:
+            self._cells = None  # mostly of those that are gone: begin anew
         self.segments, self._patience = None, len(self.subscriptions)
         if self._matcher is not None:
             if self.subscriptions:
@@ -175,26 +187,37 @@ class Edge:
             self._decoder = Decoder(self.schema)
         return self._decoder.possible
 
-    def blame(self, code: int) -> set[int]:
-        """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits)."""
+    def learn(self, count: int) -> bool:
+        """Work out the cells of so many subscriptions more; whether those of all are known, and `blame` can answer."""
         if self._cells is None:
             from sievenet.index.bitmaps import Bitmaps
 
             self._cells, self._numbers, self._keys = Bitmaps("covers", codes=True), {}, []
-            for key, wanted in self.subscriptions.items():
-                self._enter(self._cells, key, wanted)
+            self._members, self._living, self._unknown = {}, 0, dict(self.subscriptions)
+        while self._unknown and count > 0:
+            key = next(iter(self._unknown))
+            self._enter(self._cells, key, self._unknown.pop(key))
+            count -= 1
+        return not self._unknown
+
+    def blame(self, code: int) -> set[int]:
+        """The keys of the subscriptions whose cells hold this code (left-aligned in 128 bits), of those known."""
+        if self._cells is None:
+            return set()
         return {key for number in self._cells.holding(code).tolist() for key in self._keys[number]}
 
     def _enter(self, cells: Bitmaps, key: int, wanted: Subscription) -> None:
         if self._plan is None:
             return
-        plan = self._plan()
+        plan, members = self._plan(), self._members.setdefault(key, [])
         for member in plan.cover(wanted, budget=self._budget) if self._budget else plan.cover(wanted):
             number = self._numbers.get(member.masked)
             if number is None:
                 number = self._numbers[member.masked] = cells.put(*member.masked)
-                self._keys.append([])
-            self._keys[number].append(key)
+                self._keys.append(set())
+            self._keys[number].add(key)
+            members.append(number)
+        self._living += len(members)
 
 
 def _keys_of(found: Matches) -> tuple[npt.NDArray[np.int64], list[list[int]]]:

@@ -49,6 +49,8 @@ __all__ = ["Receiver", "ReceiverStatistics", "Sink", "Straight"]
 _WIDE: Final = 1 << 17
 #: False positives that wait to be explained; of more, the oldest stay unexplained.
 PUZZLES: Final = 1 << 16
+#: Subscriptions whose cells are worked out when somebody asks, and with each false positive: nothing waits for long.
+_COVERS, _FEW = 128, 2
 
 
 class Receiver:
@@ -363,12 +365,12 @@ class Receiver:
             self._puzzles.popleft()
             self.unexplained += 1
         self._puzzles.append((edge, code))
-        if self._ready():
+        if self._ready() and edge.learn(_FEW):
             self.explain()
 
     def explain(self) -> None:
-        """Say of every false positive that waits whose cells drew it in."""
-        while self._puzzles:
+        """Say of every false positive that waits whose cells drew it in, as far as cells are known, or soon found."""
+        while self._puzzles and self._puzzles[0][0].learn(_COVERS):
             edge, code = self._puzzles.popleft()
             keys = edge.blame(code)
             if not keys:

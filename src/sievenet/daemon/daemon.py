@@ -219,6 +219,9 @@ class Daemon(Starting):
             check_exposure(switches, config.openflow.authority is not None, access.insecure, "openflow.listen")
         if config.dataplane == "kernel" and config.kernel.listen is not None:
             check_exposure(config.kernel.listen.rpartition(":")[0], known, access.insecure, "kernel.listen")
+        if config.state is not None:
+            with contextlib.suppress(OSError):  # who needs it says what is wrong with it
+                Path(config.state).mkdir(parents=True, exist_ok=True)
         path = access.audit or (None if config.state is None else str(Path(config.state) / "audit.jsonl"))
         audit = None if path is None else AuditLog(Path(path))
         folder = None if access.folder is None else Folder(access.folder)
