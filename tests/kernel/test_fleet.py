@@ -15,9 +15,10 @@ from sievenet.access.login import load_login
 from sievenet.cli.app import main
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import protocol as p
+from sievenet.dataplane.kernel.agent import Agent
 from sievenet.dataplane.kernel.beacon import Neighbour, beacon, read_beacon
 from sievenet.dataplane.kernel.fleet import Fleet, RemoteSwitch
-from sievenet.dataplane.kernel.machine import interfaces_of
+from sievenet.dataplane.kernel.machine import Machine, interfaces_of
 from sievenet.dataplane.kernel.plane import KernelDataPlane
 from sievenet.dataplane.plane import LinkDown, LinkUp, SwitchDown, SwitchUp
 from sievenet.errors import CodecError, InvalidInput, Rejected, SievenetError, Unavailable
@@ -367,6 +368,20 @@ def test_what_is_missing_is_said(words, expected, monkeypatch):
     done = CliRunner().invoke(main, [*words, *(("--port", "0", "--for", "1s") if words[0] == "up" else ())])
     assert done.exit_code == 2
     assert re.search(expected, done.output.replace("\n", " ")), done.output
+
+
+def test_an_agent_that_reaches_nobody_says_so_once(caplog):
+    async def main():
+        agent = Agent(Machine("s1", ["lo"]), "127.0.0.1", 1)
+        running = asyncio.create_task(agent.run())
+        await until(lambda: "trying again" in caplog.text)
+        await asyncio.sleep(0.7)  # another try
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    assert caplog.text.count("switch s1:") == 1
 
 
 def test_a_fleet_without_agents_waits_and_then_counts_them_as_down():

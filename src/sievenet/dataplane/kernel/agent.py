@@ -42,13 +42,16 @@ class Agent(Dialler):
 
     async def run(self) -> None:
         """Dial until there is a control plane, and serve it; raises if it does not want this agent."""
+        told = ""
         try:
             while True:
                 try:
                     await self.start()
                     break
                 except Unavailable as error:
-                    log.info("%s: %s", self.machine.name, error)
+                    if str(error) != told:
+                        told = str(error)
+                        log.warning("switch %s: %s; trying again until it does", self.machine.name, told)
                     self._backoff = Backoff()
                 await asyncio.sleep(_AGAIN)
             raise await self._refused
