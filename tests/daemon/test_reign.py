@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 
@@ -153,6 +154,27 @@ def test_a_daemon_that_was_paused_leads_no_more(tmp_path):
                 finally:
                     await waits.close()
             await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_takes_over_waits_for_its_port(tmp_path, caplog):
+    async def main() -> None:
+        with nats_server(tmp_path) as server, socket.create_server(("127.0.0.1", 0)) as held:
+            plain = shared(server.url, "second")
+            listen = msgspec.structs.replace(plain.listen, port=held.getsockname()[1])
+            second = Daemon(msgspec.structs.replace(plain, listen=listen))
+            async with Daemon(shared(server.url, "first")):
+                starting = asyncio.ensure_future(second.start())
+                await until(lambda: "waiting to take over" in caplog.text)
+            await until(lambda: "leads, but cannot start" in caplog.text)
+            assert not starting.done()
+            held.close()
+            async with asyncio.timeout(PATIENCE):
+                await starting
+            async with connect(second.url) as node:
+                await node.subscribe(SCHEMA)
+            await second.close()
 
     asyncio.run(main())
 

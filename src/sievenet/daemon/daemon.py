@@ -54,6 +54,9 @@ _TURN: Final = 16
 #: Seconds between looks at the access folder.
 _LOOK: Final = 1.0
 
+#: Seconds after which one that leads, but could not start, tries again.
+_AGAIN: Final = 1.0
+
 log = logging.getLogger("sievenet.daemon")
 
 #: Bytes of replies that may wait for one client; at twice as many, for all of its member, it is disconnected.
@@ -87,13 +90,24 @@ class Daemon(Starting):
         self.on_deposed: Callable[[], object] | None = None
 
     async def start(self) -> Self:
-        """Bring the fabric up; raises, with everything closed again, if something is in the way."""
-        try:
-            await self._start()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
+        """Bring the fabric up; raises, with everything closed again, if something is in the way.
+
+        One that waited until it leads tries again: who led before may hold a port for a while yet, if it was paused.
+        """
+        follows = False
+        while True:
+            try:
+                await self._start()
+            except BaseException as error:
+                await self._stack.aclose()
+                follows |= self._reign is not None and self._reign.follows
+                if not follows or not isinstance(error, SievenetError):
+                    raise
+                log.warning("leads, but cannot start: %s; gives the lead up, and tries again", error)
+                self._reign, self._stack = None, contextlib.AsyncExitStack()
+                await asyncio.sleep(_AGAIN)
+            else:
+                return self
 
     async def _start(self) -> None:
         config, stack = self.config, self._stack

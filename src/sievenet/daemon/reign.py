@@ -63,6 +63,8 @@ class Reign:
 
     def __init__(self, config: NatsConfig, store: Store, leadership: Leadership) -> None:
         self._config, self._store, self._leadership = config, store, leadership
+        #: Whether another daemon led before, which may still hold what this one needs.
+        self.follows = False
         self.journal: StoreJournal
         self.key = b""
         self._distribution: Distribution | None = None
@@ -77,11 +79,17 @@ class Reign:
     async def begin(cls, config: NatsConfig, lost: Callable[[SievenetError], None]) -> Reign:
         """Wait until this daemon leads, and take the journal over; `lost` is called when it leads no more."""
         store = await open_store(config)
-        leadership = None
+        leadership, waited = None, list[Leader]()
+
+        def waits(leader: Leader) -> None:
+            waited.append(leader)
+            _waits(leader)
+
         try:
-            leadership = await Leadership.win(store, config.name or own_name(), config.lease, _waits)
+            leadership = await Leadership.win(store, config.name or own_name(), config.lease, waits)
             leadership.on_lost = lost
             reign = cls(config, store, leadership)
+            reign.follows = bool(waited)
             reign.journal = await StoreJournal.open(store, leadership.term)
             reign.journal.on_fenced = leadership.lose
             reign.key = await _key(store)
