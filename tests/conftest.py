@@ -30,12 +30,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "d
 
 
 #: Coverage more than doubles the time of what it watches, and a test that goes on passes the same lines again. So it
-#: watches a test function for this many seconds of processor time, all its cases together, and a property for this
-#: many examples. What comes afterwards runs unwatched, and so do the processes that it starts.
+#: watches a test for this many seconds of processor time, all its seeds together, and a property for this many
+#: examples. What comes afterwards runs unwatched, and so do the processes that it starts.
 WATCHED_SECONDS = 1.0
 WATCHED_EXAMPLES = 8
 _WATCHING = "COVERAGE_PROCESS_CONFIG"  # what coverage has processes find, so that they are watched too
-_watched: collections.Counter[str] = collections.Counter()  # seconds, by test function
+_watched: collections.Counter[str] = collections.Counter()  # seconds, by test
 
 
 class _Look:
@@ -67,10 +67,11 @@ class _Look:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Coverage looks away from what goes on for long, and from `unwatched` tests."""
-    if Coverage.current() is None:
+    """Coverage looks away from what goes on for long, unless it is `watched`, and from `unwatched` tests."""
+    if Coverage.current() is None or item.get_closest_marker("watched") is not None:
         return (yield)
-    look, name = _Look(), item.nodeid.partition("[")[0]
+    seeded = "seed" in getattr(getattr(item, "callspec", None), "params", {})
+    look, name = _Look(), item.nodeid.partition("[")[0] if seeded else item.nodeid
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
     inner, begun, before = getattr(handle, "inner_test", None), 0, time.process_time()
 

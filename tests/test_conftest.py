@@ -86,6 +86,8 @@ def after():
     return 4
 def long():
     return 5
+def watched():
+    return 6
 """
 
 COVERED = """
@@ -108,12 +110,18 @@ def test_after():
     assert len(calls) > 8 and part.after() == 4
     assert os.environ["COVERAGE_PROCESS_CONFIG"]
 
-@pytest.mark.parametrize("case", range(2))
-def test_long(case):
+@pytest.mark.parametrize("seed", range(2))
+def test_long(seed):
     begin = time.process_time()
-    while case == 0 and time.process_time() < begin + 1.5: pass
+    while seed == 0 and time.process_time() < begin + 1.5: pass
     assert part.long() == 5
     assert "COVERAGE_PROCESS_CONFIG" not in os.environ
+
+@pytest.mark.watched
+def test_watched():
+    begin = time.process_time()
+    while time.process_time() < begin + 1.5: pass
+    assert part.watched() == 6
 
 @pytest.mark.slow
 def test_slow(): pass
@@ -124,7 +132,7 @@ def test_slow_tests_run_first_and_coverage_looks_away(run, tmp_path):
     (tmp_path / "part.py").write_text(PART)
     (tmp_path / "all.ini").write_text("[run]\npatch = subprocess\n")
     output = run(COVERED, "true", "-v", "--cov=part", "--cov-config=all.ini", "--cov-report=term-missing")
-    assert "6 passed" in output
+    assert "7 passed" in output
     assert output.index("::test_slow PASSED") < output.index("::test_unwatched PASSED")
     # Lines 3, 5 and 9 were passed too, unseen; what comes afterwards is seen again.
     assert re.search(r"^part\.py .* 3, 5, 9$", output, re.MULTILINE), output

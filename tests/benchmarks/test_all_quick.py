@@ -17,6 +17,7 @@ def marked(entry):
 
 
 @pytest.mark.slow
+@pytest.mark.watched
 @pytest.mark.parametrize("entry", [marked(each) for each in discover()])
 def test_quick_run(entry, request):
     if entry.name in NEEDS_SPARK:
