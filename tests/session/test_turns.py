@@ -165,6 +165,22 @@ def test_a_flood_of_connections_keeps_nobody_out_for_longer_than_it_lasts():
     assert pace.wait("a", 4.0) < 0.1
 
 
+def test_a_flood_that_leads_to_nothing_is_slow_and_is_forgotten_when_it_ends():
+    """Six hundred connections that were no TLS kept everybody at their address out for a minute."""
+    pace, begun, now = Pace(100, patience=5.0), [], 0.0
+    for _ in range(2_000):
+        now += 0.01
+        if (wait := pace.wait("a", now)) is not None:
+            begun.append(now + wait)
+        for _ in [each for each in begun if now - 0.01 < each <= now]:
+            pace.failed("a", now)
+    assert sum(each > 10.0 for each in begun) <= 200  # ten per second, and not a hundred
+    assert pace.wait("b", now) < 0.1
+    waits = [pace.wait("a", now + later) for later in (0.5, 1.0, 1.5)]
+    assert any(each is not None for each in waits)
+    assert pace.wait("a", now + 7.0) < 0.1
+
+
 def test_a_connection_that_lasted_gives_its_place_back():
     pace = Pace(2)
     for _ in range(50):

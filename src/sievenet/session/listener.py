@@ -246,10 +246,10 @@ class Listener(Generic[C]):
             if time.monotonic() - begin > _LASTING:
                 self.pace.stayed(address)
             elif reason is not None or connection.identity is None or connection.callee.malformed:
-                self.pace.failed(address)
+                self.pace.failed(address, time.monotonic())
         except OSError as error:
             log.debug("connection of %s: no TLS: %s", address, error)
-            self.pace.failed(address)
+            self.pace.failed(address, time.monotonic())
             writer.close()
             forgotten(error)
         except asyncio.CancelledError:

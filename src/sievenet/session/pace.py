@@ -2,9 +2,10 @@
 
 A handshake takes a millisecond or two of the event loop, and nobody is known before it. So they begin one after the
 other, a little apart, and those of one address at a bounded rate: whoever comes more often waits, and those who are
-connected notice nothing. One that led to nothing, such as a guess at a token, counts more than once. A connection
-that lasts gives its place back, so that many who stay can come from one address. One that would wait too long is
-turned away and takes no place: nobody is kept out for longer than a flood lasts.
+connected notice nothing. For a second after one that led to nothing, such as a guess at a token, those of its address
+count more than once. A connection that lasts gives its place back, so that many who stay can come from one address. One
+that would wait too long is turned away and takes no place, and what counts is what comes, not what came: nobody is kept
+out for longer than a flood lasts, but for those who wait already.
 
 Pure: the time is an argument.
 """
@@ -21,8 +22,9 @@ _APART: Final = 0.002
 _MOST: Final = 4096
 
 
-#: Connections that one counts for which led to nothing: a wrong token, no TLS.
+#: Connections that one counts for, so many seconds after one led to nothing: a wrong token, no TLS.
 _FAILED: Final = 10
+_GRUDGE: Final = 1.0
 
 
 class Pace:
@@ -33,6 +35,8 @@ class Pace:
         #: When the next connection of an address is due, if all come evenly: the farther ahead of now, the more came.
         self._due: dict[str, float] = {}
         self._next = 0.0
+        #: Until when connections of an address count more than once.
+        self._grudges: dict[str, float] = {}
 
     def wait(self, address: str, now: float) -> float | None:
         """Seconds until a connection that has just come may begin; None if that is too long.
@@ -45,8 +49,9 @@ class Pace:
         """
         if len(self._due) >= _MOST:
             self._due = {each: due for each, due in self._due.items() if due > now}
-        due = max(now, self._due.get(address, 0.0)) + 1 / self._rate
-        begin = due - 1.0 - 1 / self._rate
+        step = (_FAILED if now < self._grudges.get(address, 0.0) else 1) / self._rate
+        begin = max(now, self._due.get(address, 0.0)) - 1.0
+        due = begin + 1.0 + step
         prompt = begin <= now
         if prompt:
             begin = max(now, self._next)
@@ -57,18 +62,17 @@ class Pace:
             self._next = begin + _APART
         return begin - now
 
-    def failed(self, address: str) -> None:
-        """A connection led to nothing: it counts more than once.
+    def failed(self, address: str, now: float) -> None:
+        """A connection led to nothing: the next ones count more than once.
 
         >>> pace = Pace(10)
-        >>> for _ in range(2):
-        ...     wait = pace.wait("a", 0.0)
-        ...     pace.failed("a")
-        >>> round(pace.wait("a", 0.0), 1)
-        1.0
+        >>> pace.failed("a", 0.0)
+        >>> [round(pace.wait("a", 0.0), 1) for _ in range(4)]
+        [0.0, 0.0, 1.0, 2.0]
         """
-        if address in self._due:
-            self._due[address] += (_FAILED - 1) / self._rate
+        if len(self._grudges) >= _MOST:
+            self._grudges = {each: until for each, until in self._grudges.items() if until > now}
+        self._grudges[address] = now + _GRUDGE
 
     def stayed(self, address: str) -> None:
         """A connection has lasted: it does not count any more."""

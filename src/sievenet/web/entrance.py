@@ -78,7 +78,7 @@ class Entrance(asyncio.Protocol):
             log.debug("connection of %s: no TLS: %s", self._address, error)
             forgotten(error)
         if inside is None or self._gone:
-            self._pace.failed(self._address)
+            self._pace.failed(self._address, time.monotonic())
             transport.abort()
             return
         read_by_records(inside)
