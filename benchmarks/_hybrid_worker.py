@@ -1,7 +1,9 @@
 """A process of the benchmark of hybrid filtering: a matcher, or one that resends what it receives and no more.
 
-Arguments: what to be, the daemon's URL, name, host. It says when it is ready, and at the end of its input how many
-packets it received, in how many calls, and the seconds of processor that it took from the first to the last of them.
+Arguments: what to be, the daemon's URL, name, host. It says when it is ready, and for each number of events that it is
+told how many packets it received, in how many calls, and the seconds of processor that it took from the first to the
+last of them. What publishes these events (`source`) and what subscribes to them (`sink`) are such processes too: neither
+holds up the other.
 """
 
 from __future__ import annotations
@@ -13,14 +15,22 @@ import time
 
 import numpy as np
 
+import sievenet
 from sievenet.client.component import ComponentNode
 from sievenet.client.matcher import BEAT, MatcherNode, load
 from sievenet.client.parcel import Targets
 from sievenet.client.ports.burst import Arrivals
+from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription, ValueSet
 from sievenet.control import protocol as p
 from sievenet.control.directed import twin_schema
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.packet import Packet, encode_packet
+
+POINT = Schema("point", (Attribute("x", "int", lo=0, hi=7999), Attribute("y", "int", lo=0, hi=1023)))
+#: Events published at a time, and the seconds between: no faster than the planes take it.
+_PIECE, _PAUSE = 2_000, 0.01
+#: Seconds without an event after which no more are expected.
+_SILENCE = 5.0
 
 
 class Counted(MatcherNode):
@@ -78,8 +88,51 @@ class Relay:
             self.node.give(burst)
 
 
-async def main(kind: str, url: str, name: str, host: str) -> None:
+async def source(url: str, name: str, host: str) -> None:
+    """Publish as many events as each line says."""
+    async with sievenet.connect(url, name=name, host=host) as node:
+        await node.schema(POINT)
+        await node.advertise(POINT)
+        print(json.dumps({"ready": True}), flush=True)
+        loop = asyncio.get_running_loop()
+        while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            count, rng = int(line), np.random.default_rng(1)
+            columns = {"x": rng.integers(8000, size=count), "y": rng.integers(1024, size=count)}
+            batch = EventBatch.of(POINT, columns)
+            for start in range(0, count, _PIECE):
+                await node.publish_many(batch.take(slice(start, start + _PIECE)))
+                await asyncio.sleep(_PAUSE)
+            print(json.dumps({"published": count}), flush=True)
+
+
+async def sink(url: str, name: str, host: str, subscriptions: int) -> None:
+    """Have so many subscriptions, of which each event concerns one; say at each line how many events came."""
+    came = 0
+
+    def taken(_delivery: object) -> bool:
+        nonlocal came
+        came += 1
+        return True
+
+    async with sievenet.connect(url, name=name, host=host) as node:
+        await node.schema(POINT)
+        width = 8000 // subscriptions
+        tiles = [ValueSet.interval(i * width, (i + 1) * width - 1) for i in range(subscriptions)]
+        await asyncio.gather(*(node.listen(Subscription([Filter(POINT, {"x": each})]), taken) for each in tiles))
+        print(json.dumps({"ready": True}), flush=True)
+        loop = asyncio.get_running_loop()
+        while (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            print(json.dumps({"came": came}), flush=True)
+
+
+async def main(kind: str, url: str, name: str, host: str, subscriptions: int = 0) -> None:
     """Serve until the input ends."""
+    if kind == "source":
+        await source(url, name, host)
+        return
+    if kind == "sink":
+        await sink(url, name, host, subscriptions)
+        return
     node: Counted | Relay
     if kind == "matcher":
         node = Counted(url, name=name, host=host)
@@ -100,7 +153,7 @@ async def main(kind: str, url: str, name: str, host: str) -> None:
         begin = end = time.process_time()
         moved = time.perf_counter()
         # Until all have come, or nothing more comes: what is lost on the way is not this process's doing.
-        while last < start + int(line) and time.perf_counter() - moved < 1.0:
+        while last < start + int(line) and time.perf_counter() - moved < _SILENCE:
             await asyncio.sleep(0.05)  # rarely: looking costs something too
             if count() > last:
                 last, end, moved = count(), time.process_time(), time.perf_counter()
@@ -109,4 +162,4 @@ async def main(kind: str, url: str, name: str, host: str) -> None:
 
 if __name__ == "__main__":
     with collecting_seldom():  # as `sievenet matcher` does
-        asyncio.run(main(*sys.argv[1:5]))
+        asyncio.run(main(*sys.argv[1:5], *map(int, sys.argv[5:])))

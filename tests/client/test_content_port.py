@@ -10,7 +10,7 @@ from sievenet.access.quota import Bucket
 from sievenet.client.ports import datagrams, mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.content import ContentPort
-from sievenet.client.ports.pacing import BURST, gathering
+from sievenet.client.ports.pacing import BURST, TURN, Gathering
 from sievenet.dataplane.packet import Packet, encode_datagram, encode_packet, publisher_at
 from sievenet.errors import Unavailable
 
@@ -32,12 +32,13 @@ class Harness:
 
     def __init__(self):
         self.sock, self.peer = bound(), bound()
-        self.sequences, self.matrices = [], 0
+        self.sequences, self.matrices, self.deliveries = [], 0, 0
         self.port = ContentPort(self.sock, number_of(self.sock), self._deliver)
         self.port.resume()
 
     def _deliver(self, packets):
         self.matrices += isinstance(packets, Arrivals)
+        self.deliveries += 1
         self.sequences += [packet.sequence for packet in packets]
 
     def datagram(self, sequence, body=b"body", publisher=None):
@@ -97,12 +98,53 @@ def test_floods_arrive_in_order_and_whole(together, monkeypatch):
 
 
 def test_packets_are_gathered_only_while_they_come_fast():
-    assert gathering(20, None) == 0.001
-    assert gathering(96, 0.001) == 0.002  # at this pace, 192 come in two milliseconds
-    assert gathering(400, 0.001, mixed=True) == 0.00256  # several share a datagram: more are worth waiting for
-    assert gathering(70, 0.005) == 0.005  # at this one they take too long to wait for all
-    assert gathering(45, 0.005) == 0.0025  # and this one is half-way between easy and hard
-    assert [gathering(5, None), gathering(6, 0.001), gathering(0, 0.001)] == [None] * 3
+    def after(count, seconds, mixed=False):
+        found = Gathering()
+        assert found.nap(20, 1.0) == 0.001  # the pace is not known yet
+        return found.nap(count, 1.0 + seconds, mixed)
+
+    assert after(96, 0.001) == pytest.approx(0.002)  # at this pace, 192 come in two milliseconds
+    assert after(400, 0.001, mixed=True) == pytest.approx(0.00256)  # several share a datagram: more are worth it
+    assert after(70, 0.005) == pytest.approx(0.005)  # at this one they take too long to wait for all
+    assert after(45, 0.005) == pytest.approx(0.0025)  # and this one is half-way between easy and hard
+    assert [Gathering().nap(5, 1.0), after(5, 0.001), after(0, 0.001), after(5, 1.0)] == [None] * 4
+
+
+@pytest.mark.parametrize("piece", [60, 150, 300, 500])
+def test_floods_that_come_in_pieces_are_read_in_large_groups(piece):
+    pace, gathering = 40_000, Gathering()
+    groups, read, now = [], 0, 0.0
+    while now < 1.0:
+        came = int(now * pace / piece) * piece - read
+        if came:
+            groups.append(min(came, TURN))
+            read += groups[-1]
+        nap = gathering.nap(min(came, TURN), now)
+        if came >= TURN:
+            now += 0.0001
+        elif nap is not None:
+            now += nap
+        else:  # something comes, and is waited for if more is expected behind it
+            now = (read // piece + 1) * piece / pace
+            now += 0.001 if gathering.expects(now) else 0.0
+    assert sum(groups) / len(groups) > min(piece, 130) * 0.9
+
+
+def test_a_port_of_a_component_reads_all_that_waits_with_one_call():
+    async def check(harness):
+        harness.port.close()
+        harness.sock = bound()
+        harness.port = ContentPort(harness.sock, number_of(harness.sock), harness._deliver, whole=True)
+        harness.send(*(harness.datagram(i) for i in range(50)))
+        harness.port.resume()
+        await harness.until(50)
+        assert harness.sequences == list(range(50))
+        assert harness.deliveries == 1 or not mmsg.available
+        await asyncio.sleep(0.05)
+        harness.send(harness.datagram(50))
+        await harness.until(51)
+
+    with_harness(check)
 
 
 def test_nothing_is_read_while_paused():

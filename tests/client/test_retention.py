@@ -56,6 +56,16 @@ def test_nothing_is_forgotten_by_the_clock_until_the_daemon_must_be_another():
     assert not retention
 
 
+def test_while_no_daemon_is_there_everything_is_kept_for_the_next_one():
+    retention = Retention()
+    retention.keep(1, word=7, now=0.0)
+    for i in range(4):
+        assert retention.passed([packet(i)], i * SILENCE, alone=True) == [packet(i)]
+    retention.renewed(9 * SILENCE)
+    retention.passed([packet(4)], 9 * SILENCE + 1)
+    assert again(retention) == [0, 1, 2, 3, 4]
+
+
 def test_a_pause_keeps_what_is_published_and_sends_it_after():
     retention = Retention()
     retention.keep(1, word=1, now=0.0)

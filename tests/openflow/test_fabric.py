@@ -323,10 +323,8 @@ def test_control_connection_cut(folder):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("plane", "kind"), [("ovs", "dz"), ("ovs", "cells"), ("kernel", "cells")])
-def test_controller_killed(folder, plane, kind):
-    """The switches stay as they are; the next controller finds them, and its journal, and loses nothing."""
-    chosen = settings(folder, dataplane=plane, control__kind=kind, listen__port=17400 + os.getpid() % 1000)
+def started(chosen):
+    """A daemon in a process of its own, and its URL."""
     code = (
         "import asyncio, json, sys\n"
         "from sievenet.config import load_config\n"
@@ -337,13 +335,17 @@ def test_controller_killed(folder, plane, kind):
         "        await asyncio.sleep(3600)\n"
         "asyncio.run(main())\n"
     )
+    process = subprocess.Popen([sys.executable, "-c", code, json.dumps(chosen)], stdout=subprocess.PIPE, text=True)
+    return process, process.stdout.readline().strip()
 
-    def start():
-        process = subprocess.Popen([sys.executable, "-c", code, json.dumps(chosen)], stdout=subprocess.PIPE, text=True)
-        return process, process.stdout.readline().strip()
+
+@pytest.mark.parametrize(("plane", "kind"), [("ovs", "dz"), ("ovs", "cells"), ("kernel", "cells")])
+def test_controller_killed(folder, plane, kind):
+    """The switches stay as they are; the next controller finds them, and its journal, and loses nothing."""
+    chosen = settings(folder, dataplane=plane, control__kind=kind, listen__port=17400 + os.getpid() % 1000)
 
     async def main():
-        daemon, url = await asyncio.to_thread(start)
+        daemon, url = await asyncio.to_thread(started, chosen)
         try:
             async with (
                 sievenet.connect(url, name="pub", host="h1") as publisher,
@@ -365,7 +367,7 @@ def test_controller_killed(folder, plane, kind):
                             await asyncio.sleep(0.01)
                     await traffic.complete()
                     assert not publisher.connected
-                    daemon, _ = await asyncio.to_thread(start)
+                    daemon, _ = await asyncio.to_thread(started, chosen)
                     while not (publisher.connected and subscriber.connected):
                         await asyncio.sleep(0.01)
                     report("controller killed", time.monotonic() - begin)

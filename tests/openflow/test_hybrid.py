@@ -1,6 +1,8 @@
 """Hybrid filtering on real switches, Open vSwitch and the kernel's: matchers come, go and die under traffic."""
 
 import asyncio
+import os
+from math import inf
 
 import pytest
 
@@ -9,8 +11,9 @@ from sievenet.client.matcher import MatcherNode
 from sievenet.config import load_config
 from sievenet.daemon.daemon import Daemon
 from sievenet.index import Dz
+from sievenet.network import parse_topology
 from tests.fabric.harness import eventually
-from tests.openflow.test_fabric import POINT, every_plane, folder, settings  # noqa: F401
+from tests.openflow.test_fabric import NETWORKS, POINT, every_plane, folder, settings, started  # noqa: F401
 
 pytestmark = [
     pytest.mark.root,
@@ -75,3 +78,64 @@ def test_subspaces_go_through_matchers_and_back_and_nothing_is_lost(folder, plan
                 await node.close()
 
     asyncio.run(asyncio.wait_for(main(), 120))
+
+
+@every_plane
+def test_what_a_matcher_lost_while_the_daemon_was_away_is_sent_again_when_it_is_back(folder, plane):  # noqa: F811
+    line = "line,switches=3"
+    often = {"listen__heartbeat": 0.2, "hybrid__interval": 0.5, "hybrid__latency_bound": inf}
+    port = 18400 + os.getpid() % 1000
+    chosen = settings(folder, dataplane=plane, topology=line, listen__port=port, **often)
+
+    async def main():
+        daemon, url = await asyncio.to_thread(started, chosen)
+        try:
+            pub = await sievenet.connect(url, name="pub", host="h1")
+            sub = await sievenet.connect(url, name="sub", host="h3")
+            await pub.schema(POINT)
+            await pub.advertise(POINT)
+            got, sent, wanted = [], 0, []
+            await sub.subscribe("point: x in [100, 700]", lambda e: got.append(e["n"]))
+
+            async def publish(count):
+                nonlocal sent
+                for _ in range(count):
+                    event = POINT.event(x=sent * 37 % 1000, n=sent)
+                    await pub.publish(event)
+                    wanted.extend([sent] if 100 <= event["x"] <= 700 else [])
+                    sent += 1
+                    await asyncio.sleep(0.005)
+
+            matcher = MatcherNode(url, name="m", host="h2")
+            await matcher.start()
+            async with asyncio.timeout(60):
+                while matcher.received < 50:
+                    await publish(10)
+            await eventually(lambda: len(got) == len(wanted))
+            daemon.kill()
+            daemon.wait()
+            daemon.stdout.close()
+            async with asyncio.timeout(30):
+                while not pub.statistics().alone:
+                    await asyncio.sleep(0.01)
+            for each in matcher._tasks:  # it dies, and takes along what comes
+                each.cancel()
+            before = matcher.received
+            await publish(200)
+            await eventually(lambda: matcher.received >= before + 100)
+            assert len(got) < len(wanted)
+            daemon, _ = await asyncio.to_thread(started, chosen)
+            await eventually(lambda: len(got) >= len(wanted))
+            await publish(20)
+            await eventually(lambda: len(got) >= len(wanted))
+            assert sorted(got) == wanted
+            await matcher.node.close()
+            for node in (sub, pub):
+                await node.close()
+        finally:
+            daemon.terminate()
+            await asyncio.to_thread(daemon.wait)
+            daemon.stdout.close()
+            NETWORKS[plane](parse_topology(line), chosen["openflow__name"], run_dir=chosen["openflow__run_dir"]).down()
+
+    asyncio.run(asyncio.wait_for(main(), 180))

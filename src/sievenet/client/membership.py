@@ -277,7 +277,8 @@ class Membership(Dialler):
         if self.port is not None:
             self.port.close()
             self.port = None
-        self.port = await open_port(welcome.data, self._hooks.deliver, self.timeout)
+        whole = self._role is Role.COMPONENT
+        self.port = await open_port(welcome.data, self._hooks.deliver, self.timeout, whole=whole)
         self._endpoint = welcome.data
 
     async def _withdraw(self, link: Link, surplus: tuple[tuple[str, int], ...]) -> None:

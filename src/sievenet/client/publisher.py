@@ -42,6 +42,8 @@ class Publisher:
     def __init__(self, session: Callable[[], Membership], outbox: Outbox) -> None:
         self._session, self._outbox = session, outbox
         self.retention = Retention()
+        #: What this node has published under.
+        self._number = outbox.publisher
         self._tasks = Tasks()
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._locks: dict[int, asyncio.Lock] = {}
@@ -55,7 +57,7 @@ class Publisher:
         if isinstance(packets, Burst):
             packets.apart = True  # of what shares a packet, some would go by both ways, and overtake
         now = asyncio.get_running_loop().time()
-        passed = self.retention.passed(packets, now)
+        passed = self.retention.passed(packets, now, self._session().alone)
         sent = port.send(passed) if len(passed) else True
         return sent and not (len(packets) and self.retention.full(_category(packets)))
 
@@ -67,6 +69,9 @@ class Publisher:
 
     def renewed(self) -> None:
         """The connection is another one."""
+        if self._outbox.publisher != self._number:
+            self._number = self._outbox.publisher
+            self.retention.kept.clear()  # nobody would take it: the network that it was sent in is no more
         self.retention.renewed(asyncio.get_running_loop().time())
 
     def told(self, message: p.Retain) -> None:

@@ -30,7 +30,8 @@ __all__ = ["SILENCE", "SIZE", "Retention"]
 #: Bytes kept of one category, and packets: receivers could not tell older ones from duplicates.
 SIZE: Final = 32 << 20
 COUNT: Final = 120_000
-#: Seconds after which a daemon that says nothing about a category wants nothing kept any more: it is another one.
+#: Seconds after which a daemon that is there and says nothing about a category wants nothing kept any more. One that is
+#: away may be followed by another, which has what was kept sent again: nobody knows what matchers did meanwhile.
 SILENCE: Final = 60.0
 
 Packets = list[Packet] | Burst
@@ -86,14 +87,14 @@ class Retention:
 
     def renewed(self, now: float) -> None:
         """A daemon counts its words from the beginning, perhaps: all that is kept was sent before the first."""
-        for category in [each for each, kept in self.kept.items() if now - kept.heard > SILENCE]:
-            self.drop(category)
         for kept in self.kept.values():
-            kept.word = kept.lately = 0
+            kept.word, kept.lately, kept.heard = 0, 0, now
             kept.sent = deque((0, packets, size) for _, packets, size in kept.sent)
 
-    def passed(self, packets: Packets, now: float) -> Packets:
-        """Note what is to be sent; what of it is to be sent now."""
+    def passed(self, packets: Packets, now: float, alone: bool = False) -> Packets:
+        """Note what is to be sent; what of it is to be sent now. ``alone``: no daemon is there to say anything."""
+        for kept in self.kept.values() if alone else ():
+            kept.heard = now
         if isinstance(packets, Burst):
             return packets if self._note(packets.category, packets, packets.matrix.nbytes, now) else []
         return [each for each in packets if self._note(each.category, [each], each.size, now)]

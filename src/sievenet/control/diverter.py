@@ -60,6 +60,11 @@ class Diverter(Inspection):
         entry = None if known is None else known.subscriptions.get(id)
         return None if entry is None else (entry.category, entry.content, entry.keys)
 
+    def published(self) -> list[int]:
+        """The categories that somebody advertises in, or did while this control plane was away."""
+        clients = self._controller.state.clients.values()
+        return sorted({number for c in clients for number, (offers, _) in c.counts.items() if offers})
+
     def publishing(self, number: int) -> list[str]:
         """The clients that advertise in a category."""
         return [c.name for c in self._controller.state.clients.values() if c.counts.get(number, (0, 0))[0]]

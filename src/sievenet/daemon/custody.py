@@ -12,7 +12,8 @@ before one of these words is forgotten when every matcher has passed on what it 
 
 When a matcher dies publishers *pause*, and send what they kept *again* when the network has changed. Meanwhile they are
 not told to stop keeping, whoever else has no more use for it. A publisher that is not there just then is owed that word
-until it is back.
+until it is back. A daemon that starts does not know which matchers its predecessor diverted to, nor which of them have
+died since; the flows to them are gone. So it owes that word to every publisher that it inherits.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Custody:
         self._mending: Counter[int] = Counter()
         #: Publishers that have yet to hear that they are to send again, by category.
         self._owed: dict[int, set[str]] = {}
+
+    def inherit(self, numbers: Iterable[int]) -> None:
+        """In these categories there are publishers that may have kept something for a daemon that is no more."""
+        for number in numbers:
+            self._owed[number] = set(self._publishing(number))
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._kept))

@@ -40,6 +40,7 @@ from sievenet.daemon.orders import Orders, Unable, quietly
 from sievenet.daemon.planes import AnyPlane
 from sievenet.daemon.recipients import Recipients, info_of
 from sievenet.daemon.sides import Sides
+from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.index import Dz
 from sievenet.session.lifetime import Tasks
@@ -64,6 +65,8 @@ class Hybrid:
         self.matchers: dict[str, Matcher] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._custody = Custody(orders, control.publishing)
+        if not isinstance(plane, EmbeddedDataPlane):  # that one has ended with its daemon, and its publishers' numbers
+            self._custody.inherit(control.published())
         self.departure = Departure(self, self._custody, orders, lambda name: queue_of(plane, name)[0], FLIGHT)
         self._sides = Sides(control, plane)
         self._tasks = Tasks()

@@ -34,7 +34,7 @@ from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.client.ports.datagrams import arrivals_of, count_in, outlets_of, owners_of, sender_of
 from sievenet.client.ports.identity import publisher_number
-from sievenet.client.ports.pacing import BURST, FIRST, LULL, MANY, RATE, TURN, gathering, weight
+from sievenet.client.ports.pacing import BURST, FIRST, MANY, RATE, TURN, Gathering, weight
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
@@ -104,7 +104,9 @@ class ContentPort(DataPort):
 
     independent = True
 
-    def __init__(self, sock: socket.socket, publisher: int, deliver: Deliver, room: int = 0) -> None:
+    def __init__(
+        self, sock: socket.socket, publisher: int, deliver: Deliver, room: int = 0, whole: bool = False
+    ) -> None:
         super().__init__(sock, deliver)
         #: Bytes of the longest datagram of several packets; 0 if switches take single ones alone.
         self._room = room
@@ -116,12 +118,13 @@ class ContentPort(DataPort):
         self._last = 0.0
         #: Reads again, if it does not read at once when something comes.
         self._reading: asyncio.TimerHandle | None = None
-        #: Until when the first packet waits for those behind it.
-        self._lull = 0.0
+        #: Whether all that waits is read with one call, for whom groups matter more than the first packet.
+        self._whole = whole
+        self._gathering = Gathering()
         self._inlet = mmsg.Inlet(TURN, _WIDEST) if mmsg.available else None
 
     @classmethod
-    async def open(cls, endpoint: DataEndpoint, deliver: Deliver) -> ContentPort:
+    async def open(cls, endpoint: DataEndpoint, deliver: Deliver, whole: bool = False) -> ContentPort:
         """A socket in the network of the endpoint's host, reading."""
 
         def make() -> socket.socket:
@@ -142,7 +145,7 @@ class ContentPort(DataPort):
             sock = make() if not where or namespaces.current(where) else namespaces.inside(where, make)
         except OSError as error:
             raise Unavailable(f"UDP port {endpoint.port} of {endpoint.address}: {error.strerror or error}") from None
-        port = cls(sock, publisher_number(endpoint), deliver, endpoint.room)
+        port = cls(sock, publisher_number(endpoint), deliver, endpoint.room, whole)
         port.resume()
         return port
 
@@ -257,9 +260,13 @@ class ContentPort(DataPort):
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        if self._inlet is not None and (now := self._loop.time()) < self._lull:
+        if self._inlet is not None and self._gathering.expects(self._loop.time()):
             self._loop.remove_reader(self._socket)
-            self._reading = self._loop.call_later(FIRST, self._gather, self._inlet, now)
+            self._reading = self._loop.call_later(FIRST, self._gather, self._inlet)
+            return
+        if self._inlet is not None and self._whole:
+            self._loop.remove_reader(self._socket)
+            self._gather(self._inlet)
             return
         # The first is delivered before it is known whether there are more.  A few more are read singly, which is
         # quickest for a few; if there are as many, the rest together.
@@ -284,25 +291,23 @@ class ContentPort(DataPort):
             several = len(found) == _SEVERAL - 1
         if several and self._inlet is not None and not self._paused:
             self._loop.remove_reader(self._socket)
-            self._gather(self._inlet, None)
+            self._gather(self._inlet)
 
-    def _gather(self, inlet: mmsg.Inlet, since: float | None) -> None:
+    def _gather(self, inlet: mmsg.Inlet) -> None:
         """Read together, and again a little later as long as many come: a single event never waits."""
         self._reading = None
         now = self._loop.time()
         datagrams, packets = self._read_together(inlet)
         if self._paused:
             return
-        # As many as fit: more are there already.
-        seconds = None if since is None else now - since
-        nap = 0.0 if datagrams == TURN else gathering(packets, seconds, packets > datagrams)
+        nap = self._gathering.nap(packets, now, packets > datagrams)
+        if datagrams == TURN:
+            nap = 0.0  # as many as fit: more are there already
         if nap is None:
             self._loop.add_reader(self._socket, self._readable)
         else:
-            if seconds is not None:
-                self._lull = now + LULL
             nap = max(0.0, now + nap - self._loop.time())
-            self._reading = self._loop.call_later(nap, self._gather, inlet, now)
+            self._reading = self._loop.call_later(nap, self._gather, inlet)
 
     def _read_together(self, inlet: mmsg.Inlet) -> tuple[int, int]:
         """How many datagrams came, and packets in them."""

@@ -10,12 +10,15 @@ from sievenet.errors import InvalidInput
 __all__ = ["open_port"]
 
 
-async def open_port(endpoint: DataEndpoint, deliver: Deliver, timeout: float = 5.0) -> DataPort:
-    """The port that an endpoint describes, known to the data plane and reading."""
+async def open_port(endpoint: DataEndpoint, deliver: Deliver, timeout: float = 5.0, *, whole: bool = False) -> DataPort:
+    """The port that an endpoint describes, known to the data plane and reading.
+
+    ``whole``: groups that are as large as they can be matter more than a few microseconds of the first packet.
+    """
     if endpoint.kind == "ipv6":
         from sievenet.client.ports.content import ContentPort
 
-        return await ContentPort.open(endpoint, deliver)
+        return await ContentPort.open(endpoint, deliver, whole)
     if endpoint.kind != "udp":
         raise InvalidInput(expected="a data plane of kind udp or ipv6", got=endpoint.kind, where="welcome.data")
     return await UdpPort.open(endpoint, deliver, timeout)
