@@ -2,8 +2,7 @@
 
 Arguments: what to be, the daemon's URL, name, host. It says when it is ready, and for each number of events that it is
 told how many packets it received, in how many calls, and the seconds of processor that it took from the first to the
-last of them. What publishes these events (`source`) and what subscribes to them (`sink`) are such processes too: neither
-holds up the other.
+last of them. What publishes these events (`source`) and what subscribes to them (`sink`) are such processes too.
 """
 
 from __future__ import annotations
