@@ -124,13 +124,13 @@ async def sink(url: str, name: str, host: str, subscriptions: int) -> None:
             print(json.dumps({"came": came}), flush=True)
 
 
-async def main(kind: str, url: str, name: str, host: str, subscriptions: int = 0) -> None:
+async def main(kind: str, url: str, name: str, host: str, subscriptions: str = "0") -> None:
     """Serve until the input ends."""
     if kind == "source":
         await source(url, name, host)
         return
     if kind == "sink":
-        await sink(url, name, host, subscriptions)
+        await sink(url, name, host, int(subscriptions))
         return
     node: Counted | Relay
     if kind == "matcher":
@@ -161,4 +161,4 @@ async def main(kind: str, url: str, name: str, host: str, subscriptions: int = 0
 
 if __name__ == "__main__":
     with collecting_seldom():  # as `sievenet matcher` does
-        asyncio.run(main(*sys.argv[1:5], *map(int, sys.argv[5:])))
+        asyncio.run(main(*sys.argv[1:6]))

@@ -127,6 +127,24 @@ def test_after_the_bound_was_exceeded_less_is_chosen_for_a_while():
     assert limits[-1] == pytest.approx(50.0)
 
 
+def test_where_the_network_itself_is_unsteady_a_choice_leaves_room_for_that():
+    def limit(network):
+        """After intervals with these mean latencies of the network, in milliseconds; 5 ms through matchers."""
+        selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
+        for milliseconds in network:
+            selector._network.add(1000, milliseconds)
+            selector._matcher.add(1000, 5.0)
+            selector._network.turn()
+            selector._matcher.turn()
+        selector._network._past = 0.001
+        return selector._limit(100.0)
+
+    assert limit([1.0] * 20) == pytest.approx(50.0)
+    unsteady, wild = limit([0.8, 1.2] * 10), limit([0.4, 1.6] * 10)
+    assert 0 < wild < unsteady < 50.0
+    assert limit([0.4, 1.6] * 10 + [1.0] * 20) == pytest.approx(50.0, rel=0.01)  # it is forgotten
+
+
 def test_nobody_stops_the_choice_by_what_it_reports():
     """Categories that are not there, or go, and ever more cells."""
     known = {1}

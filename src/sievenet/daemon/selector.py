@@ -11,6 +11,9 @@ The bound is on what clients measure. Every change costs some events a few milli
 as the measured mean keeps the bound, whatever the model expects. If the mean of an interval is above the bound, some is
 given back, and for a while (`_strain`) less is chosen than the model allows. For the same reason the subspaces stay
 those of the last time, while they will do (`settled`).
+
+What the network takes by itself changes too, with the machine and with what else it carries. So a choice leaves as much
+of the bound unused as the network's mean lately differed from one interval to the next: nothing where it is steady.
 """
 
 from __future__ import annotations
@@ -67,6 +70,8 @@ class _Mean:
     def __init__(self) -> None:
         self._past: float | None = None
         self._events, self._seconds = 0, 0.0
+        #: Seconds by which an interval differed from those before it, as a mean over the last few.
+        self.drift = 0.0
 
     def add(self, events: int, seconds: float) -> None:
         if events > 0 and seconds >= 0:
@@ -92,6 +97,8 @@ class _Mean:
 
     def turn(self) -> None:
         """An interval is over."""
+        if self._events and self._past is not None:
+            self.drift += _NEW * (abs(self._seconds / self._events - self._past) - self.drift)
         self._past, self._events, self._seconds = self.value, 0, 0.0
 
 
@@ -264,8 +271,13 @@ class Selector:
         return present, now, model.removable, model.deliveries, regions
 
     def _limit(self, deliveries: float) -> float:
-        most = allowed(deliveries, self.config.latency_bound, *self.latencies())
+        most = allowed(deliveries, self.config.latency_bound - self._margin(), *self.latencies())
         return most if most >= deliveries and self._strain == 1.0 else most / self._excess() / self._strain
+
+    def _margin(self) -> float:
+        """Seconds by which the mean of all deliveries may rise, because the network's own does."""
+        events = self._network.events + self._matcher.events
+        return self._network.drift * (self._network.events / events if events else 1.0)
 
     def _slow(self) -> bool:
         """Whether deliveries of this interval took longer than they may, on average; so it is if there were none."""
