@@ -60,7 +60,7 @@ def load_masks() -> None:
 
 def load_limits() -> None:
     """Load what keeps tables that fit, which only a network with limited tables needs."""
-    from sievenet.control.deployment import Deployment
+    from sievenet.control.deployment import Deployment, Holdings, Rooms
 
     deployment = Deployment(1, {key: frozenset({key}) for key in range(4, 8)})
     for limit in (3, 2):
@@ -70,6 +70,15 @@ def load_limits() -> None:
     deployment.merge(1)
     deployment.remerge([2])
     deployment.taken()
+    topology = Line.build(switches=2)
+    switch, wires, rooms = topology.switches[0], Wires(topology), Rooms()
+    registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
+    rooms.resize(switch, 3)
+    holdings = Holdings(rooms, "warm", 1, 1)
+    holdings.open(switch, ())
+    registrations.offer(wires.attach(switch, 1000), [1])
+    registrations.want(wires.attach(switch, 1001), [4, 7])
+    holdings.advance(registrations.changes(holdings))
 
 
 def load_fitting() -> None:

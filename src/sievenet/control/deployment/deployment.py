@@ -15,7 +15,8 @@ whole network (`aggregation`).  Merges may lie in each other; an entry belongs t
 `split` are inverse steps; a split gives back one or two entries' worth of precision, so that merges are undone little
 by little as room returns.
 
-`steps` hands out what changed in the table since the last time, in a safe order (`tree.differences`).
+`tell` hands out what changed in the table since the last time, in a safe order (`tree.differences`); `sweep` does all
+this for the tables of many switches at once.
 
 Cost: O(depth) per changed entry; a merge that loses an entry is united again, in the number of its entries.
 """
@@ -29,7 +30,7 @@ from typing import Any, Final
 import numpy as np
 
 from sievenet.control.deployment.definition import NOBODY, ports_at, reduced
-from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, place, space
+from sievenet.control.deployment.keys import Ports, Table, Transform, common, covers, keys_of, place, space, words_of
 from sievenet.control.deployment.nests import added_space
 from sievenet.control.deployment.sets import PortSets
 from sievenet.control.deployment.tree.layout import (
@@ -50,16 +51,14 @@ from sievenet.control.deployment.tree.layout import (
     roomy,
     wider,
 )
-from sievenet.index import CODE_BITS
 
 __all__ = ["Deployment"]
 
 #: Merges that are tried in vain before the rest is left alone.
 _TRIES: Final = 4
-_LOW: Final = (1 << 64) - 1
 
 #: What a switch is told, as rows (`tree.differences`): what to do, a key, its length; the ports of each, in bytes.
-Told = tuple[list[list[int]], list[Ports], int]
+Told = tuple[Any, list[Ports], int]
 
 
 class Deployment:
@@ -68,11 +67,13 @@ class Deployment:
     def __init__(self, root: int, ideal: Table | None = None) -> None:
         self.root = root
         self._sets = PortSets()
-        self._arrays: Arrays = empty(*_words(root))
+        self._arrays: Arrays = empty(*words_of(root))
         self._transforms: tuple[Transform, ...] = ()
         #: The ideal table, if there are transforms; else it is what is wanted.
         self._ideal: dict[int, Ports] = {}
         self._stale = False
+        #: The arrays and ports that `where` was worked out for, and what it was.
+        self._where: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
         #: Entries that the switch had when changes were last taken.
         self.told = 0
         self.put_all((ideal or {}).items())
@@ -94,7 +95,7 @@ class Deployment:
 
         def table() -> dict[int, Ports]:
             wide = np.pad(masks, ((0, 0), (0, sets.words - masks.shape[1])))  # ports may have come since
-            return dict(zip(_keys(keys, lengths), _each(sets, wide), strict=True))
+            return dict(zip(keys_of(keys, lengths), _each(sets, wide), strict=True))
 
         return table
 
@@ -164,14 +165,14 @@ class Deployment:
         """What to tell the switch since the last time, with room for so many entries; and the most there are."""
         rows, sets, most = kernels().steps(self._arrays, self.told, -1 if room is None else room)
         self.told = len(self)
-        return rows.tolist(), _each(self._sets, sets), int(most)
+        return rows, _each(self._sets, sets), int(most)
 
     # -- merging -----------------------------------------------------------------------------
 
     def merge(self, key: int) -> None:
         """Make all below a dz one entry."""
         self._arrays = roomy(self._arrays, 6)
-        hi, lo, length = _words(key)
+        hi, lo, length = words_of(key)
         kernels().merge_inside(self._arrays, np.uint64(hi), np.uint64(lo), length)
 
     def split(self, key: int) -> None:
@@ -208,7 +209,7 @@ class Deployment:
 
     def fit(self, limit: int, *, least: bool = True, near: Iterable[int] = ()) -> None:
         """Merge until so many entries are left: where that adds least (LA-C), or beside the first dz (LA-B)."""
-        hi, lo, _ = _words(next(iter(near), 1))
+        hi, lo, _ = words_of(next(iter(near), 1))
         kernels().fit(self._arrays, limit, least, np.uint64(hi), np.uint64(lo))
 
     def relax(self, limit: int) -> None:
@@ -226,7 +227,7 @@ class Deployment:
             self.split(key)
             if len(self) > limit:
                 self._arrange(key, before)
-                tried.append(_words(key))
+                tried.append(words_of(key))
 
     @property
     def has_merges(self) -> bool:
@@ -263,7 +264,7 @@ class Deployment:
         words: list[int] = []
         sets: list[Ports] = []
         for key, ports in entries:
-            words += _words(key)
+            words += words_of(key)
             words.append(ports is not None)
             sets.append(ports or NOBODY)
         if sets:
@@ -279,6 +280,32 @@ class Deployment:
         self._arrays = roomy(self._arrays, 2 * len(sets))
         masks = np.frombuffer(data, np.uint64).reshape(len(sets), -1)
         kernels().put_all(self._arrays, np.array(words, np.uint64).reshape(-1, 4), masks)
+
+    @property
+    def where(self) -> tuple[int, ...]:
+        """Where the tree is, for compiled code that follows many (`tree.sweep`); true as long as nothing changes it."""
+        arrays, order, found = self._where
+        if arrays is not self._arrays or order is not self._sets.order:
+            arrays, order = self._arrays, self._sets.order
+            assert all(each.flags.c_contiguous for each in arrays)
+            found = *(each.ctypes.data for each in arrays), *arrays.masks.shape[::2], order.ctypes.data, len(order)
+            self._where = arrays, order, found
+        return found
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are no transforms."""
+        return not self._transforms
+
+    def prepare(self, entries: int, ports: Ports) -> None:
+        """Make room for changes of so many entries, and know these ports."""
+        self._learn(ports)
+        self._arrays = roomy(self._arrays, 2 * entries)
+
+    @property
+    def sets(self) -> PortSets:
+        """Which bit is which port."""
+        return self._sets
 
     def _learn(self, ports: Ports) -> None:
         """Ports that were not in use before; the tree's sets are made wide enough."""
@@ -303,7 +330,7 @@ class Deployment:
         self._arrays = a._replace(masks=masks)
 
     def _keys(self, nodes: Any) -> list[int]:
-        return _keys(self._arrays.keys[nodes], self._arrays.nodes[nodes, LENGTH])
+        return keys_of(self._arrays.keys[nodes], self._arrays.nodes[nodes, LENGTH])
 
     def _ports(self, nodes: Any, column: int) -> list[Ports]:
         return _each(self._sets, self._arrays.masks[nodes, column])
@@ -314,7 +341,7 @@ class Deployment:
 
     def _node(self, key: int) -> tuple[int, int]:
         """The innermost node at or around a dz, and the first at or below it, or -1."""
-        hi, lo, length = _words(key)
+        hi, lo, length = words_of(key)
         at, below = kernels().find(self._arrays, np.uint64(hi), np.uint64(lo), length)
         return int(at), int(below)
 
@@ -338,8 +365,8 @@ class Deployment:
     def _arrange(self, key: int, merges: Sequence[int]) -> None:
         """Have these merges at a dz and below it, and no others there."""
         self._arrays = roomy(self._arrays, 2 * len(merges) + 4)
-        rows = np.array([_words(each) for each in merges], np.uint64).reshape(-1, 3)
-        hi, lo, length = _words(key)
+        rows = np.array([words_of(each) for each in merges], np.uint64).reshape(-1, 3)
+        hi, lo, length = words_of(key)
         kernels().arrange(self._arrays, np.uint64(hi), np.uint64(lo), length, rows)
 
 
@@ -350,27 +377,16 @@ def kernels() -> Any:
     """The compiled code, loaded when a switch has a limit."""
     global _kernels
     if _kernels is None:
-        from sievenet.control.deployment.tree import choice, differences, merging, nodes
+        from sievenet.control.deployment.tree import choice, differences, merging, nodes, sweep
 
-        _kernels = SimpleNamespace(**{**vars(nodes), **vars(merging), **vars(choice), **vars(differences)})
+        parts = (nodes, merging, choice, differences, sweep)
+        _kernels = SimpleNamespace(**{name: each for part in parts for name, each in vars(part).items()})
     return _kernels
 
 
 def _each(known: PortSets, sets: Any) -> list[Ports]:
     data, size, ports = sets.tobytes(), 8 * sets.shape[1], known.ports
     return [ports(data[at : at + size]) for at in range(0, len(data), size)]
-
-
-def _keys(keys: Any, lengths: Any) -> list[int]:
-    words = zip(keys.tolist(), lengths.tolist(), strict=True)
-    return [1 << n | (hi << 64 | lo) >> CODE_BITS - n for (hi, lo), n in words]
-
-
-def _words(key: int) -> tuple[int, int, int]:
-    """A key left-aligned in two words, and its length."""
-    length = key.bit_length() - 1
-    code = (key ^ 1 << length) << CODE_BITS - length
-    return code >> 64, code & _LOW, length
 
 
 def _set(table: dict[int, Ports], key: int, ports: Ports | None) -> None:

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from sievenet.control.deployment.cells import CellDeployment, Entry
 from sievenet.control.deployment.definition import NOBODY
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.keys import Ports, Table, covers
-from sievenet.control.deployment.passage import UMBRELLA, passage, peak
-from sievenet.control.deployment.tree.layout import OPEN
+from sievenet.control.deployment.passage import passage, peak
+from sievenet.control.deployment.sweep import changes_of
 from sievenet.control.registrations.changes import Entries
 from sievenet.index import CODE_BITS, Cell, Dz
-from sievenet.network import Add, Delete, Flow, FlowChange, FlowTable, Match, Modify
+from sievenet.network import Add, Delete, Flow, FlowChange, FlowTable, Match
 
 __all__ = ["CellTables", "DzTable", "Held"]
-
-#: By the number of what is to be done (`tree.layout`).
-_CHANGES: Final[tuple[Callable[[Flow], FlowChange], ...]] = (Add, Modify, Delete)
 
 
 class Held(ABC):
@@ -164,15 +160,7 @@ class DzTable(Deployment, Held):
     def steps(self, room: int | None) -> list[FlowChange]:
         """What to tell the switch since the last time."""
         rows, sets, self.most = self.tell(room)
-        done: list[FlowChange] = []
-        for (what, *place), ports in zip(rows, sets, strict=True):
-            match, length = _match(self._category, *place), place[2]
-            if what >= OPEN:
-                umbrella = Flow(match, ports, UMBRELLA)
-                done.append(Add(umbrella) if what == OPEN else Delete(umbrella))
-            else:
-                done.append(_CHANGES[what](Flow(match, ports, length)))
-        return done
+        return changes_of(self._category, rows, sets)
 
     def saw(self, held: Sequence[Flow]) -> None:
         """Have the merges that a switch holds."""
@@ -340,11 +328,6 @@ class CellTables(Held):
 def _length(mask: int) -> int:
     """How many bits there are up to the last that is fixed."""
     return CODE_BITS + 1 - (mask & -mask).bit_length() if mask else 0
-
-
-@lru_cache(1 << 14)  # one change of the ideal tables is a change at many switches
-def _match(category: int, hi: int, lo: int, length: int) -> Match:
-    return Match(category, Dz((hi << 64 | lo) >> CODE_BITS - length, length))
 
 
 class _Flows(Sequence[Flow]):

@@ -15,7 +15,7 @@ Why nothing is lost: D₀ and D₁ both enclose I₀ (I₁ has all of it), D₁ 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -23,7 +23,9 @@ from sievenet.control.deployment.held import CellTables, DzTable, Held
 from sievenet.control.deployment.keys import Transform
 from sievenet.control.deployment.passage import deletions_first, peak
 from sievenet.control.deployment.rooms import Rooms
+from sievenet.control.deployment.sweep import slack, sweep
 from sievenet.control.registrations import Changes
+from sievenet.control.registrations.changes import Entries
 from sievenet.errors import InvalidInput
 from sievenet.network import Flow, FlowChange, FlowTable, difference
 
@@ -125,11 +127,18 @@ class Holdings:
         needs: dict[str, int] = {}
         again = {switch for switch in (*refits, *self._untold) if switch in self._of}
         self._untold.clear()
-        for switch in [s for s in self._of if s in changes.first or s in changes.second or s in again]:
-            deployment, most = self._of[switch], 0
+        swept = self._sweep(changes, again)
+        for switch, most in swept.items():
+            needs[switch] = most
+            self._rooms.share(switch, self.who, self._of[switch].told)
+        left = self._of.keys() & {*changes.first, *changes.second, *again} - (swept.keys() - changes.second.keys())
+        for switch in [s for s in self._of if s in left] if left else ():
+            deployment, most = self._of[switch], swept.get(switch, 0)
             for step, taking in ((changes.first, False), (changes.second, True)):
                 if taking and switch not in step:
                     break
+                if not taking and switch in swept:
+                    continue
                 if taking:
                     changes.between[switch] = deployment.flows()
                 size = deployment.told
@@ -142,6 +151,34 @@ class Holdings:
             needs[switch] = most
             self._rooms.share(switch, self.who, len(deployment))
         return needs
+
+    def _sweep(self, changes: Changes, again: Container[str]) -> dict[str, int]:
+        """Let tables follow the first step, as many as can be in one call; returns the most entries on the way."""
+        some: list[tuple[str, DzTable, Entries, int]] = []
+        for switch, entries in changes.first.items():
+            table = self._of.get(switch)
+            if isinstance(entries, Entries) and isinstance(table, DzTable) and table.plain and switch not in again:
+                limit = self._rooms.limit(switch, self.who)
+                if limit is not None:
+                    some.append((switch, table, entries, limit))
+        if not some:
+            return {}
+        _, tables, told, limits = zip(*some, strict=True)
+        sizes = [table.told for table in tables]
+        found = {}
+        outcomes = sweep(self._category, tables, told, limits, least=self._least)
+        for (switch, table, _, limit), size, outcome in zip(some, sizes, outcomes, strict=True):
+            self.merged += outcome.merged
+            table.most, now = outcome.most, outcome.told
+            if outcome.too_far:  # merged halves became alike, and those around them
+                table.relax(limit)
+                now = self._told(switch, size)
+            found[switch] = max(table.most, table.told)
+            if now:
+                changes.first[switch] = now
+            else:
+                del changes.first[switch]
+        return found
 
     def fit(self, switch: str) -> None:
         """Follow the room at a switch without telling it, for it is read."""
@@ -160,7 +197,7 @@ class Holdings:
             if len(deployment) > limit:
                 deployment.fit(limit, least=self._least, near=near)
                 self.merged += 1
-                if len(deployment) < limit - 1:  # merged halves became alike, and those around them: too much
+                if len(deployment) < limit - slack(limit):  # merged halves became alike, and those around them
                     deployment.relax(limit)
             elif limit < 1:
                 deployment.fit(limit)

@@ -7,11 +7,24 @@ anywhere, the longest dz that covers a packet's code decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sievenet.index import CODE_BITS
 
-__all__ = ["Ports", "Table", "Transform", "above", "common", "covers", "key_at", "place", "space", "stretch"]
+__all__ = [
+    "Ports",
+    "Table",
+    "Transform",
+    "above",
+    "common",
+    "covers",
+    "key_at",
+    "keys_of",
+    "place",
+    "space",
+    "stretch",
+    "words_of",
+]
 
 Ports: TypeAlias = frozenset[int]
 Table: TypeAlias = Mapping[int, Ports]
@@ -20,6 +33,7 @@ Transform: TypeAlias = Callable[[Table], dict[int, Ports]]
 
 _BEHIND: Final = 8
 _LENGTH: Final = (1 << _BEHIND) - 1
+_LOW: Final = (1 << 64) - 1
 
 
 def covers(a: int, b: int) -> bool:
@@ -65,3 +79,16 @@ def above(key: int, root: int) -> Iterator[int]:
 def space(key: int) -> float:
     """The share of all content that lies in a dz."""
     return 2.0 ** (1 - key.bit_length())
+
+
+def words_of(key: int) -> tuple[int, int, int]:
+    """A key left-aligned in two words, and its length."""
+    length = key.bit_length() - 1
+    code = (key ^ 1 << length) << CODE_BITS - length
+    return code >> 64, code & _LOW, length
+
+
+def keys_of(words: Any, lengths: Any) -> list[int]:
+    """The keys of such words and lengths, in arrays."""
+    each = zip(words.tolist(), lengths.tolist(), strict=True)
+    return [1 << n | (hi << 64 | lo) >> CODE_BITS - n for (hi, lo), n in each]

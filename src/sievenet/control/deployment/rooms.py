@@ -66,6 +66,8 @@ class _Ledger:
 
     def set(self, switch: str, who: Hashable, number: int) -> None:
         of = self._of.setdefault(switch, {})
+        if of.get(who, 0) == number:
+            return
         self._sum[switch] = self._sum.get(switch, 0) + number - of.pop(who, 0)
         if number:
             of[who] = number
@@ -197,9 +199,10 @@ class Rooms:
         return self.capacity[switch] < self._share.get(switch, who) + least
 
     def _lacks(self, who: Hashable, switch: str, entries: int) -> bool:
-        room = self.room(switch, who)
-        if room is None or self._holds.sum(switch) > self.capacity[switch]:
+        capacity, held = self.capacity.get(switch), self._holds.sum(switch)
+        if capacity is None or held > capacity:
             return False  # a limit that is new: the sooner less is there, the better
+        room = capacity - held + self._holds.get(switch, who)
         if entries > room:
             return True
         # What stays must leave the spare entry to whoever needs one.

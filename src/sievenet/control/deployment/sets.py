@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from sievenet.control.deployment.keys import Ports
 
 __all__ = ["PortSets"]
@@ -19,6 +21,8 @@ class PortSets:
         self.words = 1
         self._bit: dict[int, int] = {}
         self._port: list[int] = []
+        #: The ports in the order of their bits.
+        self.order = np.zeros(0, np.uint32)
         self._bytes: dict[Ports, bytes] = {}
         self._ports: dict[bytes, Ports] = {}
 
@@ -28,6 +32,7 @@ class PortSets:
             if port not in self._bit:
                 self._bit[port] = len(self._port)
                 self._port.append(port)
+        self.order = np.array(self._port, np.uint32)
         words = max(1, -(-len(self._port) // 64))
         if words == self.words:
             return False

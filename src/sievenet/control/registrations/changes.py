@@ -31,25 +31,39 @@ _Numbers = npt.NDArray[np.uint32]
 HEAD: Final = 7
 #: What is made of a flow, by what its row says.
 _CHANGES: Final = (Delete, Add, Modify, Delete)
+_NOWHERE: Final = np.zeros((0, 3), np.uint64)
 
 
 class Entries(Sequence[FlowChange]):
     """What changes at a switch that makes a table of its own of it (`deployment`): flows are made if somebody looks."""
 
-    def __init__(
-        self, category: int, places: Sequence[Sequence[int]], rows: list[tuple[int, frozenset[int] | None]]
-    ) -> None:
-        self._category = category
-        #: All dz concerned: the words of a key, left-aligned, and its length.
-        self.places = places
-        #: A number among them, and the ports, or None for an entry that goes.
-        self.rows = rows
+    def __init__(self, step: _Step, start: int, end: int) -> None:
+        self._step = step
+        #: Which rows of the step these are.
+        self.start, self.end = start, end
+
+    @property
+    def columns(self) -> tuple[_Words, _Numbers]:
+        """All dz concerned (the words of a key, left-aligned, and its length), and the columns."""
+        return self._step.tables.places, self._step.tables.numbers
+
+    @property
+    def places(self) -> list[list[int]]:
+        """All dz concerned."""
+        return self._step.tables.listed
+
+    @cached_property
+    def rows(self) -> list[tuple[int, frozenset[int] | None]]:
+        """A number among them, and the ports, or None for an entry that goes."""
+        sets = self._step.tables.sets
+        rows = zip(*(self._step.column(i, self.start, self.end) for i in range(3)), strict=True)
+        return [(place, None if _CHANGES[what] is Delete else sets[some]) for what, place, some in rows]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.end - self.start
 
     def __iter__(self) -> Iterator[FlowChange]:
-        return map(self.__getitem__, range(len(self.rows)))
+        return map(self.__getitem__, range(len(self)))
 
     @overload
     def __getitem__(self, at: int) -> FlowChange: ...
@@ -63,7 +77,7 @@ class Entries(Sequence[FlowChange]):
         place, ports = self.rows[at]
         hi, lo, length = self.places[place]
         dz = Dz(joined(hi, lo) >> (CODE_BITS - length), length)
-        flow = Flow(Match(self._category, dz), ports or frozenset(), dz.length)
+        flow = Flow(Match(self._step.tables.category, dz), ports or frozenset(), dz.length)
         return Delete(flow) if ports is None else Add(flow)
 
 
@@ -86,8 +100,16 @@ class Changes(msgspec.Struct):
 class _Tables:
     """The dz and the sets of ports that rows speak of: each is made once for all switches."""
 
-    def __init__(self, category: int, keys: _Words, numbers: _Numbers) -> None:
+    def __init__(self, category: int, keys: _Words, numbers: _Numbers, places: _Words) -> None:
         self.category, self.keys, self.numbers = category, keys, numbers
+        #: The same dz left-aligned, with their lengths, if somebody makes tables of their own of them.
+        self.places = places
+
+    @cached_property
+    def listed(self) -> list[list[int]]:
+        """Those."""
+        found: list[list[int]] = self.places.tolist()
+        return found
 
     @cached_property
     def _dz(self) -> list[Dz]:
@@ -116,16 +138,16 @@ class _Step:
     """The rows of a step: what to do, the dz, the ports, and in the second the ports until then."""
 
     def __init__(self, tables: _Tables, at: int, count: int) -> None:
-        self._tables, self._at, self._count = tables, at, count
+        self.tables, self._at, self._count = tables, at, count
 
     def column(self, number: int, start: int = 0, end: int | None = None) -> list[int]:
         """One of its columns, or a part of it."""
         at = self._at + number * self._count
-        found: list[int] = self._tables.numbers[at + start : at + (self._count if end is None else end)].tolist()
+        found: list[int] = self.tables.numbers[at + start : at + (self._count if end is None else end)].tolist()
         return found
 
     def _flows(self, column: int) -> Iterator[Flow]:
-        tables, places = self._tables, self.column(1)
+        tables, places = self.tables, self.column(1)
         ports = map(tables.sets.__getitem__, self.column(column))
         return map(Flow, map(tables.matches.__getitem__, places), ports, map(tables.lengths.__getitem__, places))
 
@@ -133,12 +155,6 @@ class _Step:
     def changes(self) -> list[FlowChange]:
         """What switches are told."""
         return [_CHANGES[what](flow) for what, flow in zip(self.column(0), self._flows(2), strict=True)]
-
-    def entries(self, places: Sequence[Sequence[int]], start: int, end: int) -> Entries:
-        """Those of a switch that makes a table of its own of them."""
-        sets, rows = self._tables.sets, zip(*(self.column(i, start, end) for i in range(3)), strict=True)
-        ports = [(place, None if _CHANGES[what] is Delete else sets[some]) for what, place, some in rows]
-        return Entries(self._tables.category, places, ports)
 
     @cached_property
     def until(self) -> list[Flow]:
@@ -182,21 +198,21 @@ def changes_in(
     numbers: _Numbers,
     used: int,
     apart: Container[str] = (),
-    places: Sequence[Sequence[int]] = (),
+    places: _Words = _NOWHERE,
 ) -> Changes:
     """What columns say.  Switches that are `apart` have `Entries` of the `places`, and nothing in between."""
     _, sets, ports, firstly, rows, secondly, more = numbers[:HEAD].tolist()
-    tables = _Tables(category, keys, numbers)
+    tables = _Tables(category, keys, numbers, places)
     at = HEAD + sets + ports
     first = _Step(tables, at + 2 * firstly, rows)
     found = Changes({}, {}, {}, used)
     for name, *part in _shares(numbers, names, at, firstly):
-        found.first[name] = first.entries(places, *part) if name in apart else _Part(first, _changes, *part)
+        found.first[name] = Entries(first, *part) if name in apart else _Part(first, _changes, *part)
     at += 2 * firstly + 3 * rows
     second = _Step(tables, at + 2 * secondly, more)
     for name, *part in _shares(numbers, names, at, secondly):
         if name in apart:
-            found.second[name] = second.entries(places, *part)
+            found.second[name] = Entries(second, *part)
         else:
             found.second[name] = _Part(second, _changes, *part)
             found.between[name] = _Part(second, _until, *part)

@@ -145,8 +145,7 @@ class Registrations:
         from sievenet.control.registrations.columns import written
 
         keys, rows = written(found.places, found.rows, found.masks, wires.exits, len(wires.names))
-        places = found.places.tolist() if apart else ()
-        return changes_in(self.category, wires.names, keys, rows, used, apart or (), places)
+        return changes_in(self.category, wires.names, keys, rows, used, apart or (), found.places)
 
     def table(self, switch: str) -> list[Flow]:
         """The flows that a switch should have."""

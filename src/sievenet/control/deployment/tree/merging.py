@@ -28,7 +28,7 @@ from sievenet.control.deployment.tree.layout import (
 from sievenet.control.deployment.tree.nodes import around, collected, count_merge, find, give, insert, note, outside
 from sievenet.jit import compiled
 
-__all__ = ["STACK", "arrange", "belonging", "merge_at", "merge_inside", "put_all"]
+__all__ = ["STACK", "arrange", "belonging", "merge_at", "merge_inside", "put_all", "put_each"]
 
 #: Nodes that wait while a tree is walked through: two for each bit at most.
 STACK = 264
@@ -37,8 +37,11 @@ _NONE = np.uint64(0)
 
 
 @compiled
-def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> None:
-    """An entry of the ideal table comes, gets other ports, or goes; there must be room for two nodes."""
+def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> Any:
+    """An entry of the ideal table comes, gets other ports, or goes; there must be room for two nodes.
+
+    Returns a merge that is to be gathered anew, or -1.
+    """
     nodes, masks, words = a.nodes, a.masks, a.masks.shape[2]
     node = insert(a, hi, lo, length)
     had, same, more = nodes[node, WANTED], nodes[node, WANTED] == wanted, True
@@ -48,12 +51,12 @@ def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> None:
         same &= masks[node, WANT, w] == ports
     note(a, node)  # if nobody needs it, it goes when changes are next told
     if same:
-        return
+        return -1
     nodes[node, WANTED] = wanted
     a.meta[WANTS] += wanted - had
     for w in range(words):
         masks[node, WANT, w] = row[w] if wanted else _NONE
-    merge = around(a, node)
+    merge, stale = around(a, node), -1
     if merge < 0:
         give(a, node, wanted, masks[node, WANT])
     elif wanted and (more or not had):
@@ -64,10 +67,11 @@ def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> None:
         if not known:
             _refresh(a, merge)
     else:
-        _gather(a, merge)
+        stale = merge
     if nodes[node, MERGES] > nodes[node, MERGE]:  # entries around merges count for them
         for child in (nodes[node, ZERO], nodes[node, ONE]):
             _refresh_below(a, child)
+    return stale
 
 
 @compiled
@@ -294,7 +298,23 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
 
 
 @compiled
-def put_all(a: Any, rows: Any, sets: Any) -> None:
+def put_each(a: Any, rows: Any, sets: Any) -> None:
     """Entries of the ideal table change: rows of a key, its length and whether there is one; there must be room."""
+    stale, count = np.empty(rows.shape[0], np.int64), 0
     for i in range(rows.shape[0]):
-        _put(a, rows[i, 0], rows[i, 1], np.int64(rows[i, 2]), np.int64(rows[i, 3]), sets[i])
+        merge = _put(a, rows[i, 0], rows[i, 1], np.int64(rows[i, 2]), np.int64(rows[i, 3]), sets[i])
+        known = merge < 0
+        for j in range(count):
+            known |= stale[j] == merge
+        if not known:
+            stale[count] = merge
+            count += 1
+    for i in range(count):  # each once, whatever it lost
+        if a.nodes[stale[i], MERGE]:
+            _gather(a, stale[i])
+
+
+@compiled
+def put_all(a: Any, rows: Any, sets: Any) -> None:
+    """The same, to be called from outside."""
+    put_each(a, rows, sets)

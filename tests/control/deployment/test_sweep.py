@@ -1,0 +1,76 @@
+"""All tables of a lane in one compiled call: the same as one by one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sievenet.control.deployment import Holdings, Rooms
+from sievenet.control.registrations import Changes, Registrations
+from sievenet.control.routes import Routes, Wires
+from sievenet.network import Testbed, spanning_trees
+from tests.seeds import seeds
+
+
+class Side:
+    """Registrations and the deployed tables that follow, in one call or one by one."""
+
+    def __init__(self, limit: int, least: bool, together: bool) -> None:
+        topology = Testbed.build()
+        wires = Wires(topology)
+        self.wires, self.together = wires, together
+        self.registrations = Registrations(1, wires, Routes(wires, spanning_trees(topology, 1)[0]))
+        self.rooms = Rooms()
+        self.holdings = Holdings(self.rooms, "lane", 1, 1, least=least)
+        for switch in topology.switches[:-2]:  # the others have no limit
+            self.rooms.resize(switch, limit + 1)
+            self.holdings.open(switch, ())
+        self.hosts = [topology.attachment(host) for host in topology.hosts]
+
+    def attach(self, host: int, port: int) -> int:
+        return self.wires.attach(self.hosts[host].switch, port)
+
+    def advance(self) -> tuple[dict[str, int], dict[str, list], dict[str, list]]:
+        found = self.registrations.changes(self.holdings)
+        if not self.together:
+            found = Changes(
+                {switch: list(some) for switch, some in found.first.items()},
+                {switch: list(some) for switch, some in found.second.items()},
+                dict(found.between),
+                found.used,
+            )
+        needs = self.holdings.advance(found)
+        told = [{switch: list(some) for switch, some in step.items()} for step in (found.first, found.second)]
+        self.holdings.settle(needs)
+        return needs, told[0], told[1]
+
+
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("seed", seeds(6))
+def test_one_call_does_what_many_do(seed, least):
+    limit = (0, 1, 2, 5, 20, 60)[seed % 6]
+    sides = [Side(limit, least, together) for together in (True, False)]
+    ports = random.Random(seed)
+    live: list[tuple[int, int, list[int]]] = []
+    for side in sides:
+        side.registrations.offer(side.attach(0, 7), [1])
+    for round_ in range(60):
+        for _ in range(ports.choice((1, 1, 4))):
+            if live and ports.random() < 0.3:
+                host, port, keys = live.pop(ports.randrange(len(live)))
+                for side in sides:
+                    side.registrations.unwant(side.attach(host, port), keys)
+                continue
+            host, port = ports.randrange(len(sides[0].hosts)), 1000 + ports.randrange(12 if round_ < 30 else 90)
+            lengths = [ports.choice((2, 6, 9, 70)) for _ in range(3)]
+            live.append((host, port, [1 << length | ports.getrandbits(length) for length in lengths]))
+            for side in sides:
+                side.registrations.want(side.attach(host, port), live[-1][2])
+        one, other = (side.advance() for side in sides)
+        assert one == other
+        for switch, table in sides[0].holdings.items():
+            assert table.table == sides[1].holdings[switch].table
+            assert len(table) == table.told <= max(1, limit)
+    assert sides[0].holdings.merged == sides[1].holdings.merged
+    assert not limit or limit > 20 or sides[0].holdings.merged
