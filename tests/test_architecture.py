@@ -179,7 +179,7 @@ def test_extras_stay_with_their_owners(path):
 
 
 #: What compiled code may take from numba itself; the decorators are those of `jit`, whose cache is never out of date.
-NUMBA = {"numba.types", "numba.np.arrayobj.make_array", "numba.np.numpy_support"}
+NUMBA = {"numba.types", "numba.np.arrayobj.make_array", "numba.np.numpy_support.carray"}
 
 
 @every_module
