@@ -156,7 +156,8 @@ async def main(kind: str, url: str, name: str, host: str, subscriptions: str = "
             await asyncio.sleep(0.05)  # rarely: looking costs something too
             if count() > last:
                 last, end, moved = count(), time.process_time(), time.perf_counter()
-        print(json.dumps({"events": last - first, "cpu": end - begin, "calls": node.calls - calls}), flush=True)
+        found = {"came": last - start, "events": last - first, "cpu": end - begin, "calls": node.calls - calls}
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
