@@ -90,6 +90,31 @@ def test_a_task_that_is_cancelled_just_when_an_answer_comes_ends():
     asyncio.run(main())
 
 
+def test_a_try_that_never_ends_is_made_again(server, monkeypatch):
+    monkeypatch.setattr("sievenet.control.store.nats._STUCK", 0.5)
+
+    async def main() -> None:
+        store = await NatsStore.open(server.url, f"f{next(FABRICS)}")
+        publish, lost = store._js.publish, []
+
+        async def sometimes(*words, **more):
+            found = await publish(*words, **more)
+            if not lost:
+                lost.append(found)
+                await asyncio.Event().wait()  # it was stored, and nobody is told
+            return found
+
+        monkeypatch.setattr(store._js, "publish", sometimes)
+        async with asyncio.timeout(60):
+            first = await store.append("log", b"1", 0)
+            second = await store.append("log", b"2", first)
+        assert first == lost[0].seq
+        assert await store.scan("log") == [(b"1", first), (b"2", second)]
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_a_server_that_is_full_says_so(tmp_path):
     """Not only in its own log: whoever writes is told, after some seconds, and from then on at once."""
 

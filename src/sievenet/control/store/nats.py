@@ -48,6 +48,8 @@ _STATUS: Final = "Status"
 _NOBODY: Final = "503"
 #: Seconds for one try, and between two.
 _TRY, _PAUSE = 1.0, 0.1
+#: Seconds after which a try is given up that should have ended by itself: it may have several steps.
+_STUCK: Final = 10.0
 #: Bytes of an entry that are left for its headers.
 _HEADERS: Final = 1024
 #: Entries that are read at a time.
@@ -150,7 +152,8 @@ class NatsStore:
             if self._closed:
                 raise Unavailable("The connection to NATS is closed")
             try:
-                found = await _heeded(act())
+                async with asyncio.timeout(_STUCK):
+                    found = await _heeded(act())
             except nats.errors.ConnectionClosedError:
                 raise Unavailable("The connection to NATS is closed") from None
             except _NO as error:
