@@ -24,6 +24,8 @@ class Port:
 
 
 class Session:
+    alone = False
+
     def __init__(self):
         self.port, self.told = Port(), []
 

@@ -159,6 +159,8 @@ class Subscriptions:
                     break
                 name, found = await self._said(request, resident, said.data)
                 await _send(socket, name, found)
+        except ConnectionError:
+            pass  # whoever asked has gone before the answer
         finally:
             if stream is not None and closing is not None:
                 self.open.pop(stream, None)
