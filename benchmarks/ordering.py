@@ -1,4 +1,4 @@
-"""Flow operations saved by the order of waiting requests and by taking them together, against the size of slices.
+"""Flow operations saved by sorting waiting requests and by taking them together, by size of slices.
 
 5,000 subscriptions wait at once; then 5,000 are taken back at once. Three ways to take them, in slices of the same
 size:

@@ -25,6 +25,7 @@ class Process:
         self._process = subprocess.Popen(
             programs.command("ip", "netns", "exec", namespace, *words),
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
         )
         self._left = b""
@@ -75,7 +76,7 @@ def test_events_cross_switches_that_were_there_before(tmp_path, secure):
             assert network.inside(left, "ip", "-4", "route") == ""
             listening = [*SIEVENET, "sub", "--url", URL, "stock: price > 420", "--count", "1", "--json"]
             with Process(right, *listening) as subscriber:
-                daemon.line("1 clients")
+                subscriber.line("subscribed to")
                 said = "stock: symbol=IBM, price={}, volume=1200"
                 network.inside(left, *SIEVENET, "pub", "--url", URL, said.format(410), said.format(421.5))
                 assert json.loads(subscriber.line("{"))["event"]["price"] == 421.5

@@ -134,7 +134,7 @@ def test_a_switch_that_comes_late_is_used(tmp_path):
             # From a host at the first switch to one at the switch that came last.
             listening = [*SIEVENET, "sub", "--url", URL, "stock: price > 420", "--count", "1", "--json"]
             with Process(right, *listening) as subscriber:
-                daemon.line("1 clients")
+                subscriber.line("subscribed to")
                 said = "stock: symbol=IBM, price={}, volume=1200"
                 speak(strangers)
                 network.inside(left, *SIEVENET, "pub", "--url", URL, said.format(410), said.format(421.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Hashable
@@ -157,7 +158,8 @@ class Connection:
 
     def abort(self) -> None:
         """Close now."""
-        self.writer.transport.abort()
+        with contextlib.suppress(AttributeError):  # Python 3.11.2: its encryption is gone already
+            self.writer.transport.abort()
 
     def __str__(self) -> str:
         name = None if self.identity is None else self.identity.name
