@@ -168,7 +168,7 @@ def measure_cost(bench: Bench, report: Report, anybody: Fabric, known: Fabric) -
         fabric.requests(8)
         fabric.events(events)
     found: dict[str, list[tuple[float, float]]] = {"requests": [], "events": []}
-    for _ in bench.track(range(bench.size(7, quick=1)), "requests and events, both in turn"):
+    for _ in bench.track(range(bench.size(15, quick=1)), "requests and events, both in turn"):
         found["requests"].append((anybody.requests(requests), known.requests(requests)))
         for fabric in (anybody, known):
             fabric.requests(8)
