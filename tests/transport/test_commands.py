@@ -45,7 +45,7 @@ def test_pub_with_a_transport_serves_those_who_recover(call, daemon):
     with sievenet.sync.connect(daemon.url, host="h8") as node:
         node.schema(STOCK)
         # So many attempts that a busy machine gives nothing up.
-        feed = node.subscribe(STOCK, order=True, recover=Recover(distance=0.01, attempts=100))
+        feed = node.subscribe(STOCK, order=True, recover=Recover(distance=0.01, attempts=64))
         out = call(
             "pub", "--schema", "stock", "--log", "500", "--digest", "50ms", "--linger", "3s", "--host", "h1",
             "--json", input=lines(300),
