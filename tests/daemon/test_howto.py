@@ -53,7 +53,7 @@ def test_three_machines_on_one():
         (programs / program).chmod(0o755)
     waits = "until sievenet status 2> /dev/null | grep -q 'c2 .* well'; do sleep 0.2; done\n"
     script = start + waits + use + kill + "wait $receiver; touch done; sleep 60"
-    script = script.replace("> received &", "> received & receiver=$!")
+    script = script.replace("2> sub.log &", "2> sub.log & receiver=$!")
     shell = subprocess.Popen(
         command("bash", "-e", "-c", script),
         cwd=folder,
