@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from sievenet.client.ports.factory import open_port
+from sievenet.client.ports import open_port
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import EmbeddedDataPlane, Simulator
 from sievenet.testing.dataplane_contract import CAPACITY, TOPOLOGY

@@ -27,7 +27,7 @@ from sievenet.network import (
     Star,
     parse_topology,
 )
-from tests.seeds import seeds
+from tests.seeds import examples, seeds
 
 BITS = 4
 CODES = [code << (CODE_BITS - BITS) for code in range(1 << BITS)]
@@ -100,7 +100,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(steps, max_size=40))
 def test_remembered_walks_are_never_wrong(sequence):
     net = Net(Ring.build(switches=3), {"a": "h1", "b": "h2", "c": "h3"})

@@ -72,9 +72,14 @@ class AgentThread:
         self._started.set()
         self.machine.prepare()
         try:
-            await Agent(self.machine, "127.0.0.1", PORT).run()
+            self._agent = Agent(self.machine, "127.0.0.1", PORT)
+            await self._agent.run()
         except Exception as error:
             self.error = error
+
+    def leave(self):
+        """Say that the switch will be gone."""
+        asyncio.run_coroutine_threadsafe(self._agent.leave(), self._loop).result(30)
 
     def end(self, *, keep=False):
         """As a killed agent leaves it (keep), or with the switch removed."""

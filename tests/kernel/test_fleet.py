@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+import time
 from contextlib import suppress
 from functools import partial
 
@@ -136,6 +137,26 @@ def test_a_machine_that_was_switched_off_comes_back_empty_and_is_told_its_client
             await h.send(a, [packet(a, 9, 1, 5)])
             await h.settle()
             assert [each.sequence for each in h.received(b)] == [9]
+
+    asyncio.run(main())
+
+
+def test_a_switch_that_is_taken_away_counts_as_lost_while_it_still_forwards(wires):
+    async def main():
+        async with on_machines(wires, grace=60.0) as h:
+            a, b = await path(h)
+            notices = h.plane.notices()
+            leaving = asyncio.create_task(asyncio.to_thread(h.agents["s2"].leave))
+            assert await anext(notices) == SwitchDown("s2")
+            with pytest.raises(Unavailable, match="its agent is not there"):
+                await h.plane.apply("s2", [])
+            await h.send(a, [packet(a, 0, 1, 5)])
+            await h.settle()
+            assert [each.sequence for each in h.received(b)] == [0]
+            await leaving
+            await asyncio.to_thread(h.agents["s2"].end)
+            h.agents["s2"] = await asyncio.to_thread(AgentThread, wires, "s2")
+            assert await anext(notices) == SwitchUp("s2")
 
     asyncio.run(main())
 
@@ -322,6 +343,52 @@ def test_with_an_access_folder_agents_prove_which_switch_they_are(tmp_path):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("how", ["revoked", "expired", "no member"])
+def test_an_agent_whose_login_no_longer_counts_is_sent_away(tmp_path, how):
+    access = access_folder(tmp_path, "")
+    for switch in ("s1", "s2"):
+        access.certificate(switch, Role.COMPONENT, 10 if switch == "s1" else 100, now())
+    late = 0.0
+    keeper = Doorkeeper(access, "daemon", clock=lambda: time.time() + late)
+
+    async def main():
+        nonlocal late
+        fleet = Fleet(TOPOLOGY, gate=keeper, tls=keeper.tls)
+        await fleet.start()
+
+        async def agent(switch):
+            login = load_login(access.login(switch))
+            ports = len(TOPOLOGY.ports(switch))
+            hello = p.Hello(p.PROTOCOL, Role.COMPONENT, switch, interfaces=ports, mtu=1500)
+            tls = login.dialling()
+            return (await Link.open(p.AGENTS, fleet.address, hello, lambda *_: None, tls=tls, timeout=10))[0]
+
+        links = {switch: await agent(switch) for switch in ("s1", "s2")}
+        fleet.renew(keeper.tls, keeper.stands)
+        await asyncio.sleep(0)
+        assert all(fleet.remote[switch].connected for switch in links)
+        if how == "revoked":
+            access.revoke("s1")
+        elif how == "expired":
+            late = 11 * 86400.0
+        else:
+            members = access.path / "members.toml"
+            members.write_text(members.read_text().replace("[members.s1]", "[members.s9]"))
+        keeper.look()
+        fleet.renew(keeper.tls, keeper.stands)
+        async with asyncio.timeout(10):
+            with suppress(SievenetError):
+                await links["s1"].ended
+        await until(lambda: not fleet.remote["s1"].connected)
+        assert fleet.remote["s2"].connected
+        with pytest.raises(Rejected):
+            await agent("s1")
+        await links["s2"].close()
+        await fleet.close()
+
+    asyncio.run(main())
+
+
 def test_flows_travel_unchanged():
     rng = random.Random(3)
     for _ in range(300):
@@ -358,6 +425,8 @@ def test_interfaces_have_to_be_there():
         (["switch", "s1", "--interfaces", "eth0", "--control", "nowhere"], "an address such as"),
         (["up", "--dataplane", "kernel", "--interfaces", "eth0"], r"needs root.*--dataplane embedded"),
         (["up", "--interfaces", "eth0"], "give --dataplane kernel too"),
+        (["up", "--switch", "s1"], "give its --interfaces too"),
+        (["up", "--listen", "127.0.0.1:0"], "give --dataplane openflow or kernel"),
         (["up", "--dataplane", "kernel", "--interfaces", "eth0", "--switch", "s7"], r"of the topology \(s1\)"),
         (["up", "--dataplane", "kernel", "--listen", "0.0.0.0:7402"], "kernel.listen"),
         (["up", "--dataplane", "kernel", "--listen", "7402"], "kernel.listen"),
@@ -406,6 +475,7 @@ def test_a_fleet_without_agents_waits_and_then_counts_them_as_down():
 
 ASKED = (
     p.Ready(),
+    p.Leaving(),
     p.Carrier(1, up=True, carries=False),
     p.Carrier(60_000, up=False, carries=True),
     p.Cabled(1, "s1", 9),

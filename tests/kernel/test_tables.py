@@ -423,3 +423,36 @@ def test_links_have_their_bandwidth():
         asyncio.run(main())
     finally:
         remove_network(network)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_switches_share_a_program_and_nothing_else(seed):
+    """Every switch of a network has flows, clients and permits of its own; whoever takes them over finds each's."""
+    rng = random.Random(seed)
+    topology = parse_topology("line,switches=3,hosts=1")
+    network = make_network(topology, kind="svs")
+    try:
+        held = {}
+        for number, (name, switch) in enumerate(network.switches.items()):
+            ports = sorted(topology.ports(name))
+            changes = [Add(random_flow(rng, ports)) for _ in range(30)]
+            table = FlowTable().applied(changes)
+            switch.apply(changes)
+            switch.add_client(1000, 1)
+            assert switch.permits.give(1000, frozenset({number + 1}))
+            held[name] = table
+        assert {name: set(switch.table()) for name, switch in network.switches.items()} == {
+            name: set(table) for name, table in held.items()
+        }
+        indices = [index for devices in network.devices.values() for index in devices]
+        assert len(set(indices)) == len(indices)
+        network.switches["s2"].clear()
+        held["s2"] = FlowTable()
+        later = KernelNetwork(topology, network.name, run_dir=network.run_dir)
+        assert later.up()  # it was there
+        for number, (name, switch) in enumerate(later.switches.items()):
+            assert set(switch.table()) == set(held[name])
+            assert switch.permits._held == {1000: frozenset({number + 1})}
+            switch.close()
+    finally:
+        remove_network(network)

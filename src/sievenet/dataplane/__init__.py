@@ -2,7 +2,7 @@
 
 `plane` is the interface that `control` uses.  `Simulator` (virtual time) and
 `EmbeddedDataPlane` (real time, UDP on loopback) drive the same `Switch`.
-Importing it loads neither numba nor sockets.
+Importing it loads no numba.
 
 Imports only `access`, `errors`, `index`, `jit`, `network`, `programs`, `session` and `simulation`.
 """

@@ -30,11 +30,11 @@ import socket
 from collections import deque
 from typing import Any, Final
 
-from sievenet.access.seal import Channel
+from sievenet.access.seal import SEAL, Channel
 from sievenet.dataplane.endpoint import Checks, Endpoint, judged, udp_socket
 from sievenet.dataplane.fabric import Fabric
 from sievenet.dataplane.hostlink import STALL, LinkStatistics
-from sievenet.dataplane.packet import MAX_BODY, MAX_DATAGRAM, Kind, header, split
+from sievenet.dataplane.packet import DATAGRAM_HEADER, MAX_BODY, MAX_DATAGRAM, Kind, header, split
 from sievenet.dataplane.plane import Attached, PlaneStatistics
 from sievenet.dataplane.sockets import Sockets, Turn
 from sievenet.dataplane.walks import Port
@@ -246,21 +246,21 @@ class EmbeddedDataPlane(Fabric):
         if client is None:
             self._unknown += 1
             return -1
-        if client.link.channel is not None:
-            opened = client.link.channel.open(memoryview(data), now)
+        link, size, at = client.link, len(data), DATAGRAM_HEADER
+        if link.channel is not None:
+            opened = link.channel.open(memoryview(data), now)
             if opened is None:
                 return -1
-            data = opened
-        found = split(data, count)
+            data, at, size = opened, 0, size - SEAL
+        found = split(data, count, at)
         self._malformed += count - len(found)
-        link = client.link
         if address != client.address and first:
             client.address = address
             link.restart()
             self._connect(client, address)
         # What waited in the client's own socket when its address changed says nothing about the link of now.
         if address == client.address:
-            link.heard(sequence, acknowledged, window, now, len(data))
+            link.heard(sequence, acknowledged, window, now, size)
             self._answer(client, now)
             # An answer means that the address is known.  A greeting that came in by somebody's own socket, before that
             # was connected, is not answered: the client greets again.
@@ -268,10 +268,10 @@ class EmbeddedDataPlane(Fabric):
                 self.transmit(link.hello(), address)
         port, publisher, categories = client.port, client.publisher, client.categories
         inject, checks = self.forwarding.inject, client.checks
-        if checks is not None and found and not checks.passes(len(found), len(data), now):
+        if checks is not None and found and not checks.passes(len(found), size, now):
             client.over_quota += len(found)
             self._over_quota += len(found)
-            self._wait = checks.wait(len(found), len(data), now)
+            self._wait = checks.wait(len(found), size, now)
             return -1
         welcome: list[tuple[int, int, bytes]] = []
         for start, end, category, code, claimed in found:
@@ -281,7 +281,7 @@ class EmbeddedDataPlane(Fabric):
                 self._unadvertised += 1
             else:
                 welcome.append((category, code, bytes(data[start:end])))
-        if checks is not None and not all(map(checks.sends_all, {category for category, _, _ in welcome})):
+        if checks is not None and not checks.sends_all(category for category, _, _ in welcome):
             verdicts = judged(checks.sends, [packet for _, _, packet in welcome])
             refused = len(welcome) - sum(verdicts)
             client.unpermitted += refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from sievenet.dataplane.hostlink import HostLink
@@ -44,8 +44,8 @@ class Checks(Protocol):
     def receives_all(self) -> bool:
         """Whether the client may get every event of every category: then there is nothing to ask."""
 
-    def sends_all(self, category: int) -> bool:
-        """Whether the client may publish every event of a category."""
+    def sends_all(self, categories: Iterable[int]) -> bool:
+        """Whether the client may publish every event of these categories."""
 
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets, of so many bytes together, are within the quota."""

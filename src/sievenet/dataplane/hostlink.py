@@ -34,7 +34,7 @@ from typing import Final
 import msgspec
 
 from sievenet.access.seal import Channel
-from sievenet.dataplane.packet import DATAGRAM_HEADER, FULL_DATAGRAM, Kind, batches, encode_datagram
+from sievenet.dataplane.packet import DATAGRAM_HEADER, FULL_DATAGRAM, Kind, batches, encode_header
 
 __all__ = ["PATIENCE", "STALL", "HostLink", "LinkStatistics"]
 
@@ -202,8 +202,8 @@ class HostLink:
 
     def hello(self) -> bytes:
         """The greeting that makes an end's address known."""
-        hello = encode_datagram(self.token, (), kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)
-        return hello if self.channel is None else self.channel.seal(hello)
+        hello = encode_header(self.token, 0, 0, kind=Kind.HELLO, acknowledged=self._highest, window=self.grant)
+        return hello if self.channel is None else self.channel.seal(hello, b"")
 
     def due(self) -> float | None:
         """When to ask for `datagrams` though nothing has come; None if nothing waits and nothing is owed."""
@@ -259,15 +259,16 @@ class HostLink:
         return [part], count
 
     def _seal(self, group: list[bytes] | list[memoryview], count: int, number: int) -> bytes:
-        datagram = encode_datagram(
-            self.token, group, count=count, sequence=number, acknowledged=self._highest, window=self.grant
-        )
+        size = len(group[0]) if len(group) == 1 else sum(map(len, group))
+        head = encode_header(self.token, count, size, sequence=number, acknowledged=self._highest, window=self.grant)
         if number:
-            cost = len(datagram) - DATAGRAM_HEADER + _OVERHEAD
+            cost = size + _OVERHEAD
             self._under_way.append((number, cost))
             self._under_way_bytes += cost
             self.sent_packets += count
-        return datagram if self.channel is None else self.channel.seal(datagram)
+        if self.channel is None:
+            return b"".join((head, *group))
+        return self.channel.seal(head, group[0] if len(group) == 1 else b"".join(group))
 
     # -- receiving -----------------------------------------------------------------------------
 

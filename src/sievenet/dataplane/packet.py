@@ -55,6 +55,7 @@ __all__ = [
     "decode",
     "encode",
     "encode_datagram",
+    "encode_header",
     "encode_packet",
     "packet_alone",
     "packets_of",
@@ -185,14 +186,26 @@ def encode_datagram(
 ) -> bytes:
     """One datagram around packets that are bytes already: one in each part, or so many in all of them (``count``)."""
     parts = list(encoded)
-    packets = len(parts) if count is None else count
-    head = _DATAGRAM.pack(
-        _MAGIC, VERSION, kind, packets, window, sequence & 0xFFFFFFFF, acknowledged & 0xFFFFFFFF, token
-    )
-    datagram = b"".join((head, *parts))
-    if len(datagram) > MAX_DATAGRAM:
-        raise InvalidInput(expected=f"at most {MAX_DATAGRAM} bytes", got=len(datagram), where="datagram")
-    return datagram
+    packets, size = len(parts) if count is None else count, sum(map(len, parts))
+    head = encode_header(token, packets, size, kind=kind, sequence=sequence, acknowledged=acknowledged, window=window)
+    return b"".join((head, *parts))
+
+
+def encode_header(
+    token: int,
+    count: int,
+    size: int,
+    *,
+    kind: Kind = Kind.DATA,
+    sequence: int = 0,
+    acknowledged: int = 0,
+    window: int = 64,
+) -> bytes:
+    """The header of a datagram with so many packets of so many bytes together; `InvalidInput` if these are too many."""
+    if size > MAX_DATAGRAM - DATAGRAM_HEADER:
+        raise InvalidInput(expected=f"at most {MAX_DATAGRAM} bytes", got=DATAGRAM_HEADER + size, where="datagram")
+    numbers = sequence & 0xFFFFFFFF, acknowledged & 0xFFFFFFFF
+    return _DATAGRAM.pack(_MAGIC, VERSION, kind, count, window, *numbers, token)
 
 
 def batches(encoded: Iterable[bytes], full: int = FULL_DATAGRAM) -> Iterator[list[bytes]]:
@@ -231,14 +244,14 @@ def header(data: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
     return token, kind, sequence, acknowledged, window, count
 
 
-def split(data: bytes | memoryview, count: int) -> list[tuple[int, int, int, int, int]]:
+def split(data: bytes | memoryview, count: int, at: int = DATAGRAM_HEADER) -> list[tuple[int, int, int, int, int]]:
     """Where the packets of a datagram are: ``(start, end, category, code, publisher)`` each, or `CodecError`.
 
-    Packets with absurd numbers are left out.
+    The first is behind the header, unless that was cut off. Packets with absurd numbers are left out.
     """
     found = []
     unpack = _PACKET.unpack_from
-    at, end = DATAGRAM_HEADER, len(data)
+    end = len(data)
     last = end - PACKET_HEADER
     for _ in range(count):
         if at > last:
@@ -266,13 +279,13 @@ def decode(data: bytes | memoryview) -> Datagram:
     return Datagram(token, Kind(kind), sequence, acknowledged, window, packets_of(data, count))
 
 
-def packets_of(data: bytes | memoryview, count: int) -> list[Packet]:
+def packets_of(data: bytes | memoryview, count: int, at: int = DATAGRAM_HEADER) -> list[Packet]:
     """The packets of a datagram whose header says that it has so many, or `CodecError`.
 
-    Packets with absurd numbers are left out.
+    The first is behind the header, unless that was cut off. Packets with absurd numbers are left out.
     """
     found = []
-    for start, end, category, code, publisher in split(data, count):
+    for start, end, category, code, publisher in split(data, count, at):
         _, _, flags, _, _, _, _, incarnation, number, departure = _PACKET.unpack_from(data, start)
         body = bytes(data[start + PACKET_HEADER : end])
         found.append(Packet(category, code, publisher, number, departure, flags, body, incarnation))

@@ -3,7 +3,8 @@
 It decides nothing. It dials the control plane, makes this machine the switch that it is told to be (`machine`), carries
 out orders one after the other, and tells when a port fails. When the connection is lost the switch goes on with the
 tables that it has, and the agent dials again until it is welcome; when the agent itself is killed the switch goes on as
-well, and the next agent finds it.
+well, and the next agent finds it. Whoever takes the switch away lets the agent say so first (`leave`): paths are led
+around it while it still forwards.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ log = logging.getLogger("sievenet.kernel")
 
 #: Seconds between attempts to reach a control plane that was never there.
 _AGAIN: Final = 0.5
+#: Seconds without a packet after which nobody needs a switch that leaves, and for which it waits for them at most.
+_QUIET: Final = 0.25
+_LONGEST: Final = 3.0
 
 
 class Agent(Dialler):
@@ -58,6 +62,19 @@ class Agent(Dialler):
         finally:
             await self.close()
             self.machine.unwatch()
+
+    async def leave(self) -> None:
+        """Say that the switch will be gone, and let it forward until packets have found another way."""
+        if self._link is None or not self.welcome.is_set():
+            return
+        self._link.send(p.Leaving())
+        before = -1
+        for _ in range(round(_LONGEST / _QUIET)):
+            await asyncio.sleep(_QUIET)
+            passed = self.machine.switch.passed()
+            if passed == before:
+                break
+            before = passed
 
     # -- the connection --------------------------------------------------------------------------------
 

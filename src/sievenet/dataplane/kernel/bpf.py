@@ -106,7 +106,11 @@ def _buffer(data: bytes) -> ctypes.Array[ctypes.c_char]:
 class Map:
     """A table in the kernel; keys and values are bytes."""
 
-    def __init__(self, descriptor: int, key_size: int, value_size: int, rows: int) -> None:
+    def __init__(
+        self, descriptor: int, key_size: int, value_size: int, rows: int, first: int = 0, step: int = 1
+    ) -> None:
+        #: The first of its rows, and how far apart they are: an array may be shared by several, each with a part of it.
+        self.first, self.step = first, step
         self.descriptor = descriptor
         self.key_size = key_size
         self.value_size = value_size
@@ -121,13 +125,22 @@ class Map:
         attributes = struct.pack("=IIIIIII15sx", kind, key_size, value_size, rows, flags, like, 0, name.encode()[:15])
         return cls(_bpf(_CREATE, attributes), key_size, value_size, rows)
 
+    def part(self, first: int, rows: int, step: int = 1) -> Map:
+        """Some rows of an array, as a map of its own; a key is still that of the whole (`key`)."""
+        return Map(os.dup(self.descriptor), self.key_size, self.value_size, rows, first, step)
+
+    def key(self, row: int) -> bytes:
+        """The key of a row of an array."""
+        return (self.first + row * self.step).to_bytes(4, "little")
+
     def view(self, kind: np.dtype[Any]) -> NDArray[Any]:
         """An array's rows, shared with the kernel."""
         stride = -(-self.value_size // 8) * 8
+        begin = stride * self.first // mmap.PAGESIZE * mmap.PAGESIZE
         if self._memory is None:
-            size = -(-stride * self.rows // mmap.PAGESIZE) * mmap.PAGESIZE
-            self._memory = mmap.mmap(self.descriptor, size)
-        return np.frombuffer(self._memory, dtype=kind, count=self.rows * stride // kind.itemsize)
+            end = -(-stride * (self.first + self.rows) // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._memory = mmap.mmap(self.descriptor, end - begin, offset=begin)
+        return np.frombuffer(self._memory, kind, self.rows * stride // kind.itemsize, self.first * stride - begin)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""

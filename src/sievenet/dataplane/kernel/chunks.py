@@ -56,7 +56,7 @@ class Chunks:
         self.longs = self.bytes.cast("Q")
         self._row_size = row_size
         self._count = 0
-        while self._count < maps.rows and (found := maps.get(self._count.to_bytes(4, "little"))) is not None:
+        while self._count < maps.rows and (found := maps.get(maps.key(self._count))) is not None:
             self._show(bpf.Map(bpf.by_id(int.from_bytes(found, "little")), 4, row_size, ROWS))
 
     @property
@@ -77,7 +77,7 @@ class Chunks:
         """Twice as many rows; when this returns, no program runs any more that was running when it was called."""
         count = min(max(self._count, 1), self._maps.rows - self._count)
         fresh = [bpf.Map.create("chunk", bpf.ARRAY, 4, self._row_size, ROWS) for _ in range(count)]
-        keys = [(self._count + i).to_bytes(4, "little") for i in range(count)]
+        keys = [self._maps.key(self._count + i) for i in range(count)]
         self._maps.put_all(keys, [each.descriptor.to_bytes(4, "little") for each in fresh])
         for each in fresh:
             self._show(each)

@@ -2,8 +2,9 @@
 
 The topology is given, not found out: it says which switch has which ports, and an agent says whose it is. A switch
 counts as up once its agent has answered, and as lost when its agent has been away for longer than `grace`: it goes on
-forwarding meanwhile, with the tables that it has. Whenever an agent comes (back), the control plane is told that the
-switch is up, and reads and repairs its table: the agent may have found the switch as it was, or made a new one.
+forwarding meanwhile, with the tables that it has. An agent that takes its switch away says so, and it is lost at once.
+Whenever an agent comes (back), the control plane is told that the switch is up, and reads and repairs its table: the
+agent may have found the switch as it was, or made a new one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sievenet.access.identity import Gate, Identity, Role
@@ -122,10 +123,14 @@ class Fleet(Service[AgentConnection]):
         for name in sorted(self._lost):
             log.warning("switch %s has no agent yet: it counts as down", name)
 
-    def renew(self, tls: ssl.SSLContext | None) -> None:
-        """Meet agents with these files from now on."""
-        if self._doors is not None:
-            self._doors.tls = tls
+    def renew(self, tls: ssl.SSLContext | None, stands: Callable[[Identity], bool]) -> None:
+        """Meet agents with these files from now on, and send those away whose login no longer counts."""
+        if self._doors is None:
+            return
+        self._doors.tls = tls
+        for connection in list(self._doors.connections):
+            if connection.identity is not None and not stands(connection.identity):
+                connection.end(Rejected("The login no longer counts, or has another role now"))
 
     async def close(self) -> None:
         """Take leave of the agents; switches go on with what they have."""
@@ -202,6 +207,9 @@ class Fleet(Service[AgentConnection]):
                     assert self._doors is not None
                     switch.ready = True
                     self._doors.begin(self._settle(switch))
+                case p.Leaving():
+                    switch.ready = False
+                    self._give_up(switch.name, "its agent takes it away")
 
     def _cabled(self, switch: str, port: int, other: str, at: int) -> None:
         """Compare a cable with the topology: one that leads elsewhere carries nothing of ours."""
@@ -242,10 +250,13 @@ class Fleet(Service[AgentConnection]):
         for switch in self.remote.values():
             switch.seen += slept  # nobody could come meanwhile
             if not switch.connected and switch.name not in self._lost and now - switch.seen > self._grace:
-                self._lost.add(switch.name)
-                log.warning("switch %s is lost: its agent has been away for %.1f s", switch.name, self._grace)
-                if self._listener is not None:
-                    self._listener.lost(switch.name)
+                self._give_up(switch.name, f"its agent has been away for {self._grace:.1f} s")
+
+    def _give_up(self, switch: str, reason: str) -> None:
+        self._lost.add(switch)
+        log.warning("switch %s is lost: %s", switch, reason)
+        if self._listener is not None:
+            self._listener.lost(switch)
 
     async def _settle(self, switch: RemoteSwitch) -> None:
         """A switch has come (back): let it know its clients, then count it as up."""
@@ -256,6 +267,8 @@ class Fleet(Service[AgentConnection]):
         except SievenetError as error:
             log.warning("switch %s: %s", switch.name, error)
             return
+        if not switch.ready:
+            return  # it is leaving already
         log.info("switch %s is there", switch.name)
         self._lost.discard(switch.name)
         if self._listener is not None:

@@ -142,7 +142,7 @@ class Machine:
         try:
             self._pins.mkdir(parents=True, exist_ok=True)
             bpf.mount(str(self._pins))
-            self._switch = KernelSwitch.create(self.name, capacity)
+            [self._switch] = KernelSwitch.create([self.name], capacity)
             self._switch.pin(self._pins / self.name)
             for port in self._ports:
                 self._attach(port)

@@ -19,8 +19,9 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
+from itertools import count as counting
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sievenet.dataplane import namespaces as ns
 from sievenet.dataplane.kernel import bpf
@@ -36,6 +37,8 @@ from sievenet.network.topology import Topology
 __all__ = ["KernelNetwork"]
 
 _T = TypeVar("_T")
+#: Number of the first device of a switch; namespaces have others with small ones.
+_FIRST_DEVICE: Final = 16
 
 
 class KernelNetwork(LocalNetwork):
@@ -103,8 +106,10 @@ class KernelNetwork(LocalNetwork):
                 [*map(self.switch_namespace, self.topology.switches), *map(self.host_namespace, self.topology.hosts)]
             )
             self._wire()
-            for switch in self.topology.switches:
-                self._make(switch)
+            for switch in KernelSwitch.create(self.topology.switches, self.capacity):
+                self.switches[switch.name] = switch
+            for name in self.topology.switches:
+                self._make(name)
             self._note.write_text(self._digest())
         except BaseException:
             self.down()
@@ -116,8 +121,9 @@ class KernelNetwork(LocalNetwork):
         try:
             if self._note.read_text() != self._digest():
                 return False
-            for name in self.topology.switches:
-                self.switches[name] = KernelSwitch.adopt(name, self._pins / name, self.capacity)
+            count = len(self.topology.switches)
+            for number, name in enumerate(self.topology.switches):
+                self.switches[name] = KernelSwitch.adopt(name, self._pins / name, self.capacity, (number, count))
                 self.devices[name] = self.inside(name, partial(_devices, self.topology.ports(name)))
                 self._add_ports(name)
             return len(ns.listing(f"{self.name}-")) == len(self.topology.hosts)
@@ -131,10 +137,16 @@ class KernelNetwork(LocalNetwork):
         return self.switch_namespace(node), f"p{port}"
 
     def _wire(self) -> None:
-        lines = []
+        # The switches' devices have different numbers, though each is in a namespace of its own: the program tells
+        # switches by them.
+        lines, numbers = [], counting(_FIRST_DEVICE)
         for link in self.topology.links:
-            (a, near), (b, far) = self._end_of_link(link.a, link.a_port), self._end_of_link(link.b, link.b_port)
-            lines.append(f"link add name {near} mtu {MTU} netns {a} type veth peer name {far} mtu {MTU} netns {b}")
+            ends = []
+            for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
+                where, name = self._end_of_link(node, port)
+                number = f"index {next(numbers)} " if self.topology.is_switch(node) else ""
+                ends.append(f"name {name} {number}mtu {MTU} netns {where}")
+            lines.append(f"link add {ends[0]} type veth peer {ends[1]}")
         ns.ip(None, lines)
         for switch in self.topology.switches:
             ports = self.topology.ports(switch)
@@ -147,8 +159,7 @@ class KernelNetwork(LocalNetwork):
             self._make_host(host)
 
     def _make(self, name: str) -> None:
-        switch = self.switches[name] = KernelSwitch.create(name, self.capacity)
-        ports = self.topology.ports(name)
+        switch, ports = self.switches[name], self.topology.ports(name)
 
         folder = self._pins / name
         switch.pin(folder)

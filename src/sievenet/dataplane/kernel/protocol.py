@@ -15,6 +15,8 @@
       │ ◀───────────────────────────────────────────── │   by Carried or Refused when they are in effect
       │  Carrier(port, up, carries), Cabled(…)         │   said unasked whenever a port fails or comes back, and
       │ ─────────────────────────────────────────────▶ │   when a switch is heard at the other end of its cable
+      │  Leaving                                       │   the switch will be gone soon: it counts as lost from here on,
+      │ ─────────────────────────────────────────────▶ │   and forwards for a while what is still under way
 
 Frames, errors and roles are those of `sievenet.session`; whoever says hello here is a component.
 """
@@ -47,6 +49,7 @@ __all__ = [
     "Counted",
     "Hello",
     "Leave",
+    "Leaving",
     "Permit",
     "Port",
     "Read",
@@ -62,7 +65,7 @@ __all__ = [
 ]
 
 #: Version of everything in this module; both sides must have the same.
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 #: Bytes of the largest frame either way: a full table.
 _LARGEST: Final = 1 << 27
 
@@ -129,6 +132,10 @@ class Hello(message.Hello, frozen=True):
 
 class Ready(Message, frozen=True):
     """The switch is there."""
+
+
+class Leaving(Message, frozen=True):
+    """The switch will be gone soon."""
 
 
 class Carrier(Message, frozen=True):
@@ -213,7 +220,7 @@ AGENTS: Final = Protocol(
     scheme="sievenet-agent",
     hello=Hello,
     welcome=Welcome,
-    taken=dict.fromkeys((Ready, Carrier, Cabled, Carried, Refused, Goodbye, Alive), Role.COMPONENT),
+    taken=dict.fromkeys((Ready, Leaving, Carrier, Cabled, Carried, Refused, Goodbye, Alive), Role.COMPONENT),
     given=(Welcome, Clients, Permit, Leave, Apply, Read, Failure, Goodbye, Alive),
     largest=dict.fromkeys(Role, _LARGEST),
     max_given=_LARGEST,

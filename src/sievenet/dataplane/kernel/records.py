@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from sievenet.dataplane.kernel.chunks import Chunks
 from sievenet.dataplane.kernel.pool import Pool
 from sievenet.dataplane.plane import Count
+from sievenet.index import MAX_BITS
 
 __all__ = ["SIZE", "Record", "Records"]
 
@@ -25,6 +26,10 @@ __all__ = ["SIZE", "Record", "Records"]
 SIZE: Final = 64
 _ROW: Final = struct.Struct("=16s16sQIHHQQ")
 _LONGS: Final = SIZE // 8
+#: Masks of ordinary flows, by their bits of code.
+_MASKS: Final = tuple(
+    ((1 << 16 + length) - 1 << MAX_BITS - length).to_bytes(16, "big") for length in range(MAX_BITS + 1)
+)
 _RANGE, _COUNTED = 4, 6
 
 
@@ -57,6 +62,14 @@ class Records:
         number = self._pool.take()
         packed, packed_mask = bits.to_bytes(16, "big"), mask.to_bytes(16, "big")
         _ROW.pack_into(self._chunks.bytes, number * SIZE, packed, packed_mask, outputs, row, in_port, ones, 0, 0)
+        return number
+
+    def add_prefix(self, prefix: int, length: int, outputs: int) -> int:
+        """The same for an ordinary flow: a one, its category, and so many bits of a code."""
+        number = self._pool.take()
+        bits = (prefix ^ 1 << 16 + length) << MAX_BITS - length
+        row = bits.to_bytes(16, "big"), _MASKS[length], outputs, 0, 0, length, 0, 0
+        _ROW.pack_into(self._chunks.bytes, number * SIZE, *row)
         return number
 
     def read(self, number: int) -> Record:

@@ -1,4 +1,4 @@
-/* One content switch: a program that the kernel runs on every packet that comes in by one of its ports.
+/* Content switches: a program that the kernel runs on every packet that comes in by one of their ports.
  *
  *     packet ──▶ content? ──▶ admitted? ──▶ the flow that decides ──▶ its outputs, one after the other
  *                 │ no          │ no            │ none
@@ -14,6 +14,11 @@
  * If none of these decides, the tables of the out ports do (plans of kind cells).  The program needs no table per port: a
  * cell's flow has a bit for each port that has the cell in its table.  It asks once for each mask in use (`masks`),
  * unites the bits of what it finds, and the packet leaves once by every port whose bit is set (`slots`).
+ *
+ * All switches of a network on one machine share the program: it is in the processor's cache when a packet comes to the
+ * next one.  A device says whose it is (`owner`).  In the maps of chunks the switches take turns, so that what several of
+ * them need is close together; in arrays each has its rows behind those of another, and hash tables are in a map by the
+ * switches' numbers.
  *
  * `sieve` is the way of most packets: one event, an ordinary flow, one output.  What else there may be is in programs of
  * their own, in which it goes on: several outputs (`more`), several events (`each`), rows and masks (`odd`).
@@ -41,6 +46,8 @@ typedef unsigned long long u64;
 
 #define SEC(name) __attribute__((section(name), used))
 #define ALWAYS static inline __attribute__((always_inline))
+/* What the compiler is to put out of the way: the way of most packets is short, and in one piece of memory. */
+#define rare(x) __builtin_expect(!!(x), 0)
 #define swap16(x) __builtin_bswap16(x)
 #define swap64(x) __builtin_bswap64(x)
 
@@ -49,9 +56,14 @@ typedef unsigned long long u64;
 
 #define CLIENTS 1000    /* port numbers from here on are clients, which share the port of their host */
 #define PORTS 32768
-#define DEVICES 1024    /* rows for devices, and how many of them may be asked for one */
+#define DEVICES 16384   /* rows for devices, and how many of them may be asked for one */
 #define TRIES 4
 #define CHUNK 4096      /* flows and nodes come in chunks, as many as are needed */
+#define OUTPUTS 65536
+#define VERSIONS 64     /* of rows and masks */
+#define REASONS 8
+#define NUMBER(owner) ((owner) & 0xFFFF)
+#define SWITCHES(owner) ((owner) >> 16)
 #define DEPTH 29        /* nodes on the way to a flow */
 #define CHILD 0x80000000 /* a slot names a node, not a flow */
 #define HEAD 0x40000000 /* and that node's path and flow matter */
@@ -107,8 +119,8 @@ struct port {
 	u64 address[2];
 };
 struct permit { u16 port; u16 category; };
-/* `odd`: whether there are rows or masks. */
-struct device { u32 index; u16 port; u8 host; u8 odd; };
+/* `odd`: whether there are rows or masks.  `owner`: the switch's number, and how many there are (upper half). */
+struct device { u32 index; u16 port; u8 host; u8 odd; u32 owner; u32 unused; };
 /* What the events of one packet do together: the outputs of each, the slots of all, and how far that is done. */
 struct pile {
 	u32 first[TOGETHER];
@@ -145,9 +157,10 @@ ALWAYS void add(struct count *count, u64 packets, u64 bytes)
 	__sync_fetch_and_add(&count->bytes, bytes);
 }
 
-ALWAYS int tell(u32 reason, u64 packets)
+ALWAYS int tell(u32 owner, u32 reason, u64 packets)
 {
-	u64 *count = lookup(&reasons, &reason);
+	u32 at = NUMBER(owner) * REASONS + reason;
+	u64 *count = lookup(&reasons, &at);
 	if (count)
 		__sync_fetch_and_add(count, packets);
 	return SHOT;
@@ -158,9 +171,10 @@ ALWAYS u64 packets_of(struct __sk_buff *skb)
 	return skb->gso_segs ? skb->gso_segs : 1;
 }
 
-ALWAYS struct port *port_at(u32 number)
+ALWAYS struct port *port_at(u32 owner, u32 number)
 {
-	return number ? lookup(&ports, &number) : 0;
+	u32 at = NUMBER(owner) * PORTS + number;
+	return number && number < PORTS ? lookup(&ports, &at) : 0;
 }
 
 ALWAYS struct device *device_at(u32 index)
@@ -175,10 +189,10 @@ ALWAYS struct device *device_at(u32 index)
 	return 0;
 }
 
-/* A row of `flows` or `nodes`. */
-ALWAYS void *row_at(void *chunks, u32 at)
+/* A row of a switch's `flows` or `nodes`. */
+ALWAYS void *row_at(void *chunks, u32 owner, u32 at)
 {
-	u32 chunk = at / CHUNK, row = at % CHUNK;
+	u32 chunk = at / CHUNK * SWITCHES(owner) + NUMBER(owner), row = at % CHUNK;
 	void *rows = lookup(chunks, &chunk);
 	return rows ? lookup(rows, &row) : 0;
 }
@@ -187,7 +201,7 @@ ALWAYS void *row_at(void *chunks, u32 at)
 ALWAYS int leave(struct __sk_buff *skb, u32 number, struct port *port, u64 packets, int last)
 {
 	u32 device = port->device, way = port->way;
-	if (number >= CLIENTS) {
+	if (rare(number >= CLIENTS)) {
 		u16 to = swap16((u16)number), from = 0;
 		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 		if (data + HEADERS > end)
@@ -213,9 +227,9 @@ ALWAYS int leave(struct __sk_buff *skb, u32 number, struct port *port, u64 packe
 }
 
 /* The port that a packet is to leave by, unless it came from there, or nobody is there. */
-ALWAYS struct port *way_out(u32 number, u32 in_port, u64 packets)
+ALWAYS struct port *way_out(u32 owner, u32 number, u32 in_port, u64 packets)
 {
-	struct port *port = number == in_port ? 0 : port_at(number);
+	struct port *port = number == in_port ? 0 : port_at(owner, number);
 	if (port && !port->way) {
 		__sync_fetch_and_add(&port->dropped, packets);
 		return 0;
@@ -224,26 +238,27 @@ ALWAYS struct port *way_out(u32 number, u32 in_port, u64 packets)
 }
 
 /* A packet is to leave by this port too; the one before it, `pending`, can have its copy now.  Returns the next pending. */
-ALWAYS u32 push(struct __sk_buff *skb, u32 number, u32 in_port, u32 pending, u64 packets)
+ALWAYS u32 push(struct __sk_buff *skb, u32 owner, u32 number, u32 in_port, u32 pending, u64 packets)
 {
-	if (!way_out(number, in_port, packets))
+	if (!way_out(owner, number, in_port, packets))
 		return pending;
-	struct port *port = port_at(pending);
+	struct port *port = port_at(owner, pending);
 	if (port)
 		leave(skb, pending, port, packets, 0);
 	return number;
 }
 
 /* The last port may have the packet itself. */
-ALWAYS int last(struct __sk_buff *skb, u32 pending, u64 packets)
+ALWAYS int last(struct __sk_buff *skb, u32 owner, u32 pending, u64 packets)
 {
-	struct port *port = port_at(pending);
+	struct port *port = port_at(owner, pending);
 	return port ? leave(skb, pending, port, packets, 1) : SHOT;
 }
 
-ALWAYS u32 output(u32 at, u32 only)
+ALWAYS u32 output(u32 owner, u32 at, u32 only)
 {
-	u16 *number = only ? 0 : lookup(&outputs, &at);
+	u32 where = NUMBER(owner) * OUTPUTS + at;
+	u16 *number = only ? 0 : lookup(&outputs, &where);
 	return only ? at : number ? *number : 0;
 }
 
@@ -278,17 +293,17 @@ ALWAYS int matches(const struct flow *flow, const u64 *bits)
 }
 
 /* The ordinary flow with the longest prefix, and its number. */
-ALWAYS struct flow *longest(const u64 *bits, u32 *number)
+ALWAYS struct flow *longest(u32 owner, const u64 *bits, u32 *number)
 {
 	u64 high = swap64(bits[0]), low = swap64(bits[1]);
 	u32 next = 3 << 24 | high >> 52, best = 0, i;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < DEPTH; i++) {
-		struct node *node = row_at(&nodes, next & 0xFFFFFF);
+		struct node *node = row_at(&nodes, owner, next & 0xFFFFFF);
 		u32 step = next >> 24 & 31;
 		if (!node)
 			return 0;
-		if (next & HEAD) {
+		if (rare(next & HEAD)) {
 			if (node->flow)
 				best = node->flow;
 			/* The bits that were passed over, if this is not the next step. */
@@ -304,18 +319,18 @@ ALWAYS struct flow *longest(const u64 *bits, u32 *number)
 	}
 	*number = next;
 	if (next) {
-		struct flow *flow = row_at(&flows, next);
+		struct flow *flow = row_at(&flows, owner, next);
 		if (flow && matches(flow, bits))
 			return flow;
 	}
 	*number = best;
-	return best ? row_at(&flows, best) : 0;
+	return best ? row_at(&flows, owner, best) : 0;
 }
 
 /* The rest of a packet's outputs.  cb: in-port, range, pending. */
 SEC("tc/more") int more(struct __sk_buff *skb)
 {
-	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2] & ~ONLY, pending = skb->cb[3];
+	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2] & ~ONLY, pending = skb->cb[3], owner = skb->cb[4];
 	u64 packets = packets_of(skb);
 	u32 only = skb->cb[2] & ONLY, step;
 #pragma clang loop unroll(disable)
@@ -323,42 +338,44 @@ SEC("tc/more") int more(struct __sk_buff *skb)
 		if (!rest)
 			break;
 		rest--;
-		pending = push(skb, output(first++, only), in_port, pending, packets);
+		pending = push(skb, owner, output(owner, first++, only), in_port, pending, packets);
 	}
 	if (rest) {
 		skb->cb[1] = first;
 		skb->cb[2] = rest;
 		skb->cb[3] = pending;
 		again(skb, &self, MORE);
-		return tell(UNSENT, packets);
+		return tell(owner, UNSENT, packets);
 	}
-	return last(skb, pending, packets);
+	return last(skb, owner, pending, packets);
 }
 
 /* The flow that `cells` has for some bits in a row, and its number. */
-ALWAYS struct flow *in_row(u32 row, u32 in_port, const u64 *bits, const u64 *mask, u32 *number)
+ALWAYS struct flow *in_row(u32 owner, u32 row, u32 in_port, const u64 *bits, const u64 *mask, u32 *number)
 {
 	struct cell cell = { .row = row, .in_port = in_port };
 	cell.bits[0] = bits[0] & mask[0];
 	cell.bits[1] = bits[1] & mask[1];
-	u32 *found = lookup(&cells, &cell);
+	u32 which = NUMBER(owner);
+	void *own = lookup(&cells, &which);
+	u32 *found = own ? lookup(own, &cell) : 0;
 	if (!found)
 		return 0;
 	*number = *found;
-	struct flow *flow = row_at(&flows, *number);
+	struct flow *flow = row_at(&flows, owner, *number);
 	return flow && matches(flow, bits) ? flow : 0;
 }
 
 /* The flow of a row that takes precedence over the ordinary one, or that one, or none.  Its number is kept in memory: what
  * the kernel has to look at before it runs the program grows with all that it knows of it. */
-ALWAYS struct flow *decide(struct pile *all, const struct state *now, const u64 *bits, u32 in_port)
+ALWAYS struct flow *decide(u32 owner, struct pile *all, const struct state *now, const u64 *bits, u32 in_port)
 {
-	u32 version = now->rows, number = 0, i;
-	struct flow *flow = longest(bits, &number);
+	u32 version = now->rows, at = NUMBER(owner) * VERSIONS + version, number = 0, i;
+	struct flow *flow = longest(owner, bits, &number);
 	/* An ordinary flow is beaten by a higher priority, and at the same one by an in-port or more bits. */
 	all->beaten = flow ? (flow->ones << 9 | flow->ones) + 1 : 0;
 	all->found = flow ? number : 0;
-	struct rows *table = version ? lookup(&rows, &version) : 0;
+	struct rows *table = version ? lookup(&rows, &at) : 0;
 	if (table) {
 #pragma clang loop unroll(disable)
 		for (i = 0; i < ROWS; i++) {
@@ -366,7 +383,7 @@ ALWAYS struct flow *decide(struct pile *all, const struct state *now, const u64 
 			if (!row->number || (row->priority << 9 | row->in_port << 8 | row->ones) < all->beaten)
 				break;
 			u32 port = row->in_port * in_port;
-			flow = in_row(row->number, port, bits, row->mask, &number);
+			flow = in_row(owner, row->number, port, bits, row->mask, &number);
 			if (flow && flow->row == row->number && flow->in_port == port) {
 				all->found = number;
 				break;
@@ -374,14 +391,14 @@ ALWAYS struct flow *decide(struct pile *all, const struct state *now, const u64 
 		}
 	}
 	number = all->found;
-	return number ? row_at(&flows, number) : 0;
+	return number ? row_at(&flows, owner, number) : 0;
 }
 
 /* Unite the slots of the out ports whose tables have a code with others. */
-ALWAYS void unite(struct pile *all, const struct state *now, const u64 *bits, u64 packets, u64 bytes)
+ALWAYS void unite(u32 owner, struct pile *all, const struct state *now, const u64 *bits, u64 packets, u64 bytes)
 {
-	u32 version = now->masks, number, i;
-	struct masks *table = version ? lookup(&masks, &version) : 0;
+	u32 version = now->masks, at = NUMBER(owner) * VERSIONS + version, number, i;
+	struct masks *table = version ? lookup(&masks, &at) : 0;
 	if (!table)
 		return;
 #pragma clang loop unroll(disable)
@@ -389,7 +406,7 @@ ALWAYS void unite(struct pile *all, const struct state *now, const u64 *bits, u6
 		struct mask *mask = &table->mask[i];
 		if (!mask->number)
 			break;
-		struct flow *flow = in_row(mask->number, 0, bits, mask->bits, &number);
+		struct flow *flow = in_row(owner, mask->number, 0, bits, mask->bits, &number);
 		if (!flow)
 			continue;
 		all->slots[0] |= flow->slots[0];
@@ -411,7 +428,7 @@ ALWAYS int fresh(u32 number, u64 generation)
 /* Let a packet of several events leave by every port that one of them wants, once. */
 SEC("tc/pour") int pour(struct __sk_buff *skb)
 {
-	u32 zero = 0, step;
+	u32 zero = 0, owner = skb->cb[4], step;
 	struct pile *all = lookup(&pile, &zero);
 	if (!all)
 		return SHOT;
@@ -424,26 +441,26 @@ SEC("tc/pour") int pour(struct __sk_buff *skb)
 				break;
 			continue;
 		}
-		u32 number = output(all->first[at]++, all->count[at] & ONLY);
+		u32 number = output(owner, all->first[at]++, all->count[at] & ONLY);
 		all->count[at]--;
 		if (fresh(number, all->number))
-			all->pending = push(skb, number, all->in_port, all->pending, all->packets);
+			all->pending = push(skb, owner, number, all->in_port, all->pending, all->packets);
 	}
 	if (all->at < TOGETHER) {
 		again(skb, &self, POUR);
-		return tell(UNSENT, all->packets);
+		return tell(owner, UNSENT, all->packets);
 	}
 	if (all->slots[0] | all->slots[1]) {
 		again(skb, &self, DRAIN);
-		return tell(UNSENT, all->packets);
+		return tell(owner, UNSENT, all->packets);
 	}
-	return last(skb, all->pending, all->packets);
+	return last(skb, owner, all->pending, all->packets);
 }
 
 /* The same for the slots of all events. */
 SEC("tc/drain") int drain(struct __sk_buff *skb)
 {
-	u32 zero = 0, slot;
+	u32 zero = 0, owner = skb->cb[4], slot;
 	struct pile *all = lookup(&pile, &zero);
 	if (!all)
 		return SHOT;
@@ -453,16 +470,16 @@ SEC("tc/drain") int drain(struct __sk_buff *skb)
 	for (slot = 0; slot < SLOTS; slot++) {
 		if (!(low | high))
 			break;
-		u32 which = slot, set = low & 1;
+		u32 which = NUMBER(owner) * SLOTS + slot, set = low & 1;
 		low = low >> 1 | high << 63;
 		high >>= 1;
 		if (!set)
 			continue;
 		u64 *number = lookup(&slots, &which);
 		if (number && fresh(*number, generation))
-			pending = push(skb, *number, in_port, pending, packets);
+			pending = push(skb, owner, *number, in_port, pending, packets);
 	}
-	return last(skb, pending, packets);
+	return last(skb, owner, pending, packets);
 }
 
 /* Begin with a packet. */
@@ -487,14 +504,14 @@ ALWAYS void note(struct pile *all, u32 event, struct flow *flow, u64 packets, u6
 }
 
 /* It is known what all events want: let the packet leave. */
-ALWAYS int serve(struct __sk_buff *skb, struct pile *all)
+ALWAYS int serve(struct __sk_buff *skb, u32 owner, struct pile *all)
 {
 	if (!(all->met | all->slots[0] | all->slots[1]))
-		return tell(UNMATCHED, all->packets);
+		return tell(owner, UNMATCHED, all->packets);
 	if (!hop(skb))
 		return SHOT;
 	again(skb, &self, POUR);
-	return tell(UNSENT, all->packets);
+	return tell(owner, UNSENT, all->packets);
 }
 
 /* How many bytes further the next event is; 0 if they are not all there. */
@@ -508,32 +525,33 @@ ALWAYS u32 stride_of(struct __sk_buff *skb, u32 events)
 /* A packet of several events, equally long: find out what each of them wants.  cb: in-port, events. */
 SEC("tc/each") int each(struct __sk_buff *skb)
 {
-	u32 zero = 0, events = skb->cb[1], stride = stride_of(skb, events), unused, i;
+	u32 zero = 0, events = skb->cb[1], owner = skb->cb[4], stride = stride_of(skb, events), unused, i;
 	struct pile *all = lookup(&pile, &zero);
 	u64 *number = lookup(&marks, &zero), bits[2] = { 0, 0 };
 	if (!all || !number || !stride || load(skb, CONTENT, bits, 2))
-		return tell(MALFORMED, events);
+		return tell(owner, MALFORMED, events);
 	begin(all, skb->cb[0], events, ++*number);
 #pragma clang loop unroll(disable)
 	for (i = 0; i < TOGETHER; i++) {
 		if (i >= events || load(skb, FIRST + i * stride + CODE, (u8 *)bits + 2, 14))
 			break;
-		struct flow *flow = longest(bits, &unused);
+		struct flow *flow = longest(owner, bits, &unused);
 		if (flow)
 			note(all, i, flow, 1, stride);
 	}
-	return serve(skb, all);
+	return serve(skb, owner, all);
 }
 
 /* Packets of one event or several where there are rows or masks, a few events at a time: what the kernel has to look at
  * before it runs a program grows with each.  cb: in-port, packets or events, events that are done. */
 SEC("tc/odd") int odd(struct __sk_buff *skb)
 {
-	u32 zero = 0, in_port = skb->cb[0], events = 1, stride = 0, done = skb->cb[2], i;
+	u32 zero = 0, in_port = skb->cb[0], events = 1, stride = 0, done = skb->cb[2], owner = skb->cb[4], i;
+	u32 which = NUMBER(owner);
 	u64 packets = skb->cb[1], bytes = skb->len, bits[2];
 	u8 *p = (void *)(long)skb->data;
 	struct pile *all = lookup(&pile, &zero);
-	struct state *now = lookup(&state, &zero);
+	struct state *now = lookup(&state, &which);
 	u64 *number = lookup(&marks, &zero);
 	if (!all || !now || !number || p + HEADERS > (u8 *)(long)skb->data_end)
 		return SHOT;
@@ -543,7 +561,7 @@ SEC("tc/odd") int odd(struct __sk_buff *skb)
 		bytes = stride = stride_of(skb, events);
 		packets = 1;
 		if (!stride)
-			return tell(MALFORMED, events);
+			return tell(owner, MALFORMED, events);
 	}
 	if (!done)
 		begin(all, in_port, skb->cb[1], ++*number);
@@ -552,26 +570,26 @@ SEC("tc/odd") int odd(struct __sk_buff *skb)
 		u32 event = done + i & TOGETHER - 1;
 		if (done + i >= events || (stride && load(skb, FIRST + event * stride + CODE, (u8 *)bits + 2, 14)))
 			break;
-		struct flow *flow = decide(all, now, bits, in_port);
+		struct flow *flow = decide(owner, all, now, bits, in_port);
 		if (flow)
 			note(all, event, flow, packets, bytes);
 		else
-			unite(all, now, bits, packets, bytes);
+			unite(owner, all, now, bits, packets, bytes);
 	}
 	if (done + FEW >= events)
-		return serve(skb, all);
+		return serve(skb, owner, all);
 	skb->cb[2] = done + FEW;
 	again(skb, &self, ODD);
-	return tell(UNSENT, events);
+	return tell(owner, UNSENT, events);
 }
 
 SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	/* A frame with a VLAN's tag, which the kernel has taken off already, is of another network. */
-	if (skb->protocol != swap16(0x86DD) || skb->vlan_present)
+	if (rare(skb->protocol != swap16(0x86DD) || skb->vlan_present))
 		return OK;
-	if (data + HEADERS > end) {
+	if (rare(data + HEADERS > end)) {
 		if (pull(skb, HEADERS))
 			return OK;
 		data = (void *)(long)skb->data;
@@ -580,76 +598,81 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 			return OK;
 	}
 	u8 *p = data;
-	if (*(u16 *)(p + 38) != swap16(0xFD0E))
+	if (rare(*(u16 *)(p + 38) != swap16(0xFD0E)))
 		return OK;
 	u32 index = skb->ifindex;
 	struct device *device = device_at(index);
-	if (!device)
+	if (rare(!device))
 		return OK;
+	u32 owner = device->owner;
 	u64 packets = packets_of(skb), bytes = skb->len;
-	if (p[20] != 17)
-		return tell(MALFORMED, packets);
+	if (rare(p[20] != 17))
+		return tell(owner, MALFORMED, packets);
 	/* The highest bit of the UDP port says that there is one event, whose code is in the address. */
 	int several = !(p[56] & 0x80);
-	if (several) {
+	if (rare(several)) {
 		u16 events;
 		if (packets > 1 || load(skb, EVENTS, &events, 2))
-			return tell(MALFORMED, packets);
+			return tell(owner, MALFORMED, packets);
 		packets = swap16(events);
 		if (!packets || packets > TOGETHER)
-			return tell(MALFORMED, 1);
+			return tell(owner, MALFORMED, 1);
 	}
 	u32 number = device->port, source = swap16(*(u16 *)(p + 54));
-	struct port *port = port_at(number);
+	struct port *port = port_at(owner, number);
 	if (port)
 		add(&port->received, packets, bytes);
-	if (device->host) {
-		port = source >= CLIENTS ? port_at(source) : 0;
+	if (rare(device->host)) {
+		port = source >= CLIENTS ? port_at(owner, source) : 0;
 		if (!port || !port->way || port->device != index)
-			return tell(UNADMITTED, packets);
+			return tell(owner, UNADMITTED, packets);
 		if (port->address[1] && (four(p + FROM) != port->address[0] || four(p + FROM + 8) != port->address[1]))
-			return tell(UNADMITTED, packets);
+			return tell(owner, UNADMITTED, packets);
 		if (port->checked) {
 			struct permit permit = { .port = source, .category = swap16(*(u16 *)(p + CONTENT)) };
-			if (!lookup(&permits, &permit))
-				return tell(UNADVERTISED, packets);
+			u32 which = NUMBER(owner);
+			void *own = lookup(&permits, &which);
+			if (!own || !lookup(own, &permit))
+				return tell(owner, UNADVERTISED, packets);
 		}
 		add(&port->received, packets, bytes);
 		number = source;
 	}
-	if (p[HOPS] <= 1)
-		return tell(EXPIRED, packets);
-	if (several | device->odd) {
+	if (rare(p[HOPS] <= 1))
+		return tell(owner, EXPIRED, packets);
+	if (rare(several | device->odd)) {
 		skb->cb[0] = number;
 		skb->cb[1] = packets;
 		skb->cb[2] = 0;
+		skb->cb[4] = owner;
 		if (device->odd)
 			again(skb, &self, ODD);
 		else
 			again(skb, &self, EACH);
-		return tell(UNSENT, packets);
+		return tell(owner, UNSENT, packets);
 	}
 	u64 bits[2];
 	u32 count;
 	read(p, bits);
 	p[HOPS]--;
-	struct flow *flow = longest(bits, &count);
-	if (!flow)
-		return tell(UNMATCHED, packets);
+	struct flow *flow = longest(owner, bits, &count);
+	if (rare(!flow))
+		return tell(owner, UNMATCHED, packets);
 	add(&flow->counted, packets, bytes);
 	u64 range = flow->range;
 	u32 first = range;
 	count = range >> 32;
 	if (count & ONLY) {
-		port = way_out(first, number, packets);
+		port = way_out(owner, first, number, packets);
 		return port ? leave(skb, first, port, packets, 1) : SHOT;
 	}
 	skb->cb[0] = number;
 	skb->cb[1] = first;
 	skb->cb[2] = count;
 	skb->cb[3] = 0;
+	skb->cb[4] = owner;
 	again(skb, &self, MORE);
-	return tell(UNSENT, packets);
+	return tell(owner, UNSENT, packets);
 }
 
 char licence[] SEC("license") = "GPL";

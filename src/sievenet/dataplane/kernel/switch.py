@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +32,7 @@ from sievenet.dataplane.kernel.entry import (
     prefix_of,
     special_flow,
 )
-from sievenet.dataplane.kernel.image import linked, shipped
-from sievenet.dataplane.kernel.maps import CAPACITY, DEVICE, PORT, PORTS, REASONS, create_maps, pinned_maps
+from sievenet.dataplane.kernel.maps import CAPACITY, DEVICE, PORT, PORTS, REASONS, Rack, pinned_maps
 from sievenet.dataplane.kernel.permits import Permits
 from sievenet.dataplane.kernel.prefixes import Prefixes
 from sievenet.dataplane.kernel.ranges import MOST, Ranges
@@ -51,8 +49,6 @@ __all__ = ["KernelSwitch"]
 
 log = logging.getLogger("sievenet.kernel")
 
-#: The programs of a switch: the one that is attached, and those that it goes on in, by their place in the map `self`.
-_PARTS: Final = ("sieve", "more", "each", "odd", "pour", "drain")
 #: Rows in which a device may be, from that of its number on.
 _TRIES: Final = 4
 #: Nobody's port: its row has the counts of clients whose numbers others have had since.
@@ -64,8 +60,12 @@ _COUNTED: Final = ("rp", "rb", "sp", "sb", "dropped")
 class KernelSwitch:
     """A switch of the topology."""
 
-    def __init__(self, name: str, maps: Mapping[str, bpf.Map], program: int, capacity: int | None) -> None:
+    def __init__(
+        self, name: str, maps: Mapping[str, bpf.Map], program: int, capacity: int | None, place: tuple[int, int]
+    ) -> None:
         self.name = name
+        #: Its number in its rack, and how many there are, as devices say it.
+        self._owner = place[1] << 16 | place[0]
         self.maps = maps
         #: What is attached to its devices.
         self.program = program
@@ -75,12 +75,13 @@ class KernelSwitch:
         self._devices: NDArray[Any] = maps["devices"].view(DEVICE)
         self._reasons: NDArray[Any] = maps["reasons"].view(np.dtype("u8"))
         self.closed = False
-        #: What it holds: flow and number of its record; 0 for a cell of a port's table.
-        self._flows: dict[FlowKey, tuple[Flow, int]] = {}
+        #: What it holds, ordinary flows by prefix: flow and number of its record; 0 for a cell of a port's table.
+        self._flows: dict[FlowKey | int, tuple[Flow, int]] = {}
         self._records = Records(Chunks(maps["flows"], records.SIZE))
         self._prefixes = Prefixes(Chunks(maps["nodes"], prefixes.SIZE))
         #: For whoever comes after us: which records are in the tree.
         self._ordinary: NDArray[Any] = maps["ordinary"].view(np.dtype("u1"))
+        self._marks = self._ordinary.data  # which is quicker for one
         #: Which versions of rows and masks are in force.
         self._state: NDArray[Any] = maps["state"].view(np.dtype("u4"))
         self._rows = SpecialRows(Versions(maps["rows"], self._state, 0))
@@ -97,18 +98,16 @@ class KernelSwitch:
         self.permits = Permits(maps["permits"], self._ports)
 
     @classmethod
-    def create(cls, name: str, capacity: int | None = None) -> KernelSwitch:
-        """A new, empty switch, attached to nothing yet."""
-        maps = create_maps(capacity)
-        descriptors = {key: entry.descriptor for key, entry in maps.items()}
-        # The kernel checks each for a while: on several cores at a time.
-        with ThreadPoolExecutor(len(_PARTS)) as pool:
-            codes = [linked(shipped()[f"tc/{part}"], descriptors) for part in _PARTS]
-            program, *others = pool.map(bpf.load, _PARTS, codes)
-        for at, again in enumerate(others):
-            maps["self"].put(at.to_bytes(4, "little"), again.to_bytes(4, "little"))
-            os.close(again)
-        return cls(name, maps, program, capacity)
+    def create(cls, names: Sequence[str], capacity: int | None = None) -> list[KernelSwitch]:
+        """New, empty switches, attached to nothing yet, which share one program."""
+        rack = Rack(len(names), capacity)
+        try:
+            return [
+                cls(name, rack.maps(number), rack.program(), capacity, (number, len(names)))
+                for number, name in enumerate(names)
+            ]
+        finally:
+            rack.close()
 
     # -- outliving its process -----------------------------------------------------------------------
 
@@ -120,9 +119,12 @@ class KernelSwitch:
         bpf.pin(self.program, str(folder / "sieve"))
 
     @classmethod
-    def adopt(cls, name: str, folder: Path, capacity: int | None = None) -> KernelSwitch:
-        """The switch that was pinned there, with all that it holds."""
-        switch = cls(name, pinned_maps(folder, capacity), bpf.pinned(str(folder / "sieve")), capacity)
+    def adopt(
+        cls, name: str, folder: Path, capacity: int | None = None, place: tuple[int, int] = (0, 1)
+    ) -> KernelSwitch:
+        """The switch that was pinned there, with all that it holds; its place among those that it was made with."""
+        maps = pinned_maps(folder, capacity, *place)
+        switch = cls(name, maps, bpf.pinned(str(folder / "sieve")), capacity, place)
         switch._remember()
         return switch
 
@@ -131,7 +133,7 @@ class KernelSwitch:
         for flow in self._sets.remember():
             self._flows[flow.key] = flow, 0
         for flow, number in self._read():
-            self._flows[flow.key] = flow, number
+            self._flows[prefix_of(flow) if self._ordinary[number] else flow.key] = flow, number
             self._ranges.adopt(self._records.read(number).outputs)
             if not self._ordinary[number]:
                 self._rows.enter(Row.of(flow))
@@ -152,11 +154,12 @@ class KernelSwitch:
         """
         self._ways[port] = 2 if straight else 1
         self._set(port, device, self._ways[port])
-        self._devices["index"][(self._devices["port"] == port) & (self._devices["index"] != device)] = 0
+        before = (self._devices["owner"] == self._owner) & (self._devices["port"] == port)
+        self._devices["index"][before & (self._devices["index"] != device)] = 0
         for at in range(device, device + _TRIES):
             row = self._devices[at % len(self._devices)]
             if row["index"] in (0, device):
-                row["port"], row["host"], row["odd"] = port, host, self._state.any()
+                row["port"], row["host"], row["odd"], row["owner"] = port, host, self._state.any(), self._owner
                 bpf.fence()
                 row["index"] = device
                 return
@@ -164,7 +167,7 @@ class KernelSwitch:
 
     def _set_odd(self, odd: bool = False) -> None:
         """Tell the program at every device whether there is more than ordinary flows, or will be at once."""
-        self._devices["odd"] = odd or self._state.any()
+        self._devices["odd"][self._devices["owner"] == self._owner] = odd or self._state.any()
 
     def add_client(self, number: int, port: int, address: bytes = bytes(16)) -> None:
         """A client is behind this number, at the host behind that port, and sends from that address."""
@@ -208,16 +211,17 @@ class KernelSwitch:
         for change in changes:
             if change.flow.table:
                 check_masked(change.flow)
-        plain = [not change.flow.table and is_ordinary(change.flow) for change in changes]
+        flows = [change.flow for change in changes]
+        plain = [prefix_of(flow) if not flow.table and is_ordinary(flow) else 0 for flow in flows]
         self._check(changes, plain)
         if not all(plain):
             self._set_odd(True)
         try:
-            for change, ordinary in zip(changes, plain, strict=True):
+            for change, prefix in zip(changes, plain, strict=True):
                 if isinstance(change, Delete):
-                    self._delete(change.flow.key, ordinary)
+                    self._delete(change.flow, prefix)
                 else:
-                    self._put(change.flow, ordinary, isinstance(change, Add))
+                    self._put(change.flow, prefix, isinstance(change, Add))
         finally:
             if not all(plain):
                 self._set_odd()
@@ -227,33 +231,34 @@ class KernelSwitch:
                 "switch %s: cells of over %d masks; some are wider there, and let more through", self.name, MASKS
             )
 
-    def _check(self, changes: Sequence[FlowChange], plain: Sequence[bool]) -> None:
+    def _check(self, changes: Sequence[FlowChange], plain: Sequence[int]) -> None:
+        """`Rejected` if changes do not fit; `plain` has the prefixes of ordinary flows, and 0 for others."""
         for number, change in enumerate(changes, 1):
             if len(change.flow.ports) > MOST:
                 count = len(change.flow.ports)
                 raise Rejected(f"Switch {self.name} refuses change {number}: {count} outputs, at most {MOST}")
         self._sets.check(self.name, changes)
-        special = (c.flow for c, ordinary in zip(changes, plain, strict=True) if not ordinary and not c.flow.table)
+        special = (c.flow for c, prefix in zip(changes, plain, strict=True) if not prefix and not c.flow.table)
         rows = {row for row in map(Row.of, special) if row not in self._rows}
         if rows and len(rows) + len(self._rows) > ROWS:
             raise Rejected(f"Switch {self.name}: {ROWS} combinations of mask and priority fit, got more")
         most = self.capacity or CAPACITY
         if len(self._flows) + len(changes) > most:
-            self._check_size(changes, most)
+            self._check_size(changes, plain, most)
 
-    def _check_size(self, changes: Sequence[FlowChange], most: int) -> None:
+    def _check_size(self, changes: Sequence[FlowChange], plain: Sequence[int], most: int) -> None:
         size = len(self._flows)
-        there: dict[FlowKey, bool] = {}
-        for change in changes:
-            wanted, key = not isinstance(change, Delete), change.flow.key
+        there: dict[FlowKey | int, bool] = {}
+        for change, prefix in zip(changes, plain, strict=True):
+            wanted, key = not isinstance(change, Delete), prefix or change.flow.key
             if there.get(key, key in self._flows) != wanted:
                 size += 1 if wanted else -1
             there[key] = wanted
             if size > most:
                 raise Rejected(f"Switch {self.name} is full: {most} flows fit, {change} would be one more")
 
-    def _put(self, flow: Flow, ordinary: bool, fresh: bool) -> None:
-        key = flow.key
+    def _put(self, flow: Flow, prefix: int, fresh: bool) -> None:
+        key = prefix or flow.key
         if flow.table:
             self._sets.put(flow)
             self._flows[key] = flow, 0
@@ -267,10 +272,10 @@ class KernelSwitch:
             bpf.fence()
             self._records.redirect(number, outputs)
             self._ranges.release(known[0].ports)
-        elif ordinary:
-            number = self._records.add(*bits_of(flow), outputs, ones=flow.priority)
-            self._ordinary[number] = 1
-            self._prefixes.put(prefix_of(flow), number)
+        elif prefix:
+            number = self._records.add_prefix(prefix, flow.priority, outputs)
+            self._marks[number] = 1
+            self._prefixes.put(prefix, number)
         else:
             (bits, mask), in_port = bits_of(flow), flow.in_port or 0
             row = self._rows.enter(Row.of(flow))
@@ -278,17 +283,17 @@ class KernelSwitch:
             self.maps["cells"].put(cell_key(row, in_port, bits), number.to_bytes(4, "little"))
         self._flows[key] = flow, number
 
-    def _delete(self, key: FlowKey, ordinary: bool) -> None:
-        known = self._flows.pop(key, None)
+    def _delete(self, flow: Flow, prefix: int) -> None:
+        known = self._flows.pop(prefix or flow.key, None)
         if known is None:
             return
         held, number = known
         if held.table:
             self._sets.remove(held)
             return
-        if ordinary:
+        if prefix:
             self._prefixes.remove(number)
-            self._ordinary[number] = 0
+            self._marks[number] = 0
         else:
             record = self._records.read(number)
             self.maps["cells"].remove(cell_key(record.row, record.in_port, record.bits))
@@ -320,8 +325,8 @@ class KernelSwitch:
     def counters(self) -> SwitchCounters:
         """What it has counted."""
         flows = {}
-        for key, (flow, number) in self._flows.items():
-            flows[key] = self._records.count(number or self._sets.record(flow))
+        for flow, number in self._flows.values():
+            flows[flow.key] = self._records.count(number or self._sets.record(flow))
         ports, full = {}, self.queued_out()
         for number in self._ways.keys() | self._clients:
             rp, rb, sp, sb, dropped = (int(self._ports[number][field]) for field in _COUNTED)
@@ -340,6 +345,10 @@ class KernelSwitch:
         """Packets that came from clients, those that have left included."""
         taken = self._ports["rp"]
         return int(taken[_DEPARTED] + taken[CLIENT_PORTS:].sum())
+
+    def passed(self) -> int:
+        """Packets that came by any port."""
+        return int(self._ports["rp"].sum())
 
     def reasons(self) -> dict[str, int]:
         """Packets dropped, by reason."""

@@ -37,7 +37,7 @@ from sievenet.network.link import Link
 from sievenet.network.topology import CLIENT_PORTS, Topology
 from sievenet.session.lifetime import Tasks
 
-__all__ = ["SILENCE", "Discovery", "Found", "Names", "Scout", "is_lldp", "lldp", "read_lldp"]
+__all__ = ["SILENCE", "DiscoveredNetwork", "Discovery", "Names", "Scout", "is_lldp", "lldp", "read_lldp"]
 
 _HEAD: Final = bytes.fromhex("0180c200000e" + "025356000000" + "88cc")
 _PREFIX: Final = b"\x07sv:"
@@ -146,7 +146,7 @@ class _Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: dict[str, str]
 
 
-class Found(NamedTuple):
+class DiscoveredNetwork(NamedTuple):
     """A network that was found: its topology, and which switch a datapath is."""
 
     topology: Topology
@@ -205,7 +205,7 @@ class Discovery:
         self._links[origin] = here
         return True
 
-    def found(self, now: float = inf) -> Found:
+    def found(self, now: float = inf) -> DiscoveredNetwork:
         """The network so far: the switches that are linked with those it has, and a host where nothing is heard."""
         members = self._members = self._linked()
         names, known = self.names
@@ -226,7 +226,7 @@ class Discovery:
             hosts.append(known[end])
             links.append(Link(names[end[0]], end[1], known[end], 1))
         numbers = {datapath: names[datapath] for datapath in sorted(members)}
-        return Found(Topology(numbers.values(), hosts, links), numbers)
+        return DiscoveredNetwork(Topology(numbers.values(), hosts, links), numbers)
 
     def _linked(self) -> set[int]:
         """The switches that the network has, and those that can be reached from there."""
@@ -282,7 +282,7 @@ class Scout:
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
         listen: float = 1.0,
-    ) -> Found:
+    ) -> DiscoveredNetwork:
         """Wait for so many switches, listen to them, and say what network they are."""
         if switches < 1:
             raise InvalidInput(expected="at least 1 switch", got=switches, where="discovery")

@@ -34,7 +34,7 @@ from sievenet.network.flow import Add, Delete, Flow, FlowChange, Match
 from sievenet.network.topology import CLIENT_PORTS
 
 __all__ = ["CONTROL_ADDRESS", "CountedFlow", "Translator", "admit_client", "admit_link", "admitted_client"]
-__all__ += ["admitted_link", "delete_all", "delete_entry", "from_client", "group_mod", "masked", "past", "punt"]
+__all__ += ["admitted_link", "delete_entry", "from_client", "group_mod", "masked", "past", "punt"]
 __all__ += ["unwanted", "unwanted_rest"]
 
 #: Where a host reaches the control plane through its switch.
@@ -285,11 +285,6 @@ def delete_entry(version: int, xid: int, entry: FlowEntry) -> bytes:
     return _flow_mod(
         version, xid, Command.DELETE_STRICT, entry.table, entry.priority, oxm.match(entry.fields), b"", 0, 0
     )
-
-
-def delete_all(version: int, xid: int, table: Table) -> bytes:
-    """Empty a table."""
-    return _flow_mod(version, xid, Command.DELETE, table, 0, oxm.match({}), b"", 0, 0)
 
 
 def group_mod(version: int, xid: int, number: int, home: int | None, *, known: bool) -> bytes:
