@@ -13,6 +13,7 @@ from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Poset
 from sievenet.routers.schemes import Covering, Want
 from tests.routers.bruteforce import PLANE, Levels, check_forest, check_poset, strictly
+from tests.seeds import examples
 
 INTERFACES = ("a", "b", "c")
 
@@ -36,7 +37,7 @@ items = st.tuples(filters(), st.sampled_from(INTERFACES))
 rounds = st.lists(st.tuples(st.lists(items, max_size=20), st.lists(items, max_size=4)), max_size=4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rounds, st.booleans())
 def test_a_poset_is_as_if_they_had_come_one_by_one(rounds, index):
     levels, told = Levels(), []
@@ -56,7 +57,7 @@ def test_a_poset_is_as_if_they_had_come_one_by_one(rounds, index):
         assert levels == {e.id: e.level for e in poset}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rounds, st.booleans(), st.sampled_from(["none", "path", "all"]))
 def test_a_forest_stays_pure_and_maximal(rounds, balanced, eliminate):
     levels = Levels()
@@ -81,7 +82,7 @@ def test_a_forest_stays_pure_and_maximal(rounds, balanced, eliminate):
         assert levels == {n.id: n.level for n in forest}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rounds)
 def test_neighbours_are_told_the_same(rounds):
     """Of a crowd as of each by itself."""

@@ -12,12 +12,13 @@ from sievenet.routers.bloom.bfposet import BfPoset
 from sievenet.routers.bloom.edge import EdgeRouter
 from sievenet.routers.bloom.trees import BfTree, SbsTree
 from sievenet.testing import strategies
+from tests.seeds import examples
 
 bit_sets = st.sets(st.integers(0, 31), max_size=8).map(lambda places: sum(1 << p for p in places))
 changes = st.lists(st.tuples(bit_sets, st.sampled_from("abc"), st.booleans()), max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(changes, st.lists(bit_sets, max_size=10), st.sampled_from([None, 1, 4, 32]))
 def test_trees_find_exactly_what_lies_inside(steps, asked, height):
     tree = SbsTree() if height is None else BfTree(32, height)
@@ -50,7 +51,7 @@ def test_the_sparse_tree_is_smaller():
         BfTree(1024, 7)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.one_of(st.none(), strategies.schemas(small=True)).flatmap(
         lambda s: st.tuples(

@@ -144,7 +144,7 @@ async def stranger(rng, server, number):
             connection.writer.close()
 
 
-@pytest.mark.parametrize("seed", seeds(len(SCHEMES), watched=2))
+@pytest.mark.parametrize("seed", seeds(len(SCHEMES)))
 def test_strangers_who_go_wrong(seed):
     rng = random.Random(seed)
 

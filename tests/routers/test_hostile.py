@@ -6,8 +6,13 @@ import time
 import msgspec
 import pytest
 
-from sievenet.content.codec import encode_schema
-from sievenet.errors import CodecError, InvalidInput, Rejected
+from sievenet.access.identity import Identity, Role
+from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
+from sievenet.content.codec import encode_schema, encode_subscription
+from sievenet.control.configurators.messages import CONFIGURATORS
+from sievenet.control.protocol import CONTROL
+from sievenet.dataplane.kernel.protocol import AGENTS
+from sievenet.errors import CodecError, InvalidInput, Rejected, Unavailable
 from sievenet.routers import messages as m
 from sievenet.routers import overlay, routing
 from sievenet.routers import protocol as p
@@ -17,6 +22,7 @@ from sievenet.routers.outputs import Send
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
+from sievenet.session.callee import Callee
 from sievenet.session.framing import Malformed, frame
 from sievenet.session.limits import Admission, Unfinished
 from tests.fabric.harness import eventually
@@ -322,3 +328,117 @@ def test_schemas_and_registrations_are_bounded():
             await pair.check()
 
     asyncio.run(main())
+
+
+def test_a_subscription_that_costs_too_much_is_refused_before_the_work_is_done(monkeypatch):
+    wide = Schema("wide", tuple(Attribute(f"a{i}", "int", lo=0, hi=1 << 20) for i in range(64)))
+    filters = [
+        Filter(wide, {f"a{i}": ValueSet.interval(j * 7 + i, 1000 + j * 11 + i) for i in range(64)}) for j in range(100)
+    ]
+    content = encode_subscription(Subscription(filters, wide))
+
+    async def main():
+        async with two_routers(limits=Limits(cost=20_000)) as (a, b), honest(a.url, b.url) as pair:
+            stranger = await Stranger.call(a.address, client_hello("x"), p.Register(1, encode_schema(wide)))
+            number = (await stranger.hear("CategoryIs"))["category"]
+            with monkeypatch.context() as patch:  # nobody begins to work on them
+                patch.setattr("sievenet.content.codec.Subscription", None)
+                for say in (p.Subscribe(2, 1, number, content), p.Advertise(3, 1, number, content)):
+                    stranger.say(say)
+                    assert "at most 20000 steps" in (await stranger.hear("Failure"))["message"]
+            await pair.check()
+            stranger.close()
+
+    asyncio.run(main())
+
+
+def test_whoever_had_something_done_that_took_long_waits_for_its_next_and_others_do_not():
+    async def main():
+        async with two_routers() as (a, b), honest(a.url, b.url) as pair:
+            stranger = await Stranger.call(a.address, client_hello("x"))
+            assert await stranger.hear("Welcome")
+            work = a._service.request
+
+            def long(peer, message):
+                end = time.thread_time() + 0.1
+                while peer.name == "x" and time.thread_time() < end:
+                    pass
+                work(peer, message)
+
+            a._service.request = long
+            stranger.say(p.Ask(1, "status"))
+            assert (await stranger.hear("Done"))["request"] == 1
+            a._service.request = work
+            peer = a._registry.clients["x"]
+            assert a._rest.wait(peer.party, time.monotonic()) > 1.0  # twenty times as long, but for a slow machine
+            a._rest.worked(peer.party, 100.0, time.monotonic())
+            stranger.say(p.Ask(2, "status"))
+            await pair.check()
+            await pair.publisher.ask("status")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(stranger.hear("Done"), 0.3)
+            a._rest._until.clear()
+            assert (await stranger.hear("Done"))["request"] == 2
+            stranger.close()
+
+    asyncio.run(main())
+
+
+def test_others_are_heard_between_requests_that_come_together():
+    async def main():
+        async with RouterServer("a", Settings(lease=8.0)) as a, honest(a.url, a.url) as pair:
+            stranger = await Stranger.call(a.address, client_hello("x"))
+            assert await stranger.hear("Welcome")
+            order, work = [], a._service.request
+
+            def noted(peer, message):
+                order.append(peer.name)
+                work(peer, message)
+
+            a._service.request = noted
+            stranger.say(*(p.Ask(i, "status") for i in range(8_000)))  # less than is read at once
+            await pair.publisher.ask("status")
+            assert order.index(pair.publisher.name) < 4_000
+            for i in range(8_000):  # in order, and none is left out
+                assert (await stranger.hear("Done"))["request"] == i
+            stranger.close()
+
+    asyncio.run(main())
+
+
+# -- words ---------------------------------------------------------------------------------
+
+
+def test_the_log_names_a_neighbour_that_goes_wrong(caplog):
+    for dialled, first in ((False, router_hello("x")), (True, p.Welcome(p.PROTOCOL, "me", b"t", 1.0, "x"))):
+        callee = Callee(p.ROUTING, Limits(), 0.0, dialled=dialled)
+        assert callee.receive(frame(first), 0.0).greeting == first
+        callee.welcomed(Identity(Role.COMPONENT), 0.0)
+        caplog.clear()
+        callee.receive(frame(p.Ask(1, "status")), 0.0)
+        assert [each.getMessage().partition(":")[0] for each in caplog.records] == ["from component x"]
+
+
+def test_a_hoard_is_ended_once_in_the_log(caplog):
+    async def main():
+        async with RouterServer("a", Settings(lease=8.0)) as a:
+            stranger = await Stranger.call(a.address, client_hello("x"))
+            assert await stranger.hear("Welcome")
+            (peer,) = a.listener.connections
+            for _ in range(3):
+                a.listener._end(peer, Unavailable("enough"))
+            await stranger.ended()
+
+    asyncio.run(main())
+    assert [each.getMessage() for each in caplog.records if "ended" in each.getMessage()] == [
+        "connection of x ended: enough"
+    ]
+
+
+def test_a_wrong_version_gets_a_hint_about_routers_only_where_it_may_be_one():
+    for protocol, hint in ((p.ROUTING, True), (CONTROL, True), (CONFIGURATORS, False), (AGENTS, False)):
+        callee = Callee(protocol, Limits(), 0.0)
+        wrong = protocol.hello(protocol.version + 1, Role.COMPONENT, "x")
+        end = callee.receive(frame(wrong), 0.0).end
+        assert f"version {protocol.version}, got {protocol.version + 1}" in str(end)
+        assert ("sievenet+router" in str(end)) is hint

@@ -48,8 +48,9 @@ def authority(tmp_path_factory):
     return folder
 
 
-def tls(folder, name):
-    called, calling = contexts(str(folder / f"{name}.pem"), str(folder / f"{name}.key"), str(folder / "ca.pem"))
+def tls(folder, name, **options):
+    files = (str(folder / file) for file in (f"{name}.pem", f"{name}.key", "ca.pem"))
+    called, calling = contexts(*files, **options)
     return {"tls": called, "dial_tls": calling}
 
 
@@ -65,10 +66,10 @@ async def secured(folder):
 
 
 def test_tls_both_ways(authority):
-    """Routers with certificates of their names are neighbours; clients need none, but verify the router."""
+    """Routers with certificates of their names are neighbours; clients verify the router, and have one too."""
 
     async def main():
-        trusting = ssl.create_default_context(cafile=str(authority / "ca.pem"))
+        trusting = tls(authority, "b")["dial_tls"]
         async with secured(authority) as (a, b):
             assert a.url.startswith("sievenet+routers://")
             sub = await OverlayNode(a.url, tls=trusting).start()
@@ -85,6 +86,22 @@ def test_tls_both_ways(authority):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("anybody", [False, True])
+def test_a_stranger_without_a_certificate_is_no_client_unless_anybody_may_be_one(authority, anybody):
+    async def main():
+        trusting = ssl.create_default_context(cafile=str(authority / "ca.pem"))
+        async with RouterServer("a", LEASE, **tls(authority, "a", anybody=anybody)) as a:
+            if anybody:
+                node = await OverlayNode(a.url, tls=trusting, reconnect=False).start()
+                await node.close()
+                return
+            with pytest.raises(Unavailable):
+                await OverlayNode(a.url, tls=trusting, reconnect=False, timeout=5).start()
+            assert not a._registry.clients
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("shown", [None, "b", "forged", "plain"])
 def test_strangers_are_no_neighbours(authority, shown):
     """Without a certificate, with that of another router, with one of another authority, and without TLS."""
@@ -93,7 +110,7 @@ def test_strangers_are_no_neighbours(authority, shown):
         context = ssl.create_default_context(cafile=str(authority / "ca.pem"))
         if shown in ("b", "forged"):
             context.load_cert_chain(authority / f"{shown}.pem", authority / f"{shown}.key")
-        async with RouterServer("a", LEASE, **tls(authority, "a")) as a:
+        async with RouterServer("a", LEASE, **tls(authority, "a", anybody=True)) as a:
             try:
                 stranger = await Stranger.call(a.address, router_hello("c"), ssl=None if shown == "plain" else context)
                 answer = await stranger.hear("Failure")
@@ -151,7 +168,12 @@ def test_half_a_configuration_is_no_plain_tcp(authority):
     found = shell.invoke(command, ["router", "--listen", "0.0.0.0:0", "--insecure", "--for", "1ms"])
     assert found.exit_code == 0, found.output
     assert "nobody is checked" in found.output
-    secure = ["--tls-cert", cert, "--tls-key", key, "--tls-ca", ca]
+    # TLS without an authority knows nobody.
+    some = ["--tls-cert", cert, "--tls-key", key]
+    found = shell.invoke(command, ["router", "--name", "a", "--listen", "0.0.0.0:0", *some, "--for", "1ms"])
+    assert found.exit_code != 0
+    assert "--tls-ca" in found.output
+    secure = [*some, "--tls-ca", ca]
     found = shell.invoke(command, ["router", "--name", "a", "--listen", "0.0.0.0:0", *secure, "--for", "1ms"])
     assert found.exit_code == 0, found.output
     assert "nobody is checked" not in found.output

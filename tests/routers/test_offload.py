@@ -26,6 +26,7 @@ from sievenet.routers.offload.worker import Worker
 from sievenet.routers.poset import Poset
 from sievenet.testing import strategies
 from tests.routers.bruteforce import PLANE, check_forest, check_poset, strictly
+from tests.seeds import examples
 
 WIDE = Schema("wide", (Attribute("x", "int", lo=0, hi=31), Attribute("y", "int", lo=0, hi=31)))
 
@@ -248,7 +249,7 @@ def test_vectors_are_sent_once_and_then_as_changes():
     assert later < whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.booleans()), max_size=60), st.integers(1, 5))
 def test_vectors_follow_the_levels(moves, size):
     vectors = Vectors(size)
@@ -423,7 +424,7 @@ def test_auto_mode_avoids_what_does_not_pay():
 # -- disguise -------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.one_of(st.none(), strategies.schemas()).flatmap(
         lambda s: st.tuples(strategies.filters(s), strategies.filters(s))

@@ -23,7 +23,7 @@ from sievenet.routers.retransmission import Unconfirmed
 from sievenet.routers.routing import Catalogue
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.waves import Waves
-from tests.seeds import seeds
+from tests.seeds import examples, seeds
 
 GRID = Schema("grid", (Attribute("x", "int", lo=0, hi=9), Attribute("y", "int", lo=0, hi=9)))
 
@@ -43,7 +43,7 @@ def points(filters):
     return {(x, y) for x in range(10) for y in range(10) if any(f.matches(Event(GRID, (x, y))) for f in filters)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(boxes, st.booleans()), max_size=25), st.sampled_from([0.0, 0.4]))
 def test_mergers_cover_their_members(changes, bound):
     merger = Merger(bound)
@@ -87,7 +87,7 @@ def test_shares_and_excess():
     assert excess(Filter(mixed, {"s": ValueSet.of("x")}), Filter(mixed, {"e": ValueSet.of("a")})) == 1.0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.booleans()), max_size=30))
 def test_channels_repair_themselves(changes):
     """Whatever is lost: a greeting tells, and the whole brings both sides together."""

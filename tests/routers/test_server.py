@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import sievenet
 from sievenet.cli import main as command
-from sievenet.client.overlay.address import parse_router_url
+from sievenet.client.url import parse_router_url
 from sievenet.content import Attribute, Event, EventBatch, Filter, Record, Schema, ValueSet
 from sievenet.errors import CodecError, InvalidInput, Rejected, SchemaError, Unavailable
 from sievenet.routers import protocol as p
@@ -101,6 +101,12 @@ def test_schemaless_records_and_callbacks():
                 await sub.unsubscribe(feed)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["a b", "", "x" * 65, "-a"])
+def test_a_router_whose_name_nobody_could_hear_does_not_start(name):
+    with pytest.raises(InvalidInput, match="a name of letters"):
+        RouterServer(name)
 
 
 def test_bad_requests_are_answered_and_disturb_nobody():

@@ -13,6 +13,7 @@ from sievenet.routers.forest import Forest
 from sievenet.routers.poset import Poset
 from sievenet.testing import strategies
 from tests.routers.bruteforce import PLANE, Levels, check_forest, check_poset, strictly
+from tests.seeds import examples
 
 INTERFACES = ("a", "b", "c")
 
@@ -36,7 +37,7 @@ def all_related(table, numbers, wanted):
     return preds, succs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps, st.sampled_from([(True, True), (False, True), (False, False)]))
 def test_poset_is_as_brute_force_has_it(changes, how):
     levels = Levels()
@@ -65,7 +66,7 @@ def test_poset_is_as_brute_force_has_it(changes, how):
     check_poset(poset, wanted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps)
 def test_elimination_keeps_what_is_wanted_and_no_more(changes):
     """With elimination each interface has an antichain that covers all it asked for."""
@@ -86,7 +87,7 @@ def test_elimination_keeps_what_is_wanted_and_no_more(changes):
     check_poset(poset, {e.filter: set(e.subscribers) for e in poset})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(steps, st.booleans(), st.sampled_from(["none", "path", "all"]), st.sampled_from([None, 0, 64]))
 def test_forest_is_pure_and_maximal(changes, balanced, eliminate, few):
     levels = Levels()
@@ -158,7 +159,7 @@ def test_tests_are_counted_and_pruning_saves_some():
     assert poset.tests == 4 * len(boxed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.one_of(st.none(), strategies.schemas()).flatmap(
         lambda s: st.tuples(st.lists(strategies.filters(s), min_size=1, max_size=12), st.integers(0, 5))

@@ -91,7 +91,9 @@ _SCHEMES = ("simple", "identity", "covering", "merging", "cbcb", "bdrp", "edge")
     help="Who signs the certificates of neighbours (PEM); each has its router's name.",
 )
 @click.option(
-    "--insecure", is_flag=True, help="Listen for others without TLS: whoever reaches the port may do anything."
+    "--insecure",
+    is_flag=True,
+    help="Let in anybody who reaches the port: without TLS to do anything, with it as a client.",
 )
 @click.option(
     "--access",
@@ -191,11 +193,11 @@ def router(
         forest=forest,  # type: ignore[arg-type]
     )
     peers = [_address(each) for each in neighbours.split(",") if each.strip()]
-    tls = contexts(tls_cert, tls_key, tls_ca)
+    tls = contexts(tls_cert, tls_key, tls_ca, anybody=insecure)
     if access is not None and (tls_cert is not None or name is None):
         raise click.UsageError("--access has TLS of its own, and needs --name, which is the router's in the folder")
     instead, risk = "--tls-cert, --tls-key and --tls-ca", "publish, subscribe and be a neighbour"
-    check_exposure(host, tls[0] is not None or access is not None, insecure, "--listen", instead, risk)
+    check_exposure(host, tls_ca is not None or access is not None, insecure, "--listen", instead, risk)
     keeper = _keeper(access, name, audit)
     limits = Limits(connections=max_connections, per_address=max_per_address)
     server = partial(_make, name, host, port, peers, settings, tls, offloading, limits, keeper)
@@ -249,13 +251,11 @@ def _make(
 def _keeper(access: str | None, name: str | None, audit: str | None) -> Doorkeeper | None:
     if access is None:
         return None
-    from pathlib import Path
-
     from sievenet.access.audit import AuditLog
     from sievenet.access.doorkeeper import Doorkeeper
     from sievenet.access.folder import Folder
 
-    return Doorkeeper(Folder(access), name or "", None if audit is None else AuditLog(Path(audit)))
+    return Doorkeeper(Folder(access), name or "", None if audit is None else AuditLog.at(audit))
 
 
 async def _serve(

@@ -79,6 +79,11 @@ class Forwarding:
             assert self._matcher is not None
             self._matcher.remove(entry[0])
 
+    @property
+    def reach(self) -> int:
+        """How many interfaces there may be for an event."""
+        return len(self._interfaces)
+
     def wants(self, besides: Hashable) -> list[Filter]:
         """The filters of all interfaces but one."""
         found: dict[Filter, None] = {}
@@ -99,7 +104,10 @@ class Forwarding:
             return {}
         count = len(events)
         # One number per (interface, event), ascending: rows of one interface stand together.
-        pairs = np.unique(self._where[found.keys] * count + found.events)
+        # Not `np.unique`: it hashes, which takes far longer than sorting here.
+        pairs = self._where[found.keys] * count + found.events
+        pairs.sort()
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         places, rows = np.divmod(pairs, count)
         starts = np.flatnonzero(np.diff(places, prepend=-1))
         parts = np.split(rows, starts[1:])

@@ -82,7 +82,7 @@ class Handshake:
                 self._check_name(peer, name, self._dial_tls)
                 if self._keeper is not None and self._keeper.known:
                     shown = Credentials(Role.COMPONENT, name, "", peer.certificate, peer.address, encrypted=True)
-                    self._keeper.admit(shown)
+                    peer.answers = self._keeper.admit(shown)
                 self._names[peer.at], self._tickets[peer.at] = name, ticket
                 self._replace(self._registry.welcomed(peer, name))
         return None
@@ -102,7 +102,7 @@ class Handshake:
         before = self._registry.client(peer, name, ticket)
         unique = f"{self._router.name}/{name}/{secrets.token_hex(8)}".encode()
         peer.publisher = int.from_bytes(blake2b(unique, digest_size=8).digest(), "big") >> 1
-        if before is not None and before.shows(ticket):
+        if before is not None and peer.follows(before, ticket):
             missed = peer.resume(before, taken, ticket)
             self._retire(before)
             return self._welcome(peer, name, missed, resumed=True)

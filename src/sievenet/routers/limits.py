@@ -21,3 +21,5 @@ class Limits(limits.Limits):
     schemas: int = 4096
     #: Subscriptions and advertisements of one client.
     registrations: int = 1 << 18
+    #: Steps that a subscription or advertisement may cost (`content.codec`): so many take up to a second.
+    cost: int = 500_000

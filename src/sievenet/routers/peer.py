@@ -58,6 +58,8 @@ class Peer(Connection):
         #: The ticket that this one was made with; it counts until the other side has said something.
         self.previous = b""
         self.publisher = 0
+        #: Seconds that an event of this client takes, as it was measured.
+        self.cost = 0.0
         #: How many schemas this client made known, and what it registered: kind and number.
         self.schemas = 0
         self.entries: set[tuple[str, int]] = set()
@@ -65,6 +67,10 @@ class Peer(Connection):
         self.within: dict[Schema, Subscription | None] = {}
         #: Who it is, from when it counts as a connection of a member.
         self.entered: Identity | None = None
+        #: Its login no longer counts, but another token of its member does.
+        self.rotated = False
+        #: Who it is, if this side dialled, and everybody has to be known.
+        self.answers: Identity | None = None
         #: Events that were dropped, and those of them that the other side has not been told of.
         self.dropped = self.untold = 0
         #: A client's events that it has not confirmed, and frames that it is to be sent again.
@@ -84,6 +90,15 @@ class Peer(Connection):
         """Whether this is the ticket of this connection."""
         good = (self.ticket, b"" if self.callee.said else self.previous)
         return any(each and hmac.compare_digest(ticket, each) for each in good)
+
+    def follows(self, before: Peer, ticket: bytes) -> bool:
+        """Whether this is the same client as an earlier connection: it has its ticket, and is the same member."""
+        return before.shows(ticket) and self._member == before._member
+
+    @property
+    def _member(self) -> str | None:
+        proof = None if self.entered is None else self.entered.proof
+        return None if proof is None else proof.name
 
     def write(self, data: bytes) -> bool:
         """Write what has to arrive."""

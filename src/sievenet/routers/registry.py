@@ -50,7 +50,7 @@ class Registry:
     def client(self, peer: Peer, name: str, ticket: bytes) -> Peer | None:
         """A client says hello; the connection that it replaces. `Rejected` if the name is another's."""
         before = self.clients.get(name)
-        if before is not None and before.shows(ticket):
+        if before is not None and peer.follows(before, ticket):
             # Nothing is lost with the earlier connection: this one goes on with its session.
             del self.clients[name]
             self._enter(peer, "client", name, None)

@@ -1,11 +1,11 @@
 """The router process: connections around a `Router`.
 
-    dial, accept (`session.listener`) ─▶ `handshake` (`registry`) ─▶ messages ─▶ `core`, `service`
-                                                                                     │
-                            buffers (`peer`) ◀── `dispatch` ◀── what is to be sent ──┘
+    dial, accept (`session.listener`) ─▶ `handshake` (`registry`) ─▶ messages, in turn (`work`) ─▶ `core`, `service`
+                                                                                                        │
+                                               buffers (`peer`) ◀── `dispatch` ◀── what is to be sent ──┘
 
 What the core returns for a message is written at once, local deliveries first; one message that cannot be sent costs
-itself. Reading a connection waits for nothing but the links that this very client publishes to, and not for long
+itself. Reading a connection waits for its turn, and for the links that this very client publishes to, not for long
 (`peer`).
 
 Routers dial their neighbours and are dialled by them; `registry` says which connection stays.
@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.identity import Identity
@@ -44,14 +44,20 @@ from sievenet.routers.routing import Context, Settings
 from sievenet.routers.service import Service
 from sievenet.routers.session import Absence, Sessions
 from sievenet.routers.shipment import Shipment
+from sievenet.routers.work import Work
 from sievenet.session import listener
 from sievenet.session.lifetime import Starting
 from sievenet.session.listener import Listener
-from sievenet.session.message import failure
+from sievenet.session.message import check_name, failure
+from sievenet.session.rest import Rest
 
 __all__ = ["RouterServer"]
 
 log = logging.getLogger("sievenet.routers")
+
+#: A client whose request took so many seconds or more waits so many times as long for its next.
+_LONG: Final = 0.02
+_TIMES: Final = 20.0
 
 
 def _intake(offloading: Offloading | None) -> Callable[[Context], Intake]:
@@ -79,6 +85,7 @@ class RouterServer(listener.Service[Peer], Starting):
         limits: Limits | None = None,
         keeper: Doorkeeper | None = None,
     ) -> None:
+        check_name(name)
         self._keeper = keeper or Doorkeeper()
         if self._keeper.known:
             tls, dial_tls = self._keeper.tls, self._keeper.dial_tls
@@ -102,7 +109,10 @@ class RouterServer(listener.Service[Peer], Starting):
         own = (self._gone, self._sessions, tls, dial_tls, self._keeper)
         self._handshake = Handshake(self.router, self._registry, self._dispatch, *own)
         self._clearance = Clearance(self._keeper)
+        #: A router works requests out at once, while nobody else is heard.
+        self._rest = Rest(_TIMES, _LONG)
         self._service = Service(self.router, self.limits, self.do, self._counts, self._clearance)
+        self._work = Work(self._service, self._message, self._dispatch.pressure, self._rest)
         self._dispatch.wave_done = self._service.wave_done
         #: Clients in this process that are told when wishes may have changed.
         self._watchers: list[Callable[[], None]] = []
@@ -186,11 +196,15 @@ class RouterServer(listener.Service[Peer], Starting):
             self.listener.tls, self._dial_tls = self._keeper.tls, self._keeper.dial_tls
         absent = [peer for peer in self._registry.clients.values() if peer.absent]
         for peer in [*self.listener.connections, *absent]:
-            identity = peer.entered
+            identity = peer.entered or peer.answers
             if identity is None:
                 continue
-            if self._keeper.stands(identity):
-                self._service.review(peer, identity)
+            stands = self._keeper.stands(identity)
+            # Another token of the same member goes on with what this one is owed: its rules count meanwhile.
+            peer.rotated = not stands and self._keeper.returns(identity)
+            if stands or (peer.rotated and peer.absent):
+                if peer.entered is not None:
+                    self._service.review(peer, identity)
                 continue
             peer.ended = True
             peer.goodbye("the login no longer counts, or has another role now")
@@ -240,42 +254,8 @@ class RouterServer(listener.Service[Peer], Starting):
             self._clearance.refused(peer.identity, peer.name, peer.address, answer.message)
 
     def take(self, peer: Peer, messages: list[tuple[Any, int]]) -> Awaitable[None] | None:
-        """Carry out what came together; the links, and the quota, that this client has to wait for."""
-        held, wait, rest = self._carry_out(peer, [message for message, _ in messages])
-        if wait:
-            return self._later(peer, held, wait, rest)
-        return self._dispatch.pressure.wait(held) if held else None
-
-    def _carry_out(self, peer: Peer, messages: list[Any]) -> tuple[set[Peer], float, list[Any]]:
-        """As many as the quota of their sender allows; links to wait for, seconds until the rest may come, the rest."""
-        published: list[p.Publish] = []
-        held = set[Peer]()
-        for at, message in enumerate(messages):
-            if isinstance(message, p.Publish):
-                published.append(message)
-                continue
-            found, wait = self._service.publish(peer, published)
-            held |= found
-            if wait:
-                return held, wait, [*published, *messages[at:]]
-            wait = self._message(peer, message)
-            if peer.closing:
-                return held, 0.0, []
-            if wait:
-                return held, wait, messages[at + 1 :]
-        found, wait = self._service.publish(peer, published)
-        return held | found, wait, [*published]
-
-    async def _later(self, peer: Peer, held: set[Peer], wait: float, rest: list[Any]) -> None:
-        """Go on when the quota allows it; meanwhile the connection is not read, and its other end has to wait."""
-        while True:
-            if held:
-                await self._dispatch.pressure.wait(held)
-            await asyncio.sleep(wait)
-            if peer.closing or not rest:
-                return
-            peer.callee.heard = time.monotonic()  # it is not silent: we do not listen
-            held, wait, rest = self._carry_out(peer, rest)
+        """Carry out what came together; what its sender has to wait for."""
+        return self._work.take(peer, [message for message, _ in messages])
 
     async def lost(self, peer: Peer) -> None:
         """A connection is at its end."""
@@ -287,7 +267,7 @@ class RouterServer(listener.Service[Peer], Starting):
         self._dispatch.pressure.forget(peer)
         if not self._registry.holds(peer) or peer.absent:
             return
-        if peer.role == "client" and peer.entries and not peer.ended:
+        if peer.role == "client" and peer.entries and (peer.rotated or not peer.ended):
             self.do(self.router.hear(peer.name, p.Volunteer(0, willing=False), time.monotonic()))
             self._absence.enter(peer, time.monotonic())
         else:
@@ -330,12 +310,15 @@ class RouterServer(listener.Service[Peer], Starting):
                 peer.spent = 0.0
                 self.do(self.router.hear(peer.name, message, time.monotonic()))
             case _:
+                begin = time.thread_time()
                 try:
                     self._service.request(peer, message)
                     self.changed()
                 except SievenetError as error:
                     peer.send(failure(getattr(message, "request", 0), error))
                     return error.pause if isinstance(error, TooFast) else 0.0
+                finally:
+                    self._rest.worked(peer.party, time.thread_time() - begin, time.monotonic())
         return 0.0
 
     def _counts(self) -> dict[str, Any]:

@@ -112,8 +112,8 @@ class Service:
         enter = self._router.subscribe if kind == "subscription" else self._router.advertise
         self._do(enter(peer.name, number, category, decision.allowed, now))
 
-    def publish(self, peer: Peer, messages: list[p.Publish]) -> tuple[set[Peer], float]:
-        """Events that came together go on together; the links that their publisher has to wait for.
+    def admit(self, peer: Peer, messages: list[p.Publish]) -> tuple[list[Shipment], float]:
+        """Events that came together and may go on together; those that may not are answered.
 
         Also the seconds until the rest, which stays in the list, is within the publisher's quota.
         """
@@ -135,10 +135,15 @@ class Service:
                 self._clearance.note(peer, message, str(error))
                 peer.send(p.Refused(str(error)))
         del messages[:done]
-        held: set[Peer] = set()
-        for shipment in Shipment.joined(shipments):
-            held |= self._do(self._router.publish(peer.name, shipment, time.monotonic()))
-        return held, wait
+        return Shipment.joined(shipments), wait
+
+    def reach(self, category: int) -> int:
+        """How many clients and neighbours an event of a category may go to."""
+        return self._router.intake.context.forwarding(category).reach
+
+    def publish(self, peer: Peer, shipment: Shipment) -> set[Peer]:
+        """Events go on; the links that their publisher has to wait for."""
+        return self._do(self._router.publish(peer.name, shipment, time.monotonic()))
 
     def _allowed(self, peer: Peer, message: p.Publish, shipment: Shipment) -> list[Shipment]:
         schema = self._router.catalogue.schemas[message.category]
@@ -171,7 +176,7 @@ class Service:
             raise Rejected(f"Expected at most {self._limits.registrations} registrations of one client")
 
     def _decoded(self, identity: Identity, category: int, content: bytes) -> Subscription:
-        most = identity.quota.filter_cost or None
+        most = self._clearance.most_cost(identity, self._limits.cost)
         return decode_subscription(schema_of(self._router, category), content, most)
 
     # -- rules that change ----------------------------------------------------------------

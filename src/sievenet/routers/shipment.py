@@ -60,6 +60,13 @@ class Shipment:
         bits = None if self.bits is None else self.bits[rows]
         return replace(self, sequences=self.sequences[rows], departures=self.departures[rows], events=events, bits=bits)
 
+    def cut(self, rows: int) -> tuple[Shipment, Shipment | None]:
+        """The first so many events, and the others if there are any."""
+        if len(self) <= rows:
+            return self, None
+        every = np.arange(len(self))
+        return self.take(every[:rows]), self.take(every[rows:])
+
     def onward(self, destinations: tuple[str, ...] | None = None) -> Shipment:
         """The same, one hop further."""
         return replace(self, hops=self.hops + 1, destinations=destinations)

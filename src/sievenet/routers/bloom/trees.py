@@ -48,8 +48,6 @@ class _Trie(ABC):
 
     def __init__(self) -> None:
         self._root = _Node()
-        #: Comparisons of keys so far.
-        self.comparisons = 0
 
     @abstractmethod
     def _path(self, bits: int) -> Iterator[int]:
@@ -117,7 +115,6 @@ class BfTree(_Trie):
         for part in self._path(bits):
             deeper: list[_Node] = []
             for node in level:
-                self.comparisons += len(node.children)
                 deeper += [child for key, child in node.children.items() if key & part == key]
             level = deeper
         for node in level:
@@ -141,7 +138,6 @@ class SbsTree(_Trie):
         while waiting:
             node = waiting.pop()
             found.update(node.interfaces)
-            self.comparisons += len(node.children)
             for key, child in node.children.items():
                 if key & bits:
                     waiting.append(child)
