@@ -407,7 +407,7 @@ def test_a_flood_without_acknowledgements_is_dropped_and_counted(tmp_path):
         async with (
             brokered(tmp_path, lasting=False) as broker,
             fabric() as daemon,
-            bridged(daemon, broker, mapping, limit=2000) as bridge,
+            bridged(daemon, broker, mapping, limit=20_000) as bridge,
         ):
             publish, free = bridge._node.publish, asyncio.Event()
 
@@ -416,15 +416,141 @@ def test_a_flood_without_acknowledgements_is_dropped_and_counted(tmp_path):
                 await publish(event)
 
             bridge._node.publish = slow
+            taken, in_loop = [], bridge.broker._in_loop
+
+            def counted(call, *arguments):
+                if call == bridge.broker._taken:
+                    taken.append(call)
+                in_loop(call, *arguments)
+
+            bridge.broker._in_loop = counted
             await asyncio.to_thread(broker.publish, "in/a", lines(range(1000)), 0)
-            await eventually(lambda: bridge.broker.dropped > 0)
-            assert bridge.broker._waiting <= 2000
+            await eventually(lambda: len(taken) + bridge.broker.dropped == 1000)
+            assert bridge.broker.dropped > 0
+            assert bridge.broker._waiting[0] <= 20_000
+            # So do messages that are all topic.
+            dropped = bridge.broker.dropped
+            await asyncio.to_thread(broker.publish, f"in/{'x' * 9_000}", ["-"] * 50, 0)
+            await eventually(lambda: bridge.broker.dropped >= dropped + 50)
             free.set()
-            await eventually(lambda: bridge.published + bridge.statistics()["dropped_in"] == 1000)
+            await eventually(lambda: bridge.published + bridge.statistics()["dropped_in"] == 1050)
             assert bridge.published > 10
-            assert bridge.broker._waiting == 0
+            assert bridge.broker._waiting == [0, 0]
 
     run(main())
+
+
+def test_messages_that_come_again_with_each_connection_wait_once(tmp_path):
+    """The network does not take them, and the connection to the broker breaks again and again."""
+
+    async def main():
+        async with (
+            brokered(tmp_path) as broker,
+            fabric() as daemon,
+            Proxy(("127.0.0.1", broker.port)) as proxy,
+            sievenet.connect(daemon.url) as node,
+        ):
+            proxy.address = Address("127.0.0.1", proxy.port)
+            async with bridged(daemon, proxy) as bridge:
+                bridge.broker._client.reconnect_delay_set(0.05, 0.1)
+                feed = await node.subscribe("sensor")
+                publish, free = bridge._node.publish, asyncio.Event()
+
+                async def slow(event):
+                    await free.wait()
+                    await publish(event)
+
+                bridge._node.publish = slow
+                await asyncio.to_thread(broker.publish, "in/a", lines(range(100)))
+                for _ in range(6):
+                    await eventually(lambda: bridge._messages.qsize() >= 60)
+                    made = bridge.statistics()["connections"]
+                    proxy.cut()
+                    proxy.mend()
+                    await eventually(lambda made=made: bridge.statistics()["connections"] > made)
+                    await eventually(lambda: bridge._connection == bridge.broker.connections)
+                    assert bridge._messages.qsize() <= 64
+                free.set()
+                seen = set()
+                while len(seen) < 100:
+                    seen.add((await asyncio.wait_for(anext(feed), 30))["n"])
+                await eventually(lambda: bridge.broker._waiting == [0, 0])
+
+    run(main(), timeout=60)
+
+
+def test_a_broker_that_reads_nothing_fills_no_memory(tmp_path):
+    """Of QoS 0 too: what it has not read waits in the bounded queue of the subscription."""
+    mapping = MAPPING + "qos = 0\n"
+
+    async def main():
+        async with (
+            brokered(tmp_path) as broker,
+            fabric() as daemon,
+            bridged(daemon, broker, mapping) as bridge,
+            sievenet.connect(daemon.url) as node,
+        ):
+            await node.advertise(SCHEMA)
+            os.kill(broker.process.pid, signal.SIGSTOP)
+            try:
+                station, feed = "x" * 4_000, bridge._feeds[0][2]
+
+                async def waits():
+                    """More comes than the sockets' buffers hold."""
+                    for n in range(50):
+                        await node.publish(SCHEMA.event(station=station, value=50.0, n=n))
+                    return feed.statistics().waiting > 200
+
+                await eventually(waits, 30)
+                assert len(bridge.broker._client._out_packet) <= 64
+            finally:
+                os.kill(broker.process.pid, signal.SIGCONT)
+            await eventually(lambda: not feed.statistics().waiting, 30)
+
+    run(main(), timeout=90)
+
+
+def test_a_bridge_that_ends_gives_the_broker_what_waits_first(tmp_path):
+    async def test():
+        async with (
+            brokered(tmp_path) as broker,
+            fabric() as daemon,
+            sievenet.connect(daemon.url) as node,
+            broker.watch("alerts/#") as seen,
+        ):
+            async with bridged(daemon, broker) as bridge:
+                await node.advertise(SCHEMA)
+                events = [SCHEMA.event(station="attic", value=50.0, n=n) for n in range(1500)]
+                await node.publish_many(events)
+                (_, _, feed) = bridge._feeds[0]
+                await eventually(lambda: feed.statistics().delivered == len(events))
+                assert feed.waiting > 0
+            await eventually(lambda: len(seen) == len(events))
+            assert [json.loads(message)["n"] for _, message in seen] == list(range(len(events)))
+            assert (bridge.statistics()["sent"], bridge.statistics()["dropped_out"]) == (len(events), 0)
+
+    run(test())
+
+
+def test_what_a_bridge_that_ends_could_not_give_the_broker_is_counted(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("sievenet.bridge.mqtt._LAST", 0.2)
+
+    async def test():
+        async with (
+            brokered(tmp_path) as broker,
+            fabric() as daemon,
+            sievenet.connect(daemon.url) as node,
+        ):
+            async with bridged(daemon, broker) as bridge:
+                await node.advertise(SCHEMA)
+                broker.kill()
+                await eventually(lambda: not bridge.broker.connected)
+                await node.publish_many([SCHEMA.event(station="attic", value=50.0, n=n) for n in range(100)])
+                await eventually(lambda: bridge._feeds[0][2].statistics().delivered == 100)
+            assert (bridge.statistics()["sent"], bridge.statistics()["dropped_out"]) == (0, 100)
+            assert "before the MQTT broker had 100 events" in caplog.text
+
+    run(test())
 
 
 def test_a_broker_that_is_not_there_is_told(tmp_path):

@@ -73,7 +73,10 @@ def test_payloads_go_both_ways():
             payload = base64.b64encode(b"hello \x00").decode()
             assert (await publish(http, {"event": reading(1), "payload": payload}))[0] == 200
             assert (await stream.next())[1]["payload"] == payload
-            assert (await publish(http, {"event": reading(1), "payload": "?"}))[0] == 400
+            for wrong in ("?", "é", 5):
+                status, answer = await publish(http, {"event": reading(1), "payload": wrong})
+                assert status == 400
+                assert "a payload in base64" in answer["error"]["message"]
 
     run(test())
 
@@ -249,6 +252,21 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
             assert got + missed == count
             assert missed > 0
             writer.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("content", ["", ": x < 10"])
+def test_the_same_filter_of_two_categories_is_two_streams(content):
+    async def test():
+        async with served() as (_, _, http):
+            async with http.post("/schemas", data=READING.to_json().replace(b'"reading"', b'"other"')) as response:
+                assert response.status == 201
+            async with events(http, f"reading{content}") as first, events(http, f"other{content}") as second:
+                await publish(http, reading(1))
+                await publish(http, reading(2), "other")
+                assert await first.values(1) == [1]
+                assert await second.values(1) == [2]
 
     run(test())
 

@@ -1,10 +1,11 @@
 """The connection to an MQTT broker: version 5, by paho's thread, which connects again by itself.
 
     thread ── message ──▶ loop: `taken` is called; a message of QoS 1 is acknowledged when `done` is called
-    loop ── publish ──▶ thread; of QoS 1 at most `window` are under way
+    loop ── publish ──▶ thread; at most `window` are under way: not acknowledged, or of QoS 0 not written
 
 Bounds: the broker has at most `window` unacknowledged messages under way to us, none larger than `_LARGEST`; messages
-of QoS 0, which nothing slows down, are dropped and counted when `limit` bytes of them wait.
+of QoS 0, which nothing slows down, are dropped and counted when `limit` bytes of them wait, topics included. What was
+not acknowledged on one connection comes again on the next, so what still waits here of it then is `stale`.
 
 Loops: the broker does not return to us what we published (no local), and what any bridge of this network published is
 marked with the network's name and not taken back by another one.
@@ -42,6 +43,8 @@ _KEPT: Final = 3600
 VIA: Final = "sievenet-via"
 #: Bytes of a message besides topic, body and the network's name, at most.
 _OVERHEAD: Final = 64
+#: Bytes of memory that a message takes that waits, besides topic and body.
+_KEPT_WITH: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,11 @@ class Message:
     number: int
     #: The connection that it came by: on another one the broker sends it again.
     connection: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes while it waits."""
+        return len(self.topic) + len(self.body) + _KEPT_WITH
 
 
 def parse_broker(url: str) -> Address:
@@ -106,11 +114,17 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._window = asyncio.Semaphore(window)
-        self._limit = limit
-        #: Numbers of messages of QoS 1 that the broker has not acknowledged.
-        self._under_way: set[int] = set()
-        #: Bytes of messages of QoS 0 that wait; paho's thread adds, ours subtracts.
-        self._waiting = 0
+        #: Bytes that may wait and that do, of messages of QoS 0 and of others: an honest broker does not get near the
+        #: second bound. Paho's thread adds, ours subtracts.
+        self._limits = limit, 4 * window * (_LARGEST + _KEPT_WITH)
+        self._waiting = [0, 0]
+        #: Numbers of messages that the broker has not acknowledged, or that were not written; and their QoS.
+        self._under_way: dict[int, int] = {}
+        #: Set while there are none.
+        self._empty = asyncio.Event()
+        self._empty.set()
+        #: The first connection of the broker's session with us: what came by it and those after it comes again.
+        self._session = 1
         self._counting = threading.Lock()
         self._subscriptions: dict[str, int] = {}
         #: Messages dropped since too many waited, those of this network that came back, and connections made.
@@ -211,23 +225,39 @@ class Broker:
             size = len(topic.encode()) + len(body) + len(self._network) + _OVERHEAD
             if self._takes and size > self._takes:
                 raise InvalidInput(expected=f"a message of at most {self._takes} bytes", got=size, where="broker")
-            if qos:
-                await self._window.acquire()
+            await self._window.acquire()
             info = self._client.publish(topic, body, qos, retain, properties)
-            if qos:  # kept for the next connection, if this one is lost
-                self._under_way.add(info.mid)
+            if qos or info.rc == 0:  # of QoS 1: kept for the next connection, if this one is lost
+                self._under_way[info.mid] = qos
+                self._empty.clear()
                 return
-            if info.rc == 0:
-                return
+            self._window.release()
             await asyncio.sleep(0.1)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._ready.is_set()
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that it was given, and that the broker may not have."""
+        return len(self._under_way)
+
+    async def emptied(self) -> None:
+        """Wait until the broker has every message that it was given."""
+        await self._empty.wait()
 
     def done(self, message: Message) -> None:
         """A message is done with: the broker may forget it."""
-        if not message.qos:
-            with self._counting:
-                self._waiting -= len(message.body)
-        elif message.connection == self.connections:
+        with self._counting:
+            self._waiting[message.qos > 0] -= message.size
+        if message.qos and message.connection == self.connections:
             self._client.ack(message.number, message.qos)
+
+    def stale(self, message: Message) -> bool:
+        """Whether the broker has sent a message again meanwhile, or will."""
+        return bool(message.qos) and self._session <= message.connection < self.connections
 
     async def close(self) -> None:
         """Disconnect; the broker keeps what comes for us for a while."""
@@ -246,10 +276,12 @@ class Broker:
             self._refused = str(reason)
             return
         self.connections += 1
+        if not flags.session_present:
+            self._session = self.connections
         self._takes = getattr(properties, "MaximumPacketSize", 0)
         # A broker that was killed may have forgotten everything.
         self._subscribe()
-        self._in_loop(self._ready.set)
+        self._in_loop(self._began)
 
     def _not_connected(self, client: Any, data: Any) -> None:
         # Called while the error is handled; nothing else says why.
@@ -276,24 +308,30 @@ class Broker:
     def _published(self, client: Any, data: Any, number: int, reason: Any, properties: Any) -> None:
         self._in_loop(self._settled, number)
 
+    def _began(self) -> None:
+        """Connected; what was not written on the connection before never is, if it is of QoS 0."""
+        for number in [number for number, qos in self._under_way.items() if not qos]:
+            self._settled(number)
+        self._ready.set()
+
     def _settled(self, number: int) -> None:
-        if number in self._under_way:
-            self._under_way.discard(number)
+        if self._under_way.pop(number, None) is not None:
             self._window.release()
+            if not self._under_way:
+                self._empty.set()
 
     def _came(self, client: Any, data: Any, message: Any) -> None:
         via = dict(getattr(message.properties, "UserProperty", ())).get(VIA)
         found = Message(message.topic, bytes(message.payload), message.qos, message.mid, self.connections)
         if via == self._network:
             self.loops += 1
-        elif not found.qos and self._waiting + len(found.body) > self._limit:
-            self.dropped += 1
+            if found.qos:
+                client.ack(found.number, found.qos)
             return
-        else:
-            if not found.qos:
-                with self._counting:
-                    self._waiting += len(found.body)
-            self._in_loop(self._taken, found)
-            return
-        if found.qos:
-            client.ack(found.number, found.qos)
+        kind = found.qos > 0
+        with self._counting:
+            if self._waiting[kind] + found.size > self._limits[kind]:
+                self.dropped += 1
+                return
+            self._waiting[kind] += found.size
+        self._in_loop(self._taken, found)

@@ -7,7 +7,8 @@ What QoS means across the bridge: a message of QoS 1 is acknowledged when the ne
 so a bridge that is killed finds it again at the broker, and what was dropped over a quota is published again; it may
 then come twice. From there on the network's own guarantees count (at most once, or recovered with a transport). An
 event that matches is kept in a bounded queue until the broker has it; when the queue is full the oldest are dropped and
-counted. A message that is no event is counted and done with.
+counted. A bridge that ends takes no more and first gives the broker what waits; what remains is counted too. A message
+that is no event is counted and done with.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _QUEUE: Final = 10_000
 _AGAIN: Final = 0.5
 #: Messages at most after which the network is asked what it took.
 _BATCH: Final = 32
+#: Seconds that events which wait for the broker have when the bridge ends.
+_LAST: Final = 5.0
 #: Of messages that are no events, so many are told in full.
 _TOLD: Final = 20
 
@@ -48,11 +51,17 @@ class Bridge(Starting):
     ) -> None:
         self._node, self._mapping = node, mapping
         self.broker = Broker(address, client_id, network, self._taken, **broker)
-        #: Bounded by what the broker lets be under way.
+        #: Bounded by what the broker lets be under way, and the connection that the last one came by.
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._connection = 0
         self._inbound: list[tuple[Inbound, Template, Schema]] = []
         self._feeds: list[tuple[Outbound, Template, Feed]] = []
+        #: The first takes messages in, the others give events out.
         self._tasks: list[asyncio.Task[None]] = []
+        #: Events that are in no queue any more, and that the broker has not been given.
+        self._in_hand = 0
+        #: Events that the broker did not have at the end, and those of them that it had been given.
+        self._left = self._unsettled = 0
         self.received = self.published = self.bad = self.sent = 0
         #: Events that the network dropped: over a quota, or against the rules.
         self.refused = 0
@@ -91,8 +100,20 @@ class Bridge(Starting):
         return self
 
     async def close(self) -> None:
-        """Stop; what the broker has not been told of, it keeps."""
-        await ended(*self._tasks)
+        """Stop, when the broker has what waits for it, or after some seconds; what it was not told of, it keeps."""
+        giving = self._tasks[1:]
+        await ended(*self._tasks[:1])
+        for _, _, feed in self._feeds:
+            feed.end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST):
+                await asyncio.gather(*giving, return_exceptions=True)
+                await self.broker.emptied()
+        await ended(*giving)
+        self._unsettled = self.broker.unsettled
+        self._left = self._unsettled + self._in_hand + sum(feed.waiting for _, _, feed in self._feeds)
+        if self._left:
+            log.warning("the bridge ended before the MQTT broker had %d events, they may be lost", self._left)
         await self.broker.close()
 
     def statistics(self) -> dict[str, int]:
@@ -104,8 +125,8 @@ class Bridge(Starting):
             "refused": self.refused,
             "dropped_in": self.broker.dropped,
             "loops": self.broker.loops,
-            "sent": self.sent,
-            "dropped_out": sum(feed.statistics().dropped for _, _, feed in self._feeds),
+            "sent": self.sent - self._unsettled,
+            "dropped_out": self._left + sum(feed.statistics().dropped for _, _, feed in self._feeds),
             "connections": self.broker.connections,
         }
 
@@ -118,6 +139,13 @@ class Bridge(Starting):
     # -- broker → network -----------------------------------------------------------------
 
     def _taken(self, message: Message) -> None:
+        if message.connection != self._connection:
+            self._connection = message.connection
+            for each in [self._messages.get_nowait() for _ in range(self._messages.qsize())]:
+                if self.broker.stale(each):
+                    self.broker.done(each)
+                else:
+                    self._messages.put_nowait(each)
         self._messages.put_nowait(message)
 
     async def _take_in(self) -> None:
@@ -207,9 +235,11 @@ class Bridge(Starting):
         out, template, feed = entry
         with contextlib.suppress(asyncio.CancelledError):
             async for event in feed:
+                self._in_hand += 1
                 try:
                     topic, body = out.message(template, event)
                     await self.broker.publish(topic, body, out.qos, out.retain)
                     self.sent += 1
                 except SievenetError as error:
                     self._told(f"an event cannot be a message: {error}")
+                self._in_hand -= 1

@@ -15,14 +15,14 @@ from sievenet.cli.app import LazyGroup
 from sievenet.cli.fabric import duration, run, url_option
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.shutdown import stop_signal
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 __all__ = ["bridge", "mqtt"]
 
 
 @click.group(
     cls=LazyGroup,
-    table={"mqtt": Entry("sievenet.cli.bridge:mqtt", "Join a network with an MQTT broker.")},
+    table={"mqtt": CommandRow("sievenet.cli.bridge:mqtt", "Join a network with an MQTT broker.")},
 )
 def bridge() -> None:
     """Join the network with other systems."""

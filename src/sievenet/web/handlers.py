@@ -230,11 +230,12 @@ class Handlers:
     async def publish(self, request: web.Request) -> web.Response:
         """Publish events."""
         resident = self._residents.of(visitor_of(request))
-        schema = await resident.offer(request.match_info["category"])
-        if request.content_type in _LINES:
-            return await self._publish_lines(request, resident, schema)
-        events = await events_of(schema, await self._body(request, self._config.max_body))
-        return answer({"published": await self.send(resident, events)})
+        with resident.held():
+            schema = await resident.offer(request.match_info["category"])
+            if request.content_type in _LINES:
+                return await self._publish_lines(request, resident, schema)
+            events = await events_of(schema, await self._body(request, self._config.max_body))
+            return answer({"published": await self.send(resident, events)})
 
     async def _publish_lines(self, request: web.Request, resident: Resident, schema: Schema) -> web.Response:
         published = 0
@@ -242,6 +243,7 @@ class Handlers:
             async for events in lines_of(schema, _pieces(request), self._config.max_line):
                 published += (some := await self.send(resident, events, whole=False))
                 if some < len(events):
+                    resident.allowed(events[some : some + 1])
                     raise resident.over(events[some:])
         except SievenetError as error:
             self._desk.refused(request, error)
@@ -254,13 +256,15 @@ class Handlers:
     async def send(resident: Resident, events: list[Event], *, whole: bool = True) -> int:
         """Publish events of one schema by a person's node; waits while the network takes no more.
 
-        All of them, or else as many, from the first on, as the person's quota has room for; how many.
+        All of them, or else as many, from the first on, as the person's rules and quota allow; how many.
         """
-        resident.check(events)
-        node = await resident.node()
-        count = resident.room(events, whole=whole)
+        allowed = resident.allowed(events, whole=whole)
+        if events:
+            # They may have come for hours: meanwhile rules change, and what is not used is taken back.
+            await resident.offer(events[0].schema.name)
+        count = resident.room(events[:allowed], whole=whole)
         for start in range(0, count, CHUNK):
-            await node.publish_many(events[start : min(start + CHUNK, count)])
+            await resident.publish(events[start : min(start + CHUNK, count)])
         return count
 
     @staticmethod

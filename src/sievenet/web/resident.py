@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from sievenet.access.identity import Role
@@ -28,12 +28,14 @@ from sievenet.config import WebConfig
 from sievenet.content import Event, Schema, Subscription, encode_event, encode_subscription
 from sievenet.content.filter import Filter
 from sievenet.daemon.lobby import Lobby, Visitor
-from sievenet.errors import Rejected, SievenetError, Unavailable
+from sievenet.errors import Dropped, Rejected, SievenetError, Unavailable
 from sievenet.session.lifetime import Tasks
 from sievenet.web.channel import Channel
 from sievenet.web.errors import OverQuota
 
 __all__ = ["Resident", "Residents"]
+
+_Key = tuple[Schema | None, bytes]
 
 #: Longest that a request to the network takes, in seconds.
 _TIMEOUT: Final = 30.0
@@ -55,12 +57,15 @@ class Resident:
             login=self._keeper.login_for(visitor.identity),
         )
         self._start: asyncio.Task[Node] | None = None
-        self.channels: dict[bytes, Channel] = {}
-        #: What it advertises by the name of the schema, and when that was used last.
-        self._offers: dict[str, tuple[Schema, Advertisement, float]] = {}
+        #: By category and content.
+        self.channels: dict[_Key, Channel] = {}
+        #: What it advertises by the name of the schema, what the rules allowed then, and when it was used last.
+        self._offers: dict[str, tuple[Advertisement, Subscription, float]] = {}
         self._offering = asyncio.Lock()
         self._opening = Tasks()
         self.used = asyncio.get_running_loop().time()
+        #: Requests that will go on with it.
+        self._holders = 0
         #: The rules that channels were told of.
         self._rules = self._permissions()
 
@@ -78,14 +83,24 @@ class Resident:
     async def _begin(self) -> Node:
         return await self._node.start()
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile it is not given up, however long nothing is said."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            self.used = asyncio.get_running_loop().time()
+
     # -- subscribing ----------------------------------------------------------------------
 
     async def channel(self, text: str, room: Callable[[], int]) -> Channel:
         """The channel of a filter, new or not; when this returns, delivery is guaranteed from then on."""
         node = await self.node()
-        _, wanted = await understood(text, node.schema, schemaless=False)
+        schema, wanted = await understood(text, node.schema, schemaless=False)
         self._renew()
-        key = encode_subscription(wanted)
+        key = schema, encode_subscription(wanted)  # the bytes alone do not say of which category
         found = self.channels.get(key)
         if found is None or found.over:
             found = self.channels[key] = Channel(wanted, room())
@@ -94,7 +109,7 @@ class Resident:
         await asyncio.shield(found.ready)
         return found
 
-    async def _open(self, key: bytes, channel: Channel, node: Node) -> None:
+    async def _open(self, key: _Key, channel: Channel, node: Node) -> None:
         with contextlib.suppress(Rejected):  # then the network says so too
             channel.allowed = self._permissions().decide("subscribe", channel.wanted).allowed
         if not await channel.open(node) and self.channels.get(key) is channel:
@@ -123,13 +138,26 @@ class Resident:
         node = await self.node()
         async with self._offering:
             schema = await node.schema(category)
-            held = self._offers.get(category)
-            if held is None or held[0] != schema:
-                advertisement = await node.advertise(self._allowed(schema))
-            else:
-                advertisement = held[1]
-            self._offers[category] = schema, advertisement, asyncio.get_running_loop().time()
+            allowed, now = self._allowed(schema), asyncio.get_running_loop().time()
+            advertisement, asked, _ = self._offers.get(category, (None, None, 0.0))
+            if advertisement is None or asked != allowed or not advertisement.standing:
+                old, advertisement = advertisement, await node.advertise(allowed)
+                if old is not None and asked is not None and asked.schema == schema:
+                    with contextlib.suppress(SievenetError):
+                        await old.close()
+            self._offers[category] = advertisement, allowed, now
         return schema
+
+    async def publish(self, events: Sequence[Event]) -> None:
+        """Publish events that `allowed` and `room` have let pass, at most `CHUNK` of them."""
+        node = await self.node()
+        try:
+            await node.publish_many(events)
+        except Dropped:
+            raise
+        except Rejected:
+            # The node tells its next `publish`, whatever it is, when rules end an advertisement; none was sent.
+            await node.publish_many(events)
 
     def _permissions(self) -> Permissions:
         """What the rules of now let this person do."""
@@ -140,13 +168,19 @@ class Resident:
         """What this person may publish of a schema; None for everything."""
         return self._permissions().within("publish", schema)
 
-    def check(self, events: Sequence[Event]) -> None:
-        """`Rejected` if the rules do not let this person publish one of these events."""
+    def allowed(self, events: Sequence[Event], *, whole: bool = True) -> int:
+        """How many of these events, from the first on, the rules let this person publish.
+
+        With ``whole``, `Rejected` unless that is all.
+        """
         within = self._within(events[0].schema) if events else None
         if within is not None:
-            for event in events:
+            for number, event in enumerate(events):
                 if not within.matches(event):
-                    raise Rejected(f"No rule lets {self.visitor.name} publish `{event}`")
+                    if whole:
+                        raise Rejected(f"No rule lets {self.visitor.name} publish `{event}`")
+                    return number
+        return len(events)
 
     def room(self, events: Sequence[Event], *, whole: bool) -> int:
         """How many of these events, from the first on, the quotas have room for; they count as published.
@@ -197,12 +231,12 @@ class Resident:
                 del self.channels[key]
                 with contextlib.suppress(SievenetError):
                     await channel.close()
-        for category, (_, advertisement, used) in list(self._offers.items()):
+        for category, (advertisement, _, used) in list(self._offers.items()):
             if now - used > linger:
                 del self._offers[category]
                 with contextlib.suppress(SievenetError):
                     await advertisement.close()
-        return not self.channels and not self._offers and now - self.used > linger
+        return not self._holders and not self.channels and not self._offers and now - self.used > linger
 
     async def close(self, reason: str = "the server is closing") -> None:
         """End everything."""

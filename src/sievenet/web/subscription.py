@@ -82,7 +82,8 @@ class Subscriptions:
             raise InvalidInput(expected="?filter=stock: price > 420", got="`none`", where="subscribe")
         last = request.headers.get("Last-Event-ID") or request.query.get("last_event_id", "")
         if socket:
-            return await self._socket(request, visitor, resident, channel, last)
+            with resident.held():
+                return await self._socket(request, visitor, resident, channel, last)
         assert channel is not None
         response = await _begun(request)
         stream = self._stream(request, channel, "sse" if response.chunked else "plain", last)
