@@ -16,6 +16,9 @@ FOUND = {
     "method": "csa",
     "latency_network": 0.0004,
     "latency_matcher": 0.002,
+    "latency_network_age": 0.0,
+    "latency_matcher_age": 0.0,
+    "interval": 5.0,
     "categories": {
         "stock": {"false_positives_saved": 75.0, "of": 100.0, "deliveries_through_matchers": 10.0, "deliveries": 40.0}
     },
@@ -36,6 +39,10 @@ def test_what_goes_through_matchers_is_said_for_people():
     assert "stock all at s1 → m" in text
     assert "matcher m at h1 (s1): well, 3 subscriptions, 9 events, 4 unwanted, 5 sent" in text
     assert "2 times a matcher was given up; the last: n: no sign of life" in text
+    assert "measured: 400 µs through the network, 2.0 ms through matchers" in text
+    # While everything is diverted nothing is known of the network but what was.
+    text = "\n".join(hybrid_lines({**FOUND, "latency_network_age": 20.0}))
+    assert "measured: 400 µs (20.00 s ago) through the network, 2.0 ms through matchers" in text
     none = "\n".join(hybrid_lines({**FOUND, "latency_bound": 0, "latency_matcher": None, "matchers": []}))
     assert "the network filters alone" in none
     assert "nothing yet" in none

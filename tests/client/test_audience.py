@@ -1,10 +1,11 @@
 """Packets in bulk through a matcher: the kernels against what is done packet by packet."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.client.audience import Audience
+from sievenet.client.audience import Audience, homed, place_of, side_of
 from sievenet.client.directed import TOGETHER, several
 from sievenet.client.parcel import Targets, parcels
 from sievenet.client.ports.burst import Burst, uniform
@@ -13,7 +14,7 @@ from sievenet.content.codec import decode_event
 from sievenet.content.layout import layout_of
 from sievenet.control.directed import OVERHEAD, twin_schema
 from sievenet.dataplane.packet import Packet, encode_packet
-from sievenet.errors import CodecError
+from sievenet.errors import CodecError, InvalidInput
 from sievenet.matcher import Matcher
 from sievenet.matcher.decoder import Decoder
 from sievenet.transport.duplicates import DuplicateWindow
@@ -84,12 +85,13 @@ def test_each_new_event_goes_once_to_each_who_wants_it_on_another_side(seed, cou
     load = Ticks(seed=seed)
     batch, wanted = load.events(count), load.subscriptions(300).filters()
     matcher = Matcher(load.schema)
-    for some in (range(early), range(early, 300)):  # so many in order, the others not
-        matcher.compact()
-        matcher.add_many(some, [Subscription([wanted[i]], load.schema) for i in some])
-    sides = rng.integers(3, size=300).astype(np.int32)
+    sides = rng.integers(3, size=300)
     numbers = np.array([5, 2**32 - 1, 77, 9], np.uint32)
     places = rng.integers(len(numbers), size=300)
+    homes = [homed(i, int(places[i]), int(sides[i])) for i in range(300)]
+    for some in (range(early), range(early, 300)):  # so many in order, the others not
+        matcher.compact()
+        matcher.add_many([homes[i] for i in some], [Subscription([wanted[i]], load.schema) for i in some])
     origins = {p: int(rng.integers(3)) for p in range(publishers) if rng.random() < 0.8}
     sources = [(int(p), int(p) % 2) for p in rng.integers(publishers, size=count)]
     rows = packets(rng, load.schema, batch, sources, rng.integers(20, size=count))
@@ -100,12 +102,12 @@ def test_each_new_event_goes_once_to_each_who_wants_it_on_another_side(seed, cou
     for part in np.array_split(rows, 3):  # what was noted before counts
         if not len(part):
             continue
-        found = audience.targets(part, origins, numbers, np.stack([places, sides], axis=1).astype(np.int32))
+        found = audience.targets(part, origins, numbers)
         expected, unwanted = set(), 0
         for i, packet in enumerate(uniform(part)):
             if not plain.fresh(packet.publisher, packet.incarnation, packet.sequence):
                 continue
-            keys = matcher.match(decode_event(load.schema, packet.body))
+            keys = [homes.index(key) for key in matcher.match(decode_event(load.schema, packet.body))]
             unwanted += not keys
             origin = origins.get(packet.publisher, 0)
             expected |= {(i, int(numbers[places[k]])) for k in keys if not sides[k] or sides[k] != origin}
@@ -115,6 +117,34 @@ def test_each_new_event_goes_once_to_each_who_wants_it_on_another_side(seed, cou
         assert found.rows.tolist() == sorted(found.rows.tolist())
         assert (found.unwanted, found.malformed) == (unwanted, 0)
     assert (window.duplicates, window.late) == (plain.duplicates, plain.late)
+
+
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(["add", "remove", "compact", "match"]), max_size=12))
+def test_what_comes_and_goes_between_two_groups_counts_at_once(seed, steps):
+    rng, load = np.random.default_rng(seed), Ticks(seed=seed)
+    batch, wanted = load.events(40), load.subscriptions(900).filters()
+    matcher, there, unused = Matcher(load.schema), {}, list(range(900))
+    audience = Audience(load.schema, matcher, DuplicateWindow(span=1 << 12))
+    numbers, sequence = np.array([3], np.uint32), 0
+    for step in ["add", *steps, "match"]:
+        if step == "add":
+            some = [unused.pop() for _ in range(min(len(unused), int(rng.integers(1, 400))))]
+            matcher.add_many([homed(i, 0, 0) for i in some], [wanted[i] for i in some])
+            there |= {i: wanted[i] for i in some}
+        elif step == "remove" and there:
+            for i in rng.choice(sorted(there), size=int(rng.integers(1, len(there) + 1)), replace=False).tolist():
+                matcher.remove(homed(i, 0, 0))
+                del there[i]
+        elif step == "compact":
+            matcher.compact()
+        # Small groups and large ones; what was put together for one may not do for the next.
+        part = batch.take(slice(0, int(rng.integers(1, len(batch) + 1))))
+        rows = packets(rng, load.schema, part, [(1, 1)] * len(part), np.arange(sequence, sequence + len(part)))
+        sequence += len(part)
+        found = audience.targets(rows, {}, numbers)
+        expected = [i for i, event in enumerate(part) if any(each.matches(event) for each in there.values())]
+        assert found.rows.tolist() == expected
+        assert found.unwanted == len(part) - len(expected)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 150), st.integers(0, 700), st.integers(1, 5))
@@ -163,8 +193,18 @@ def test_a_subscription_of_several_filters_counts_once():
     matcher.add(0, Subscription(twice))
     batch = EventBatch.from_events(square, [square.event(**{a.name: 4 for a in square.attributes})] * 2)
     rows = packets(np.random.default_rng(1), square, batch, [(1, 1)] * 2, [0, 1])
-    found = Audience(square, matcher, DuplicateWindow()).targets(
-        rows, {}, np.array([6], np.uint32), np.zeros((1, 2), np.int32)
-    )
+    found = Audience(square, matcher, DuplicateWindow()).targets(rows, {}, np.array([6], np.uint32))
     assert found.rows.tolist() == [0, 1]
     assert found.recipients.tolist() == [6, 6]
+
+
+def test_a_key_says_where_a_subscription_belongs():
+    rng = np.random.default_rng(1)
+    for number, place, side in rng.integers((1 << 30, 1 << 20, 1 << 12), size=(100, 3)).tolist():
+        key = homed(number, place, side)
+        assert 0 <= key < 2**63
+        assert (key & ((1 << 30) - 1), place_of(key), side_of(key)) == (number, place, side)
+    assert side_of(homed(1, 2, 1 << 12)) == 0  # to all sides, rather than to none
+    for number, place in ((1 << 30, 0), (0, 1 << 20), (-1, 0)):
+        with pytest.raises(InvalidInput):
+            homed(number, place, 0)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from sievenet.client.ports.factory import open_port
+from sievenet.client.ports import open_port
 from sievenet.client.ports.udp import UdpPort
 from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane.hostlink import HostLink

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.client.allowance import Allowance
+from sievenet.client.connector import connect
 from sievenet.client.latency import Latency
 from sievenet.client.registrations import Registrations
 from sievenet.client.url import parse_url
@@ -125,6 +126,13 @@ def test_urls(text, host, port, tls):
 def test_bad_urls(text):
     with pytest.raises(InvalidInput, match="sievenet://127"):
         parse_url(text)
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 65, ".x", "a/b", "a\n", "é"])
+@pytest.mark.parametrize("url", ["sievenet://127.0.0.1:1", "sievenet+router://127.0.0.1:1"])
+def test_a_name_that_cannot_be_is_refused_in_plain_words(name, url):
+    with pytest.raises(InvalidInput, match=r"a name of letters, digits, _ \. : and -, 64 at most.* - at name"):
+        connect(url, name=name)
 
 
 def test_the_environment_gives_the_default(monkeypatch):

@@ -23,12 +23,13 @@ from sievenet.dataplane.packet import (
 )
 from sievenet.errors import CodecError
 from tests.index import strategies as own
+from tests.seeds import examples
 
 POINT = Schema("point", (Attribute("x", "int", lo=0, hi=999), Attribute("y", "float", lo=0, hi=1)))
 HEAD = encode_datagram(0, (b"",))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_segments_match_what_filters_match(data):
     schema = data.draw(own.schemas())

@@ -7,7 +7,7 @@ from pathlib import Path
 #: Says what is loaded, or would have to be compiled, after everything was said to be there.
 _LATE = """
 import numpy as np
-import sievenet.jit
+import sievenet.jit.decorators
 from sievenet.client.edge import Edge
 from sievenet.content import Attribute, Event, EventBatch, Schema, parse_subscription
 from sievenet.content.layout import layout_of
@@ -15,13 +15,13 @@ from sievenet.dataplane.packet import PACKET_HEADER
 from sievenet.matcher.warmup import EVENTS
 
 EVENTS.load()
-late, load = set(), sievenet.jit._Cache.load_overload
+late, load = set(), sievenet.jit.decorators._Cache.load_overload
 
 def noted(cache, signature, target):
     late.add(cache._name)
     return load(cache, signature, target)
 
-sievenet.jit._Cache.load_overload = noted
+sievenet.jit.decorators._Cache.load_overload = noted
 POINT = Schema("point", (Attribute("x", "int", lo=0, hi=999), Attribute("y", "float", lo=0, hi=9)))
 edge = Edge(POINT)
 bodies = layout_of(POINT).encode(EventBatch.from_events(POINT, [Event(POINT, (5, 0.5))] * 9))

@@ -6,10 +6,12 @@ import stat
 
 import pytest
 
-from sievenet.config import Config, load_config
+from sievenet.config import Config, DataConfig, load_config
+from sievenet.control.config import ControlConfig
 from sievenet.control.protocol import Report
 from sievenet.daemon.adoption import Adoption
 from sievenet.daemon.custody import Custody
+from sievenet.daemon.daemon import Daemon
 from sievenet.daemon.orders import Orders
 from sievenet.daemon.reports import Reports
 from sievenet.daemon.ticket import Tickets
@@ -131,3 +133,13 @@ def test_nobody_is_told_what_to_forget_of_a_category_that_has_just_gone_back():
     custody = Custody(Orders(lambda client, message: said.append(message) or True), lambda number: ["publisher"])
     asyncio.run(custody.renew(1, passed=5.0))
     assert not said
+
+
+def test_limits_of_switches_that_do_not_exist_are_told():
+    async def main() -> None:
+        control = ControlConfig(capacities={"s1": 20, "s99": 20})
+        async with Daemon(Config(data=DataConfig(port=0), control=control)):
+            pass
+
+    with pytest.raises(InvalidInput, match=r"s1, .*s99.*control\.capacities"):
+        asyncio.run(main())

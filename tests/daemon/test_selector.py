@@ -127,6 +127,17 @@ def test_after_the_bound_was_exceeded_less_is_chosen_for_a_while():
     assert limits[-1] == pytest.approx(50.0)
 
 
+def test_while_there_is_no_bound_to_keep_none_is_exceeded():
+    nothing = SimpleNamespace(matchers={}, refresh=lambda: asyncio.sleep(0), is_category=lambda number: False)
+    selector = Selector(nothing, None, nothing, HybridConfig(latency_bound=0.0))
+    for bound in (0.0, 0.0, float("inf"), 0.01):
+        selector.config = HybridConfig(latency_bound=bound)
+        selector._network.add(1000, 1.0)
+        selector._matcher.add(1000, 5.0)
+        asyncio.run(selector.choose())
+        assert bound == 0.0 or selector._limit(100.0) == 100.0
+
+
 def test_where_the_network_itself_is_unsteady_a_choice_leaves_room_for_that():
     def limit(network):
         """After intervals with these mean latencies of the network, in milliseconds; 5 ms through matchers."""
@@ -143,6 +154,49 @@ def test_where_the_network_itself_is_unsteady_a_choice_leaves_room_for_that():
     unsteady, wild = limit([0.8, 1.2] * 10), limit([0.4, 1.6] * 10)
     assert 0 < wild < unsteady < 50.0
     assert limit([0.4, 1.6] * 10 + [1.0] * 20) == pytest.approx(50.0, rel=0.01)  # it is forgotten
+
+
+def test_a_choice_keeps_the_bound_in_nearly_every_interval_of_an_unsteady_network():
+    """The share that is allowed after some intervals, against the means of the next one."""
+    rng, kept = random.Random(5), 0
+    for _ in range(200):
+        selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
+        for last in range(12):
+            network, matcher = rng.gauss(1.0, 0.2), rng.gauss(5.0, 0.4)
+            if last == 11:
+                share = selector._limit(100.0) / 100.0 / (1 + selector.config.hysteresis)
+                kept += (1 - share) * network + share * matcher <= 3.0
+            selector._network.add(600, 0.6 * network)
+            selector._matcher.add(400, 0.4 * matcher)
+            if last < 10:
+                selector._network.turn()
+                selector._matcher.turn()
+    assert kept >= 186
+
+
+def test_a_few_late_events_do_not_stand_for_the_network_while_everything_is_diverted():
+    nothing = SimpleNamespace(matchers={}, refresh=lambda: asyncio.sleep(0), now=lambda: 0.0, failures=0)
+    nothing.last_failure, nothing.is_category = "", lambda number: False
+    selector = Selector(nothing, None, nothing, HybridConfig(latency_bound=float("inf"), interval=5.0))
+    assert selector.answer()["latency_network"] is None
+    for _ in range(10):
+        selector.report("c", Report(by_content=Way(1000, 0.4)))
+        asyncio.run(selector.choose())
+    selector.report("c", Report(by_content=Way(2, 0.2), directed=Way(1000, 2.0)))  # held in a handover, or sent again
+    asyncio.run(selector.choose())
+    for _ in range(9):
+        selector.report("c", Report(directed=Way(1000, 2.0)))
+        asyncio.run(selector.choose())
+    found = selector.answer()
+    assert found["latency_network"] == pytest.approx(0.0004, rel=0.3)
+    assert found["latency_network_age"] == 45.0
+    assert found["latency_matcher"] == pytest.approx(0.002)
+    assert found["latency_matcher_age"] == 0.0
+    # Faster than the network once was: each is shown as it was measured.
+    for _ in range(30):
+        selector.report("c", Report(directed=Way(1000, 0.1)))
+        asyncio.run(selector.choose())
+    assert selector.answer()["latency_matcher"] == pytest.approx(0.0001, rel=0.01)
 
 
 def test_nobody_stops_the_choice_by_what_it_reports():

@@ -12,6 +12,7 @@ from sievenet.errors import EventError, FilterError, InvalidInput, SchemaError
 from sievenet.matcher import Matcher, Matches
 from sievenet.matcher.keytable import KeyTable
 from sievenet.workload import Mixed
+from tests.seeds import examples
 
 SCHEMA = Schema("t", (Attribute("x", "int", lo=0, hi=999), Attribute("s", "str")))
 OTHER = Schema("t", (Attribute("x", "int", lo=0, hi=99),))
@@ -187,7 +188,7 @@ def test_memory_is_bounded_and_returned():
     assert found.statistics().bytes < full.bytes / 5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ppt"), st.integers(-20, 20) | st.integers(-(1 << 63), (1 << 63) - 1))))
 def test_key_table_is_a_dictionary(steps):
     table, model = KeyTable(), {}

@@ -14,6 +14,7 @@ from sievenet.content import Attribute, Filter, Schema, ValueSet
 from sievenet.matcher import Matcher, level, matcher
 from sievenet.workload import Mixed
 from tests.matcher import strategies as ours
+from tests.seeds import examples
 
 SCHEMA = ours.SCHEMA
 
@@ -59,7 +60,7 @@ def test_agrees_with_matches(monkeypatch, narrow, walk, schema, filters, events)
     monkeypatch.setattr(matcher, "_WALKED", walk)
     clustered(monkeypatch, narrow)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(ours.subscriptions(filters, schema), max_size=12), st.lists(events, min_size=1, max_size=8))
     def check(wanted, events):
         found = Matcher(schema)
@@ -130,9 +131,9 @@ class ComingSchemaless(Coming):
 
 
 TestComing = pytest.mark.unwatched(Coming.TestCase)
-TestComing.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+TestComing.settings = settings(max_examples=examples(40), stateful_step_count=12, deadline=None)
 TestComingSchemaless = pytest.mark.unwatched(ComingSchemaless.TestCase)
-TestComingSchemaless.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+TestComingSchemaless.settings = settings(max_examples=examples(40), stateful_step_count=12, deadline=None)
 
 
 @pytest.mark.parametrize("worth", [64, 512])

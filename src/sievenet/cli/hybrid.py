@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,6 +11,9 @@ from sievenet.cli.fabric import asked, seconds_text, url_option
 from sievenet.cli.output import json_option, show_json
 
 __all__ = ["hybrid"]
+
+#: Intervals after which a figure is old.
+_OLD: Final = 2
 
 
 @click.command()
@@ -43,11 +46,7 @@ def hybrid_lines(found: dict[str, Any]) -> Iterator[str]:
     else:
         most = "anything" if bound is None else seconds_text(bound)
         yield f"mean latency at most {most}, chosen by {found['method']}"
-    measured = found["latency_matcher"]
-    yield (
-        f"measured: {seconds_text(found['latency_network'])} through the network, "
-        f"{'nothing yet' if measured is None else seconds_text(measured)} through matchers"
-    )
+    yield (f"measured: {_latency(found, 'network')} through the network, {_latency(found, 'matcher')} through matchers")
     for name, worth in found["categories"].items():
         of = worth["of"]
         share = f" ({100 * worth['false_positives_saved'] / of:.0f} %)" if of else ""
@@ -67,3 +66,11 @@ def hybrid_lines(found: dict[str, Any]) -> Iterator[str]:
         yield "no matchers: start some with `sievenet matcher --host HOST`, or `sievenet up --matchers N`"
     if found["failures"]:
         yield f"{found['failures']} times a matcher was given up; the last: {found['last_failure']}"
+
+
+def _latency(found: dict[str, Any], way: str) -> str:
+    """The mean latency of a way, and how old that is if nothing goes that way now."""
+    seconds, age = found[f"latency_{way}"], found[f"latency_{way}_age"]
+    if seconds is None:
+        return "nothing yet"
+    return f"{seconds_text(seconds)}{f' ({seconds_text(age)} ago)' if age > _OLD * found['interval'] else ''}"

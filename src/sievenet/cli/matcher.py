@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from sievenet.network.topology import Topology
 
 __all__ = ["matcher", "matchers", "spread"]
+
+#: Seconds until a worker that died is started again, at first and at most.
+_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
 
 
 @click.command()
@@ -74,28 +80,60 @@ async def _match(url: str | None, name: str | None, host: str | None, seconds: f
         click.echo(f"{node.received} events, {node.unwanted} of them wanted by nobody; {node.sent} sent on")
 
 
+class _Worker:
+    """One of several processes, which is started again when it dies."""
+
+    def __init__(self, name: str, options: Sequence[str], stop: asyncio.Event) -> None:
+        self.name, self._options, self._stop = name, options, stop
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> int:
+        """Until it is to stop, ends by itself, or could not even begin; the code that it ended with."""
+        pause = _PAUSE
+        while True:
+            begun, served = time.monotonic(), False
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sievenet", "matcher", *self._options, stdout=asyncio.subprocess.PIPE
+            )
+            if self._stop.is_set():
+                self.end()
+            assert self._process.stdout is not None
+            async for line in self._process.stdout:
+                served = served or line.startswith(f"matcher {self.name} ".encode())
+                click.echo(line, nl=False)
+            code = await self._process.wait()
+            if self._stop.is_set() and code == -signal.SIGTERM:
+                return 0  # it was told so early that nothing had to be closed
+            if not code or not served or self._stop.is_set():
+                return code
+            pause = _PAUSE if time.monotonic() - begun > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
+            click.echo(f"worker {self.name} ended with {code}: it is started again in {pause:g} s", err=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause)
+                return 0
+
+    def end(self) -> None:
+        """Ask it to stop."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+
+
 async def _workers(url: str | None, name: str, host: str | None, workers: int, seconds: float | None) -> None:
     stop = stop_signal()
-    command = [sys.executable, "-m", "sievenet", "matcher"]
-    for option, value in (("--url", url), ("--host", host), ("--for", seconds)):
-        command += [option, str(value)] if value is not None else []
-    some = [await asyncio.create_subprocess_exec(*command, "--name", f"{name}-{i}") for i in range(1, workers + 1)]
-    ended = [asyncio.create_task(each.wait()) for each in some]
-    waiting = asyncio.create_task(_until(stop))
-    while not waiting.done() and not all(each.done() for each in ended):
-        await asyncio.wait([waiting, *ended], return_when=asyncio.FIRST_COMPLETED, timeout=1.0)
-    waiting.cancel()
+    options: list[str] = []
+    for option, value in (("--url", url), ("--host", host)):
+        options += [option, value] if value is not None else []
+    names = [f"{name}-{i}" for i in range(1, workers + 1)]
+    some = [_Worker(each, [*options, "--name", each], stop) for each in names]
+    ended = asyncio.gather(*(each.run() for each in some))
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait((waiting, ended), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
+    stop.set()
     for each in some:
-        if each.returncode is None:
-            each.terminate()
-    codes = await asyncio.gather(*ended)
+        each.end()
+    codes = await ended
     if any(codes):
         raise click.ClickException(f"{sum(map(bool, codes))} of {workers} workers ended with an error")
-
-
-async def _until(stop: asyncio.Event) -> int:
-    await stop.wait()
-    return 0
 
 
 def spread(topology: Topology, count: int) -> list[str]:

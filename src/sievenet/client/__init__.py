@@ -1,10 +1,11 @@
 """The client library: connect, advertise, publish, subscribe.
 
 `node` is where to begin: what an application can do in any network. `fabric_node` is a node among switches, `overlay`
-one at a content router; `membership` keeps either connected (over `sievenet.session`). Below them, pure state
-(`registrations`, `offers`, `outbox`, `receiver`, `edge`, `inbox`) and a thin shell for packets (`ports`).
-`transport` stands between them and the application for those who want order, recovery or rate control. Names are loaded
-when asked for; only components (`component`, `matcher`) load a compiler.
+one at a content router; `membership` keeps either connected (over `sievenet.session`). Below them, state
+that touches no socket (`registrations`, `offers`, `outbox`, `receiver`, `edge`, `inbox`) and a thin shell for packets
+(`ports`). `transport` stands between them and the application for those who want order, recovery or rate control. Names
+are loaded when asked for; a compiler is loaded by components (`component`, `matcher`), by the first subscription, and
+beside the event loop by whoever publishes many events together.
 
 Imports only `access`, `cache`, `content`, `control`, `dataplane`, `errors`, `index`, `jit`, `matcher`, `routers`,
 `session`, `tap` and `transport`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sievenet.client.registrations import Registration
+from sievenet.client.registrations import Registration, Registrations
 from sievenet.session.lifetime import Closing
 
 if TYPE_CHECKING:
@@ -17,13 +17,18 @@ __all__ = ["Advertisement"]
 class Advertisement(Closing):
     """A standing advertisement."""
 
-    def __init__(self, node: Node, registration: Registration) -> None:
-        self._node = node
+    def __init__(self, node: Node, registration: Registration, ledger: Registrations) -> None:
+        self._node, self._ledger = node, ledger
         self.registration = registration
 
     async def close(self) -> None:
         """Unadvertise."""
         await self._node.unadvertise(self)
+
+    @property
+    def standing(self) -> bool:
+        """Whether it was neither closed nor ended by rules that have changed."""
+        return self.registration in self._ledger
 
     @property
     def transport(self) -> SenderStatistics | None:

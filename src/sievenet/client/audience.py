@@ -6,6 +6,12 @@ step. Kernels over all rows, usually all of them in one call (`reach`):
     packets that came ─▶ new?    ─▶ keys of the event ─▶ match ─▶ row and recipient, each pair once
     rows of bytes        `note`     `matcher.decoder`             `choose`
 
+The keys that subscriptions are matched under say where they belong (`homed`), so that nothing has to be looked up for
+each match:
+
+    side │ place of its recipient │ number of the subscription
+    12       20 bits                30 bits
+
 `client.parcel` makes packets of them, as rows of bytes again. What does not come in bulk goes packet by packet
 (`client.matcher`), with the same outcome.
 """
@@ -13,7 +19,7 @@ step. Kernels over all rows, usually all of them in one call (`reach`):
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +28,7 @@ from sievenet.client.parcel import INCARNATION, PUBLISHER, SEQUENCE, Targets
 from sievenet.content.layout import Bytes
 from sievenet.content.schema import Schema
 from sievenet.dataplane.packet import PACKET_HEADER
+from sievenet.errors import InvalidInput
 from sievenet.jit import compiled
 from sievenet.matcher import Matcher
 from sievenet.matcher.decoder import Decoder, decode_rows
@@ -30,12 +37,41 @@ from sievenet.matcher.records import Array
 from sievenet.matcher.scan import match_level
 from sievenet.transport.duplicates import DuplicateWindow
 
-__all__ = ["Audience"]
+__all__ = ["Audience", "homed", "place_of", "side_of"]
 
 _SOURCE: Final = struct.Struct(">QQ")
 #: Recipients of an event on average up to which there is room for them at once.
 _EACH: Final = 4
+#: Packets for which there is room from the beginning.
+_FEW: Final = 1024
 assert PUBLISHER + _SOURCE.size // 2 == INCARNATION
+#: Bits of a key: the number of a subscription, the place of its recipient, its side.
+_NUMBER: Final = 30
+_PLACE: Final = 20
+_SIDE: Final = 12
+_PLACES: Final = (1 << _PLACE) - 1
+
+
+def homed(number: int, place: int, side: int) -> int:
+    """The key of a subscription, whose recipient has this place, on this side of the matcher (0: any).
+
+    >>> homed(5, 0, 0), place_of(homed(5, 77, 3)), side_of(homed(5, 77, 3))
+    (5, 77, 3)
+    """
+    if not (0 <= number < 1 << _NUMBER and 0 <= place <= _PLACES):
+        raise InvalidInput(expected=f"up to {1 << _NUMBER} subscriptions of {1 << _PLACE} recipients", got=number)
+    # Of a side beyond what can be said nothing is kept away, and duplicates are removed.
+    return number | place << _NUMBER | (side if 0 <= side < 1 << _SIDE else 0) << (_NUMBER + _PLACE)
+
+
+def place_of(key: Any) -> Any:
+    """The place of the recipient of a subscription; of many keys, of each."""
+    return key >> _NUMBER & _PLACES
+
+
+def side_of(key: Any) -> Any:
+    """Its side."""
+    return key >> (_NUMBER + _PLACE)
 
 
 @compiled
@@ -78,7 +114,6 @@ def choose(
     origins: Array,
     offsets: Array,
     keys: Array,
-    homes: Array,
     last: Array,
     rows: Array,
     to: Array,
@@ -93,7 +128,7 @@ def choose(
         i = kept[e]
         unwanted += 1 if offsets[e] == offsets[e + 1] else 0
         for k in range(offsets[e], offsets[e + 1]):
-            place, side = homes[keys[k], 0], homes[keys[k], 1]
+            place, side = keys[k] >> _NUMBER & _PLACES, keys[k] >> (_NUMBER + _PLACE)
             if last[place] == e or (side != 0 and side == origins[i]):
                 continue
             last[place] = e
@@ -135,7 +170,6 @@ def reach(
     found: Array,
     starts: Array,
     out: Array,
-    homes: Array,
     last: Array,
     which: Array,
     to: Array,
@@ -155,7 +189,7 @@ def reach(
     )  # fmt: skip
     if matches > len(found) or remaining > len(which):
         return other, again, late, sound, -1, 0
-    count, unwanted = choose(kept[:sound], origins, starts, out, homes, last, which, to)
+    count, unwanted = choose(kept[:sound], origins, starts, out, last, which, to)
     return other, again, late, sound, count, unwanted
 
 
@@ -165,62 +199,65 @@ class Audience:
     def __init__(self, schema: Schema, matcher: Matcher, window: DuplicateWindow) -> None:
         self._matcher, self._window = matcher, window
         self._decoder = Decoder(schema)
-        self._last = np.empty(0, np.int64)
+        #: Bytes of packets that can be read here; -1 if none can.
+        self.width = PACKET_HEADER + self._decoder.size if self._decoder.possible else -1
         if self._decoder.possible:
-            self._fit(0, 0)
+            self._fit(_FEW, 0)
 
     def takes(self, rows: Bytes) -> bool:
         """Whether packets of this width are events that can be read here."""
-        return self.reads(rows.shape[1] - PACKET_HEADER)
+        return bool(rows.shape[1] == self.width)
 
     def reads(self, size: int) -> bool:
         """Whether events of so many bytes can be read here."""
-        return self._decoder.possible and size == self._decoder.size
+        return size + PACKET_HEADER == self.width
 
     def targets(
         self,
         rows: Bytes,
         publishers: dict[int, int],
         numbers: npt.NDArray[np.uint32],
-        homes: npt.NDArray[np.int32],
     ) -> Targets:
-        """Whom to send packets to that came.
+        """Whom to send packets to that came; valid until the next call.
 
-        ``publishers`` are the sides of publishers, by number; ``homes`` the place and side of each subscription, by
-        key; ``numbers`` the recipients, by place.
+        ``publishers`` are the sides of publishers, by number; ``numbers`` the recipients, by place.
         """
         total = len(rows)
-        if total > len(self._kept) or len(numbers) > len(self._last):
-            self._fit(total, len(numbers))
+        if total > self._room or len(numbers) > self._recipients:
+            self._fit(max(self._room, 1 << (total - 1).bit_length()), len(numbers))
         window, level = self._window, self._matcher.sole(total)
-        which, to = np.empty((2, _EACH * total), np.int64)
         start = old = sound = unwanted = 0
         count = -1
+        which, to = self._pairs
         while start < total:
-            source = _SOURCE.unpack_from(rows[start], PUBLISHER)
-            seen = rows, start, publishers.get(source[0], 0), window.ring(source), *self._seen
+            source = _SOURCE.unpack_from(rows, start * self.width + PUBLISHER)  # type: ignore[arg-type]
+            seen = rows, start, publishers.get(source[0], 0), window.ring(source)
             if level is None:
-                start, again, late = note(*seen)
+                start, again, late = note(*seen, *self._seen)
             else:
-                read = *self._decoder.arrays, self._xs, self._kept
                 start, again, late, sound, count, unwanted = reach(  # type: ignore[call-arg]
-                    *seen, *read, *level, homes, self._last, which, to
+                    *seen, *self._read, *level, self._last, which, to
                 )
-            window.count(again, late)
-            old += again + late
+            if again or late:
+                window.count(again, late)
+                old += again + late
         if count < 0:
-            sound = self._decoder.read(rows, PACKET_HEADER, self._seen[1], self._xs, self._kept)
-            found = self._matcher.match_keys(self._xs, sound)
+            xs, kept = self._read[-2:]
+            sound = self._decoder.read(rows, PACKET_HEADER, self._seen[1], xs, kept)
+            found = self._matcher.match_keys(xs, sound)
             which, to = np.empty((2, len(found.keys)), np.int64)
             matches = found.offsets, found.keys
-            count, unwanted = choose(self._kept[:sound], self._seen[2], *matches, homes, self._last, which, to)
+            count, unwanted = choose(kept[:sound], self._seen[2], *matches, self._last, which, to)
         return Targets(which[:count], to[:count], numbers, unwanted, total - old - sound)
 
     def _fit(self, packets: int, recipients: int) -> None:
         """Make room for so many."""
+        self._room, self._recipients = packets, recipients
         #: What is known of packets: whether looked at, whether new, and their sides.
         self._seen = np.empty(packets, np.bool_), np.empty(packets, np.bool_), np.empty(packets, np.int32)
-        #: Events as keys, and their rows.
-        self._xs = np.empty((packets, self._decoder.attributes), np.int64)
-        self._kept = np.empty(packets, np.int64)
+        #: All that `reach` reads with: that, how events are read, the events as keys, and their rows.
+        xs, kept = np.empty((packets, self._decoder.attributes), np.int64), np.empty(packets, np.int64)
+        self._read = *self._seen, *self._decoder.arrays, xs, kept
         self._last = np.empty(recipients, np.int64)
+        #: Rows and places of recipients.
+        self._pairs = np.empty(_EACH * packets, np.int64), np.empty(_EACH * packets, np.int64)

@@ -13,6 +13,7 @@ from sievenet.client.fabric_node import FabricNode
 from sievenet.client.node import Node
 from sievenet.client.transport.transport import publishing
 from sievenet.client.url import ENVIRONMENT
+from sievenet.session.message import check_name
 from sievenet.transport.options import Publishing
 
 __all__ = ["Connecting", "connect"]
@@ -64,6 +65,8 @@ def connect(
     neither host nor plan; the calls are the same, and schemaless records are welcome too.
     """
     options = publishing(transport, None)
+    if name:
+        check_name(name)
     address = url or os.environ.get(ENVIRONMENT) or ""
     role = Role.OPERATOR if operator else Role.OBSERVER if observer else Role.CLIENT
     file = login or os.environ.get(LOGIN)

@@ -1,13 +1,16 @@
-"""What a subscriber gets: an event and where it came from."""
+"""What a subscriber gets: an event and where it came from; and where it goes, as the receive path sees it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from sievenet.client.transport.shim import Stamp
 from sievenet.content.event import Event
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "Sink", "Straight"]
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -36,3 +39,20 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     def latency(self) -> float:
         """Seconds from publisher to here; as good as the two clocks agree."""
         return (self.received - self.sent) / 1e9
+
+
+class Sink(Protocol):
+    """Where deliveries of one subscription go; a transport may stand in between."""
+
+    false_positives: int
+
+    def accept(self, delivery: Delivery) -> bool:
+        """Take a delivery; False if it has to be offered again later."""
+
+
+class Straight:
+    """A sink that is a function: for what must not wait in a queue."""
+
+    def __init__(self, accept: Callable[[Delivery], bool]) -> None:
+        self.accept = accept
+        self.false_positives = 0

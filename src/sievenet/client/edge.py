@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from sievenet.matcher import Matcher, Matches
     from sievenet.matcher.decoder import Decoder
 
-__all__ = ["MANY", "Edge", "Edges", "Wanted"]
+__all__ = ["MANY", "Edge", "Edges", "Keys", "Wanted", "each_of"]
 
 #: From this many subscriptions on the matcher is used.
 MANY: Final = 24
 #: Cells of subscriptions that are gone, beyond as many as are used, after which all are worked out anew.
 _DEAD: Final = 4096
+
+
+#: The keys of each event; or the key of each, if all have one.
+Keys = list[list[int]] | list[int]
 
 
 class Wanted(NamedTuple):
@@ -52,7 +56,7 @@ class Wanted(NamedTuple):
     which: npt.NDArray[np.int64]
     #: The wanted events, and the keys of the subscriptions that each of them matches.
     events: EventBatch
-    keys: list[list[int]]
+    keys: Keys
 
 
 class Edge:
@@ -141,14 +145,15 @@ class Edge:
     def match_batch(self, batch: EventBatch) -> list[list[int]]:
         """The keys of the subscriptions that match, for each event."""
         rows, keys = self.matched(batch)
+        own_keys = each_of(keys)
         if len(rows) == len(batch):
-            return keys
+            return own_keys
         several: list[list[int]] = [[] for _ in range(len(batch))]
-        for row, own in zip(rows.tolist(), keys, strict=True):
+        for row, own in zip(rows.tolist(), own_keys, strict=True):
             several[row] = own
         return several
 
-    def matched(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], list[list[int]]]:
+    def matched(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], Keys]:
         """The events that a subscription matches, and for each of them the keys of those that do."""
         if self._matcher is None:
             several: dict[int, list[int]] = {}
@@ -220,12 +225,17 @@ class Edge:
         self._living += len(members)
 
 
-def _keys_of(found: Matches) -> tuple[npt.NDArray[np.int64], list[list[int]]]:
-    """The events that matched something, and the keys of each."""
+def each_of(keys: Keys) -> list[list[int]]:
+    """The keys of each event as a list."""
+    return [each if isinstance(each, list) else [each] for each in keys]
+
+
+def _keys_of(found: Matches) -> tuple[npt.NDArray[np.int64], Keys]:
+    """The events that matched something, and their keys."""
     matched = np.flatnonzero(found.offsets[1:] != found.offsets[:-1])
-    keys = found.keys.tolist()
-    if len(keys) == len(matched):  # one each
-        return matched, [[key] for key in keys]
+    keys: list[int] = found.keys.tolist()
+    if len(keys) == len(matched):
+        return matched, keys
     offsets = found.offsets.tolist()
     return matched, [keys[offsets[row] : offsets[row + 1]] for row in matched.tolist()]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from sievenet.client import turns
 from sievenet.client.delivery import Delivery
 from sievenet.client.inbox import Inbox, Overflow, Policy
-from sievenet.client.latency import Latency
+from sievenet.client.latency import FRESH, Latency
 from sievenet.client.registrations import Registration
 from sievenet.content.event import Event
 from sievenet.content.filter import Subscription
@@ -122,8 +122,8 @@ class Feed(Closing):
         self._waiters: set[asyncio.Future[None]] = set()
         self._closed = False
         self._error: BaseException | None = None
-        self._delivered = 0
         self.false_positives = 0
+        #: Of everything that was delivered: its count is theirs.
         self.latency = Latency()
         self._seconds = self.latency.fresh
         #: Set by the transport of this subscription, if it has one.
@@ -148,15 +148,15 @@ class Feed(Closing):
         direct = self._direct
         if direct is not None:
             # Written out: this is what every event of a callback passes.
-            self._delivered = count = self._delivered + 1
             self._tally.delivered += 1
+            seconds = self._seconds
+            seconds.append((delivery.received - delivery.sent) / 1e9)
             try:
                 result = direct(delivery)
             except Exception:
                 log.exception("callback of %s failed on %s", self, delivery.event)
                 result = None
-            self._seconds.append((delivery.received - delivery.sent) / 1e9)
-            if not count & 0xFF:
+            if len(seconds) >= FRESH:
                 self.latency.settle()
             if result is not None and inspect.isawaitable(result):
                 # It has to be awaited after all: from now on events wait until it is done.
@@ -168,7 +168,6 @@ class Feed(Closing):
         if not inbox.offer(delivery):
             self._report()
             return False
-        self._delivered += 1
         self._tally.delivered += 1
         self.latency.add((delivery.received - delivery.sent) / 1e9)
         if inbox.dropped != dropped:
@@ -182,7 +181,6 @@ class Feed(Closing):
         """Queue what waited outside for room as the feed ends: nobody will offer it again."""
         for delivery in deliveries:
             self._inbox.append(delivery)
-            self._delivered += 1
             self._tally.delivered += 1
             self.latency.add((delivery.received - delivery.sent) / 1e9)
         self._wake()
@@ -223,7 +221,7 @@ class Feed(Closing):
     @property
     def taken(self) -> int:
         """Events that the application has taken."""
-        return self._delivered - len(self._inbox) - self._inbox.dropped
+        return self.latency.count - len(self._inbox) - self._inbox.dropped
 
     async def next(self) -> Delivery:
         """The next delivery; `StopAsyncIteration` once the feed is closed and empty."""
@@ -292,7 +290,7 @@ class Feed(Closing):
         p50, p99 = self.latency.quantiles((0.5, 0.99))
         inbox = self._inbox
         return FeedStatistics(
-            self._delivered,
+            self.latency.count,
             self.false_positives,
             inbox.dropped,
             inbox.waits,

@@ -1,8 +1,11 @@
-"""What an application may say when it advertises or subscribes, and what that means."""
+"""What an application may say when it advertises or subscribes, what that means, and what it takes to match events."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,7 +14,7 @@ from sievenet.content.parser import parse_subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, SchemaError
 
-__all__ = ["Wanted", "understood"]
+__all__ = ["Wanted", "matching_loaded", "understood"]
 
 #: What `advertise` and `subscribe` take: text, a filter, a subscription, or a schema for all of its events.
 Wanted = str | Filter | Subscription | Schema
@@ -49,3 +52,12 @@ async def understood(
                 return None, every
             raise SchemaError("Expected a filter of a schema, got a schemaless one", where="subscribe")
     raise InvalidInput(expected="text, a filter, a subscription or a schema", got=wanted)
+
+
+async def matching_loaded() -> None:
+    """Load what events are matched with, beside the event loop. Whoever subscribes to nothing does without it."""
+    if (name := "sievenet.matcher.warmup") not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, name)  # and with it numba, which takes a while
+    from sievenet.matcher.warmup import EVENTS
+
+    await EVENTS.ready()

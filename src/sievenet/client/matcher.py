@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from sievenet.access.login import Login
 from sievenet.client.component import ComponentNode, DirectedSender
@@ -33,6 +32,7 @@ from sievenet.client.served import Served, load
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_event
 from sievenet.content.event import Event
+from sievenet.content.layout import Bytes
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
 from sievenet.dataplane.packet import Packet, encode_packet
@@ -84,7 +84,9 @@ class MatcherNode:
         self._paused = False
         #: Whether something taken from the queue is being done.
         self._busy = False
-        #: Until when nothing is sent.
+        #: Whether a task of this has ended.
+        self._ended = False
+        #: Until when nothing is sent; 0 if that is over.
         self._until = 0.0
         self._ways: dict[int, tuple[DirectedSender, int, int]] = {}
         self._something = asyncio.Event()
@@ -101,7 +103,12 @@ class MatcherNode:
         await self.node.start()
         await self.node.call(p.Match)
         self._tasks = [asyncio.create_task(each) for each in (self._work(), self._obey(), self._beat())]
+        for each in self._tasks:
+            each.add_done_callback(self._end)
         return self
+
+    def _end(self, _task: asyncio.Task[None]) -> None:
+        self._ended = True
 
     async def close(self) -> None:
         """Stop; what is queued is not sent any more."""
@@ -147,8 +154,7 @@ class MatcherNode:
             schema = order.category.schema
             served = Served(schema, await self.node.directed(schema.name))
         for key in order.removed:
-            if key in served.matcher:
-                served.matcher.remove(key)
+            served.drop(key)
         for start in range(0, len(order.added), _TURN):
             served.enter(list(order.added[start : start + _TURN]))
             await asyncio.sleep(0)
@@ -160,10 +166,11 @@ class MatcherNode:
     # -- packets --------------------------------------------------------------------------
 
     def _take(self, packets: list[Packet] | Arrivals) -> None:
-        self.received += len(packets)
+        count = len(packets)
+        self.received += count
         if self._idle() and (rows := self._rows(packets)) is not None and self._passed_at_once(rows):
             return
-        self._waiting += len(packets)
+        self._waiting += count
         self._enqueue(packets)
         if self._waiting > QUEUE and not self._paused:
             self._paused = True
@@ -171,9 +178,13 @@ class MatcherNode:
 
     def _idle(self) -> bool:
         """Whether nothing waits, nothing is being done that has to wait, and all parts of this are alive."""
-        if self._queue or self._busy or any(task.done() for task in self._tasks):
+        if self._queue or self._busy or self._ended:
             return False
-        return self._until <= asyncio.get_running_loop().time()
+        if self._until:
+            if self._until > asyncio.get_running_loop().time():
+                return False
+            self._until = 0.0
+        return True
 
     def _enqueue(self, what: _Work) -> None:
         self._queue.append(what)
@@ -194,8 +205,9 @@ class MatcherNode:
                 self._something.clear()
                 await self._something.wait()
             self._busy = True
-            if self._until > loop.time():
+            while self._until > loop.time():
                 await asyncio.sleep(self._until - loop.time())
+            self._until = 0.0
             what = self._next()
             begin = loop.time()
             try:
@@ -248,7 +260,7 @@ class MatcherNode:
         if (rows := self._rows(packets)) is not None:
             served = self._served.get(rows.category)
             if served is not None and served.audience.takes(rows.matrix):
-                await self._pass_many(served, rows)
+                await served.sender.send_many(rows, self._targets(served, rows.matrix))
                 return
         by_category: dict[int, list[Packet]] = {}
         for packet in packets:
@@ -274,26 +286,23 @@ class MatcherNode:
 
     def _passed_at_once(self, arrivals: Arrivals) -> bool:
         """Whether packets are done with: nothing waits in front of them, and there is room for what they become."""
-        served = self._served.get(arrivals.category)
-        if served is None or not self.node.free or not served.audience.takes(arrivals.matrix):
+        served, rows = self._served.get(arrivals.category), arrivals.matrix
+        if served is None or rows.shape[1] != served.audience.width:
             return False
         begin = time.perf_counter()
-        targets = self._targets(served, arrivals)
-        if not served.sender.at_once(arrivals.matrix, targets):
+        targets = self._targets(served, rows)
+        if not served.sender.at_once(rows, targets):
             self._waiting += len(arrivals)
-            self._enqueue(_Rest(served.sender, arrivals, targets))
+            self._enqueue(_Rest(served.sender, arrivals, targets.copy()))
         self._seconds = time.perf_counter() - begin
         return True
 
-    def _targets(self, served: Served, arrivals: Arrivals) -> Targets:
-        targets = served.many(arrivals.matrix)
+    def _targets(self, served: Served, rows: Bytes) -> Targets:
+        targets = served.audience.targets(rows, served.publishers, served.recipients)
         self.malformed += targets.malformed
-        self._count(targets.rows, targets.unwanted)
+        self.sent += len(targets.rows)
+        self.unwanted += targets.unwanted
         return targets
-
-    async def _pass_many(self, served: Served, arrivals: Arrivals) -> None:
-        targets = self._targets(served, arrivals)
-        await served.sender.send_many(arrivals, targets)
 
     async def _pass_some(self, served: Served, packets: list[Packet]) -> None:
         fresh, events = [], []
@@ -309,12 +318,9 @@ class MatcherNode:
             return
         publishers = np.array([packet.publisher for packet in fresh], np.uint64)
         rows, to, unwanted = served.targets(EventBatch.from_events(served.schema, events), publishers)
-        self._count(rows, unwanted)
-        await served.sender.send((one, fresh[row]) for row, one in zip(rows.tolist(), to.tolist(), strict=True))
-
-    def _count(self, rows: npt.NDArray[np.int64], unwanted: int) -> None:
         self.sent += len(rows)
         self.unwanted += unwanted
+        await served.sender.send((one, fresh[row]) for row, one in zip(rows.tolist(), to.tolist(), strict=True))
 
     # -- handovers ------------------------------------------------------------------------
 
@@ -339,7 +345,7 @@ class MatcherNode:
         before, losses = (0, 0, 0), 0
         while True:
             await asyncio.sleep(BEAT)
-            if any(task.done() for task in self._tasks):
+            if self._ended:
                 # A mistake of ours: silence is what makes the daemon forward by the network again.
                 log.critical("matcher %s has stopped: %s", self.node.name, [t for t in self._tasks if t.done()])
                 return

@@ -21,7 +21,7 @@ from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.catalog import Catalog
 from sievenet.client.hooks import Hooks
-from sievenet.client.ports.factory import open_port
+from sievenet.client.ports import open_port
 from sievenet.client.ports.port import DataPort
 from sievenet.client.registrations import Registration, Registrations
 from sievenet.client.url import Address

@@ -34,7 +34,7 @@ from sievenet.client.caching import CacheOptions, Caching
 from sievenet.client.delivery import Delivery
 from sievenet.client.feed import Callback, Feed, Tally
 from sievenet.client.inbox import Overflow, Policy
-from sievenet.client.interest import Wanted, understood
+from sievenet.client.interest import Wanted, matching_loaded, understood
 from sievenet.client.loopback import Loopback
 from sievenet.client.receiver import Sink, Straight
 from sievenet.client.registrations import Kind, Registration, Registrations
@@ -48,7 +48,6 @@ from sievenet.content.event import Event, Record
 from sievenet.content.filter import Subscription
 from sievenet.content.schema import Schema
 from sievenet.errors import InvalidInput, Rejected, SievenetError, Unavailable
-from sievenet.matcher.warmup import EVENTS
 from sievenet.session.lifetime import Starting, Tasks
 from sievenet.session.message import Revised
 from sievenet.transport.actions import Gap
@@ -231,7 +230,7 @@ class Node(Starting, ABC):
         self._allow(entry)
         if options is not None and schema is not None:
             await self._with_transport().publish_with(schema, options)
-        return Advertisement(self, entry)
+        return Advertisement(self, entry, self._ledger)
 
     async def unadvertise(self, advertisement: Advertisement) -> None:
         """Take an advertisement back."""
@@ -305,7 +304,7 @@ class Node(Starting, ABC):
     async def _stand(self, feed: Feed, asked: Asked | None, sink: Sink, cached: CacheOptions | None = None) -> Feed:
         entry, transport, cache = feed.registration, None, None
         try:
-            await EVENTS.ready()  # met with the first events, the compiler would stop everything
+            await matching_loaded()  # met with the first events, the compiler would stop everything
             if asked is not None:
                 sink = transport = await self._with_transport().sink(feed, asked)
             if cached is not None and self._caching is not None:

@@ -159,6 +159,10 @@ class Targets:
         """Some of them."""
         return Targets(self.rows[start:end], self.places[start:end], self.numbers)
 
+    def copy(self) -> Targets:
+        """The same, for as long as it is needed."""
+        return Targets(self.rows.copy(), self.places.copy(), self.numbers, self.unwanted, self.malformed)
+
     @property
     def recipients(self) -> npt.NDArray[np.uint32]:
         """The recipient of each row."""

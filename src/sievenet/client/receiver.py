@@ -24,15 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sievenet.client.arrival import Arrival
-from sievenet.client.delivery import Delivery
+from sievenet.client.delivery import Delivery, Sink, Straight
 from sievenet.client.directed import Begin, Cached, End, alone, marker_of, several, unwrapped, unwrapped_many
-from sievenet.client.edge import Edge
+from sievenet.client.edge import Edge, each_of
 from sievenet.client.entitlement import Entitlements
 from sievenet.client.handover import Handovers
 from sievenet.client.latency import Latency
 from sievenet.client.observation import Observations
 from sievenet.client.ports.burst import Arrivals, uniform
-from sievenet.client.sink import Sink, Straight
 from sievenet.client.statistics import ReceiverStatistics
 from sievenet.client.transport.shim import MARK, unstamped
 from sievenet.content.codec import decode_event
@@ -132,6 +131,10 @@ class Receiver:
             if inside is not None and self._take_many(inside, now, inside is not packets):
                 self.directed += len(inside) if inside is not packets else 0
                 return
+        if type(packets) is list and len(packets) == 1 and not (self.directs or self.handovers.open):
+            self.received += 1
+            self._pass(packets[0], now)
+            return
         waiting = iter(packets)
         for packet in waiting:
             self.received += 1
@@ -168,25 +171,25 @@ class Receiver:
         if self.entitlements.first:
             some = heads[sound[which]]
             sources = zip(some["publisher"].tolist(), some["incarnation"].tolist(), strict=True)
-            keys = self.entitlements.due_many(keys, sources, some["sequence"].tolist())
-            due = np.array([bool(own) for own in keys], np.bool_)
-            which, batch, keys = which[due], batch.take(due), [own for own in keys if own]
+            own_keys = self.entitlements.due_many(each_of(keys), sources, some["sequence"].tolist())
+            due = np.array([bool(own) for own in own_keys], np.bool_)
+            which, batch, keys = which[due], batch.take(due), [own for own in own_keys if own]
         wanted = sound[which]
         departures = heads["departure"][wanted].astype(np.int64)
         columns = (heads[name][wanted].tolist() for name in ("publisher", "sequence", "incarnation"))
         rows = zip(batch, keys, departures.tolist(), *columns, strict=True)
         sinks = self._sinks
         for event, own, departure, publisher, sequence, life in rows:
-            delivery = Delivery(event, publisher, sequence, departure, now, incarnation=life)
-            if len(own) == 1:
-                # As `_offer` does, for the common case.
-                sink = sinks.get(own[0])
+            delivery = Delivery(event, publisher, sequence, departure, now, None, False, False, life)
+            if type(own) is int:
+                sink = sinks.get(own)
                 if sink is None or sink.accept(delivery):
                     continue
-                self._stuck = (delivery, own)
+                self._stuck = (delivery, [own])
             elif self._offer(delivery, own):
                 continue
-            self._ready_ones.extend((Delivery(e, p, s, d, now, incarnation=i), some) for e, some, d, p, s, i in rows)
+            rest = ((Delivery(e, p, s, d, now, incarnation=i), some) for e, some, d, p, s, i in rows)
+            self._ready_ones.extend((each, some if isinstance(some, list) else [some]) for each, some in rest)
             break
         latencies = (now - departures) / 1e9
         self.matched += len(wanted)

@@ -7,14 +7,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.client.audience import Audience
+from sievenet.client.audience import Audience, homed, place_of, side_of
 from sievenet.client.component import DirectedSender
-from sievenet.client.parcel import Targets, parcels
+from sievenet.client.parcel import parcels
 from sievenet.client.ports.burst import Burst
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import decode_subscription
 from sievenet.content.filter import Filter
-from sievenet.content.layout import Bytes, layout_of
+from sievenet.content.layout import layout_of
 from sievenet.content.schema import Attribute, Schema
 from sievenet.content.valueset import ValueSet
 from sievenet.control import protocol as p
@@ -40,25 +40,32 @@ class Served:
         #: Recipients are numbers of 32 bits; each has a place here.
         self.recipients = np.zeros(0, np.uint32)
         self._places: dict[int, int] = {}
-        #: By the key of a subscription: its recipient's place, and its side; together, since they are needed together.
-        self.homes = np.zeros((1024, 2), np.int32)
+        #: By the daemon's key of a subscription: the key that it is matched under (`homed`).
+        self._keys: dict[int, int] = {}
         self.publishers: dict[int, int] = {}
         #: Whether subscriptions have come since the last look, and since they were put in order.
         self._coming = self._untidy = False
 
     def enter(self, interests: list[p.Interest]) -> None:
         """Match these from now on."""
-        top = max(each.key for each in interests)
-        while top >= len(self.homes):
-            self.homes = np.concatenate([self.homes, np.zeros_like(self.homes)])
+        wanted = [decode_subscription(self.schema, each.content) for each in interests]
+        keys = []
         for each in interests:
             place = self._places.setdefault(each.recipient, len(self._places))
-            self.homes[each.key] = place, each.side
+            keys.append(homed(each.key, place, each.side))
         if len(self._places) > len(self.recipients):
             self.recipients = np.fromiter(self._places, np.uint32, len(self._places))
-        wanted = [decode_subscription(self.schema, each.content) for each in interests]
-        self.matcher.add_many([each.key for each in interests], wanted)
+        self.matcher.add_many(keys, wanted)
+        for each, key in zip(interests, keys, strict=True):
+            if self._keys.get(each.key, key) != key:  # it has another recipient, or side
+                self.matcher.remove(self._keys[each.key])
+            self._keys[each.key] = key
         self._coming = self._untidy = True
+
+    def drop(self, key: int) -> None:
+        """Match a subscription no more, if it is."""
+        if (matched := self._keys.pop(key, None)) is not None:
+            self.matcher.remove(matched)
 
     def tidy(self) -> None:
         """Called now and then: when no more subscriptions come, those there are are put in order."""
@@ -70,11 +77,7 @@ class Served:
     def everybody(self) -> list[int]:
         """All recipients."""
         keys = np.fromiter(self.matcher, np.int64, len(self.matcher))
-        return sorted(set(self.recipients[self.homes[keys, 0]].tolist()))
-
-    def many(self, rows: Bytes) -> Targets:
-        """Whom to send packets to that came together."""
-        return self.audience.targets(rows, self.publishers, self.recipients, self.homes)
+        return sorted(set(self.recipients[place_of(keys)].tolist()))
 
     def targets(
         self, batch: EventBatch, publishers: npt.NDArray[np.uint64]
@@ -89,8 +92,7 @@ class Served:
         single = len(found.keys) == wanted
         rows = np.flatnonzero(counts) if single else np.repeat(np.arange(len(batch)), counts)
         keys = found.keys
-        to = self.recipients[self.homes[keys, 0]]
-        sides = self.homes[keys, 1]
+        to, sides = self.recipients[place_of(keys)], side_of(keys)
         if sides.any() and self.publishers:
             away = (sides == 0) | (sides != self._origins(publishers, rows))
             if not away.all():
@@ -119,9 +121,8 @@ def load() -> None:
         zeros = np.zeros(len(batch), np.uint64)
         rows = Burst(0, zeros, zeros, bodies)
         rows.stamp(0, 0, np.arange(len(batch), dtype=np.uint64), 0)
-        homes = np.zeros((_LOAD, 2), np.int32)
         audience = Audience(schema, matcher, DuplicateWindow())
         # Bytes as they were received cannot be written to, which to a compiler is another type.
         for matrix in (rows.matrix, np.frombuffer(rows.matrix.tobytes(), np.uint8).reshape(rows.matrix.shape)):
-            found = audience.targets(matrix, {}, np.zeros(1, np.uint32), homes)
+            found = audience.targets(matrix, {}, np.zeros(1, np.uint32))
             parcels(0, 0, 0, lambda count: 0, 0, matrix, found)

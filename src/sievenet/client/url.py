@@ -1,4 +1,4 @@
-"""Where a daemon listens: ``sievenet://host:port``, or ``sievenets://host:port`` with TLS."""
+"""Where a daemon listens: ``sievenet://host:port``, or ``sievenets://host:port`` with TLS; and where a router does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "ENVIRONMENT", "Address", "parse_url", "split_url"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "ENVIRONMENT", "Address", "parse_router_url", "parse_url", "split_url"]
 
 DEFAULT_PORT: Final = 7400
+_ROUTER_PORT: Final = 7500
 DEFAULT_URL: Final = f"sievenet://127.0.0.1:{DEFAULT_PORT}"
 #: Environment variable that replaces the default URL.
 ENVIRONMENT: Final = "SIEVENET_URL"
@@ -42,6 +43,18 @@ def parse_url(url: str | None = None) -> Address:
     if found is None:
         raise InvalidInput(expected="a URL such as sievenet://127.0.0.1:7400", got=text, where="url")
     return Address(*found)
+
+
+def parse_router_url(url: str) -> tuple[str, int, bool]:
+    """Host, port and whether TLS is spoken.
+
+    >>> parse_router_url("sievenet+router://localhost:7501")
+    ('localhost', 7501, False)
+    """
+    found = split_url(url, "sievenet+router", _ROUTER_PORT)
+    if found is None:
+        raise InvalidInput(expected="a URL such as sievenet+router://127.0.0.1:7500", got=url, where="url")
+    return found
 
 
 def split_url(text: str, scheme: str, default: int) -> tuple[str, int, bool] | None:

@@ -1,8 +1,7 @@
 """The daemon: a fabric in one process, with ports for clients.
 
-`daemon` puts it together: the embedded data plane, the control plane on its journal, and the door (`server`, one `peer`
-per connection, `service` for what they ask). `Daemon` is loaded when asked for.
-It does not know the client library.
+`daemon` puts it together: a data plane, the control plane on its journal, and `service`, which answers what comes by
+the conversations of `sievenet.session`. `Daemon` is loaded when asked for. It does not know the client library.
 
 Imports only `access`, `cache`, `config`, `content`, `control`, `dataplane`, `errors`, `index`, `network`, `session`,
 `tap`, `tuning` and `workload`.

@@ -39,6 +39,9 @@ __all__ = ["Answers"]
 
 #: Rows of an answer after which events get their turn.
 _TURN: Final = 100
+#: Switches and clients of a status after which they do: a tenth of a millisecond, about.
+_FEW: Final = 2
+_SOME: Final = 16
 #: Subscriptions that a trace explains at most; there may be a hundred thousand.
 _EXPLAINED: Final = 200
 #: Records set aside that a status lists.
@@ -111,7 +114,11 @@ class Answers:
                 ads[name] += advertised
                 subs[name] += subscribed
         socket = self._plane.statistics()
-        switches = [await self._switch(switch) for switch in self._plane.topology.switches]
+        switches = []
+        for i, switch in enumerate(self._plane.topology.switches):
+            if i % _FEW == 0:
+                await asyncio.sleep(0)
+            switches.append(await self._switch(switch))
         costs = await self._rates.latest(self._plane.topology)
         whole = sum_costs(costs.values())
         return {
@@ -151,15 +158,18 @@ class Answers:
             "control": self._control.configurators(),
             "shared": self.sharing(),
             "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
-            "clients": self._clients(),
+            "set_aside_count": len(self._control.aside),
+            "clients": await self._clients(),
             "switches": switches,
         }
 
-    def _clients(self) -> list[dict[str, Any]]:
+    async def _clients(self) -> list[dict[str, Any]]:
         connected = self._connected()
         members = {member.client: member for member in self._control.members()}
         found = []
-        for name, attached in sorted(self._plane.clients().items(), key=lambda item: natural(item[0])):
+        for i, (name, attached) in enumerate(sorted(self._plane.clients().items(), key=lambda item: natural(item[0]))):
+            if i % _SOME == 0:
+                await asyncio.sleep(0)
             report, member = self._reports.of(name), members.get(name)
             found.append(
                 {

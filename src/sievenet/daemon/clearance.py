@@ -8,7 +8,7 @@ where packets are ours to look at), and the audit log (who changed what).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -80,6 +80,7 @@ class Inspection:
         self._allowed: dict[tuple[Action, int], tuple[Schema, Subscription, Layout | None] | bool] = {}
         #: Whether all categories, also those to come, may be had entirely.
         self.receives_all = permissions.everything("subscribe")
+        self._sends_all = permissions.everything("publish")
 
     def passes(self, packets: int, size: int, now: float) -> bool:
         """Whether so many packets are within the quotas."""
@@ -89,9 +90,9 @@ class Inspection:
         """Seconds until so many packets are within the quotas."""
         return max((usage.publishing(packets, size, now) for usage in self._usages), default=0.0)
 
-    def sends_all(self, category: int) -> bool:
-        """Whether the client may publish every event of a category."""
-        return self._rule("publish", category) is True
+    def sends_all(self, categories: Iterable[int]) -> bool:
+        """Whether the client may publish every event of these categories."""
+        return self._sends_all or all(self._rule("publish", each) is True for each in set(categories))
 
     def sends(self, category: int, bodies: Sequence[bytes]) -> Sequence[bool]:
         """Which of these events the client may publish."""

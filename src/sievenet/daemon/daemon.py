@@ -125,15 +125,19 @@ class Daemon(Starting):
             tickets, journal = Tickets(self._reign.key), self._reign.journal
         else:
             tickets = Tickets() if state is None else Tickets.load(state)
+        if config.dataplane != "openflow":  # where switches are found, one may come later
+            config.control.check_names(topology.switches)
         planes = Planes(config, topology, stack, keeper)
         if self._reign is not None:
             planes.generation, planes.names, planes.on_names = self._reign.term, self._reign.names, self._reign.named
         self.plane = await planes.open(tickets.derived(b"tokens"))
+        if absent := sorted(config.control.capacities.keys() - set(self.plane.topology.switches)):
+            log.warning("control.capacities speaks of switches that are not there: %s", ", ".join(absent))
         await asyncio.to_thread(warmup.load)  # in the middle of things it would keep everybody waiting
         if config.control.kind == "cells":
-            await asyncio.to_thread(warmup.load_masks)
-        elif any(config.control.limit(s, self.plane.capacity(s)) is not None for s in self.plane.topology.switches):
-            await asyncio.to_thread(warmup.load_limits)
+            await warmup.MASKS.ready()
+        if any(config.control.limit(s, self.plane.capacity(s)) is not None for s in self.plane.topology.switches):
+            await warmup.LIMITS.ready()
         if journal is None:
             journal = MemoryJournal() if state is None else FileJournal(state / "journal.db")
             if isinstance(journal, FileJournal) and journal.dropped:
@@ -236,8 +240,11 @@ class Daemon(Starting):
         if config.state is not None:
             with contextlib.suppress(OSError):  # who needs it says what is wrong with it
                 Path(config.state).mkdir(parents=True, exist_ok=True)
-        path = access.audit or (None if config.state is None else str(Path(config.state) / "audit.jsonl"))
-        audit = None if path is None else AuditLog(Path(path))
+        audit = None
+        if access.audit:
+            audit = AuditLog.at(access.audit)
+        elif config.state is not None:
+            audit = AuditLog(Path(config.state) / "audit.jsonl")
         folder = None if access.folder is None else Folder(access.folder)
         self.keeper = Doorkeeper(folder, access.login, audit)
         return self.keeper

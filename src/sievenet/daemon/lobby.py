@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from sievenet.access.clearance import Clearance
 from sievenet.access.identity import Credentials, Identity, Role
 from sievenet.control.protocol import CONTROL
 from sievenet.daemon.service import Peer, Service
 from sievenet.errors import Rejected, SievenetError
 from sievenet.session.framing import LARGE, frame
-from sievenet.session.message import Message
+from sievenet.session.message import Done, Message
 
 __all__ = ["Lobby", "Visitor"]
 
@@ -87,4 +89,7 @@ class Lobby:
         if size > LARGE:
             self._service.weigh(visitor, size)
         self._service.check(visitor, message, size)
-        return await self._service.handle(visitor, message)
+        reply = await self._service.handle(visitor, message)
+        if isinstance(reply, Done) and isinstance(reply.answer, msgspec.Raw):  # as it travels to others
+            return msgspec.structs.replace(reply, answer=msgspec.msgpack.decode(reply.answer))
+        return reply

@@ -207,9 +207,9 @@ class Planes:
         return plane
 
     def renew(self, keeper: Doorkeeper) -> None:
-        """The access folder has changed."""
+        """The access folder may have changed, and logins may count no more."""
         if self._fleet is not None:
-            self._fleet.renew(keeper.tls)
+            self._fleet.renew(keeper.tls, keeper.stands)
 
     async def open_doors(self, server: Listener[Any], plane: AnyPlane) -> None:
         """Let hosts reach the daemon: through their switches, and those of a network of ours at the usual address."""

@@ -12,8 +12,8 @@ as the measured mean keeps the bound, whatever the model expects. If the mean of
 given back, and for a while (`_strain`) less is chosen than the model allows. For the same reason the subspaces stay
 those of the last time, while they will do (`settled`).
 
-What the network takes by itself changes too, with the machine and with what else it carries. So a choice leaves as much
-of the bound unused as the network's mean lately differed from one interval to the next: nothing where it is steady.
+What each way takes by itself changes too, with the machine and with what else it carries. So a choice leaves twice as
+much of the bound unused as the ways' means lately differed from one interval to the next: nothing where all is steady.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from sievenet.control.hybrid import Choice, Model, Observation, csa, ssa
 from sievenet.control.hybrid.selection import allowed, numbered, settled
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.hybrid import Hybrid
+from sievenet.daemon.latency import Latency
 from sievenet.daemon.planes import AnyPlane
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
@@ -44,14 +45,14 @@ log = logging.getLogger("sievenet.daemon")
 #: How much of the last picture stays when there is a new one, and counts that are forgotten.
 _STAYS: Final = 0.5
 _TINY: Final = 0.25
-#: What the last interval counts in mean latencies.
-_NEW: Final = 0.3
 #: What a choice is expected to be wrong by at most, as a factor.
 _MOST_EXCESS: Final = 3.0
 #: What the limit is divided by at most while the bound is exceeded, how fast that grows, and how fast it goes back.
 _MOST_STRAIN: Final = 8.0
 _STRAINED: Final = 1.5
 _RELIEVED: Final = 0.9
+#: Times the mean deviation of latencies that a choice leaves unused: a mean rises by more in one interval of twenty.
+_ROOM: Final = 2.0
 #: Seconds that a matcher is expected to add before that is measured.
 _GUESS: Final = 0.002
 
@@ -64,44 +65,6 @@ _Key = tuple[int, int, int, str]
 Pairs = frozenset[tuple[str, Dz]]
 
 
-class _Mean:
-    """A mean over the last few intervals."""
-
-    def __init__(self) -> None:
-        self._past: float | None = None
-        self._events, self._seconds = 0, 0.0
-        #: Seconds by which an interval differed from those before it, as a mean over the last few.
-        self.drift = 0.0
-
-    def add(self, events: int, seconds: float) -> None:
-        if events > 0 and seconds >= 0:
-            self._events += events
-            self._seconds += seconds
-
-    @property
-    def value(self) -> float | None:
-        if not self._events:
-            return self._past
-        new = self._seconds / self._events
-        return new if self._past is None else self._past * (1 - _NEW) + new * _NEW
-
-    @property
-    def events(self) -> int:
-        """Those of this interval."""
-        return self._events
-
-    @property
-    def seconds(self) -> float:
-        """What those took together."""
-        return self._seconds
-
-    def turn(self) -> None:
-        """An interval is over."""
-        if self._events and self._past is not None:
-            self.drift += _NEW * (abs(self._seconds / self._events - self._past) - self.drift)
-        self._past, self._events, self._seconds = self.value, 0, 0.0
-
-
 class Selector:
     """One daemon's."""
 
@@ -111,7 +74,7 @@ class Selector:
         #: How many of them each client has told of.
         self._said_by: Counter[str] = Counter()
         self._seen: dict[_Key, tuple[float, float]] = {}
-        self._network, self._matcher = _Mean(), _Mean()
+        self._network, self._matcher = Latency(), Latency()
         #: By category: what the present choice is worth per interval, and what it could be at most.
         self._worth: dict[int, tuple[Choice, float, float]] = {}
         #: By category: the subspaces that were chosen from the last time.
@@ -161,7 +124,9 @@ class Selector:
         """Look at what was seen since the last time, and change what is worth it."""
         await self._hybrid.refresh()
         self._remember()
-        if self._network.events + self._matcher.events:
+        if self.config.latency_bound in (0, inf):
+            self._strain = 1.0  # there is no bound to keep
+        elif self._network.events + self._matcher.events:
             self._strain = min(_MOST_STRAIN, max(1.0, self._strain * (_STRAINED if self._slow() else _RELIEVED)))
         numbers = {key[0] for key in self._seen} | {n for m in self._hybrid.matchers.values() for n in m.serving}
         for number in sorted(filter(self._control.is_category, numbers)):
@@ -275,9 +240,10 @@ class Selector:
         return most if most >= deliveries and self._strain == 1.0 else most / self._excess() / self._strain
 
     def _margin(self) -> float:
-        """Seconds by which the mean of all deliveries may rise, because the network's own does."""
-        events = self._network.events + self._matcher.events
-        return self._network.drift * (self._network.events / events if events else 1.0)
+        """Seconds by which the mean of all deliveries may rise by itself, because that of a way does."""
+        ways = self._network, self._matcher
+        events = sum(each.events for each in ways)
+        return _ROOM * (sum(each.drift * each.events for each in ways) / events if events else self._network.drift)
 
     def _slow(self) -> bool:
         """Whether deliveries of this interval took longer than they may, on average; so it is if there were none."""
@@ -303,7 +269,6 @@ class Selector:
 
     def answer(self) -> dict[str, Any]:
         """What is filtered where, what it saves and what it costs."""
-        network, matcher = self.latencies()
         now = self._hybrid.now()
         diverted = []
         for each in self._hybrid.matchers.values():
@@ -328,8 +293,10 @@ class Selector:
             "method": self.config.method,
             "clusters": self.config.clusters,
             "interval": self.config.interval,
-            "latency_network": network,
-            "latency_matcher": matcher if self._matcher.value is not None else None,
+            "latency_network": self._network.value,
+            "latency_matcher": self._matcher.value,
+            "latency_network_age": self._network.idle * self.config.interval,
+            "latency_matcher_age": self._matcher.idle * self.config.interval,
             "diverted": diverted,
             "categories": worth,
             "changes": self.changes,

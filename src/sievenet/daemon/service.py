@@ -239,8 +239,8 @@ class Service(RequestService[Peer]):
             case p.LookUp(request, name):
                 return p.CategoryReply(request, self._described(control.category(name)))
             case p.Ask(request, about, of):
-                answer = self.caches.status() if about == "caches" else await self._questions.answer(about, of)
-                return p.Done(request, answer)
+                ask = self._questions.answer
+                return p.Done(request, self.caches.status() if about == "caches" else await ask(about, of, peer.party))
             case p.ApplyPlan(request, name, plan):
                 return p.Done(request, await self._apply_plan(name, plan))
             case p.FitTables(request, traffic):
@@ -331,7 +331,7 @@ class Service(RequestService[Peer]):
         if all(plan.schema != category.schema for category in self._control.versions(name)):
             raise PlanError(f"Expected a plan for {name} as registered, got one for another schema")
         if plan.kind == "cells":
-            await asyncio.to_thread(warmup.load_masks)
+            await warmup.MASKS.ready()
         return msgspec.to_builtins(await self._control.apply_plan(name, plan))
 
     def _described(self, category: Category) -> p.CategoryInfo:

@@ -46,6 +46,7 @@ _FAN: Final = 4
 _PATIENCE: Final = 10
 #: What a single event costs in terms of events of a batch.
 _SINGLE: Final = 8
+_UNREADY: Final = (-1, ())
 #: Events handled at a time: their keys and one group of filters fit the cache together.
 _CHUNK: Final = 32768
 #: Bits of a record's number in `_where`.
@@ -80,6 +81,8 @@ class Matcher:
         self._steps = 0
         self._scratch = Scratch()
         self._room = Room()
+        #: What `sole` gave last, and for how many events it will do: none since something has changed.
+        self._ready: tuple[int, tuple[Any, ...]] = _UNREADY
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -110,6 +113,7 @@ class Matcher:
         if row >= len(self._where):
             self._where = np.resize(self._where, 2 * len(self._where))
         self._where[row] = self._pending.append(words, 1)
+        self._ready = _UNREADY
         old = self._rows.put(key, row)
         if old >= 0:
             self._drop(old)
@@ -145,6 +149,7 @@ class Matcher:
             self._free_rows += taken
             raise
         first = self._pending.append(words, len(filed))
+        self._ready = _UNREADY
         if self._next_row > len(self._where):
             self._where = np.resize(self._where, max(self._next_row, 2 * len(self._where)))
         self._where[filed] = np.arange(first, first + len(filed))
@@ -178,6 +183,7 @@ class Matcher:
 
     def _kill(self, row: int) -> None:
         where = int(self._where[row])
+        self._ready = _UNREADY
         if where <= _NUMBER:
             self._pending.kill(where)
         else:
@@ -251,6 +257,7 @@ class Matcher:
     def _put(self, level: Level) -> None:
         slot = next(i for i in range(1, len(self._levels) + 2) if i not in self._levels)
         self._levels[slot] = level
+        self._ready = _UNREADY
         records.rows_of(level.words, self._where, slot << _NUMBER_BITS)
 
     # -- matching ---------------------------------------------------------------------------
@@ -297,11 +304,16 @@ class Matcher:
 
     def sole(self, count: int) -> tuple[Any, ...] | None:
         """What `scan.match_level` takes to match so many events, but for their keys; None unless there is one level."""
+        if count <= self._ready[0]:  # putting it together takes longer than matching some events
+            return self._ready[1]
         levels, room = self._settle(count), self._room
         if len(levels) != 1:
             return None
         room.fit(count, self._reader.attributes)
-        return room.buckets, levels[0].edges, *levels[0].arrays, room.events, room.keys, room.starts, room.out
+        found = room.buckets, levels[0].edges, *levels[0].arrays, room.events, room.keys, room.starts, room.out
+        if not self._pending.built:  # walks over pending filters are counted
+            self._ready = len(room.buckets), found
+        return found
 
     def match_keys(self, xs: Ints, count: int) -> Matches:
         """The keys that each of so many events matches, which are given as rows of keys on their lines.

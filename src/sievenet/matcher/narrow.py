@@ -23,7 +23,19 @@ from sievenet.jit import inlined
 from sievenet.matcher.bitrow import SLOTS
 from sievenet.matcher.records import Array
 
-__all__ = ["BEGIN", "KEY", "LAST", "NUMBER", "TOP", "aligned", "back_of", "last_begun", "number_of", "numbered"]
+__all__ = [
+    "BEGIN",
+    "KEY",
+    "LAST",
+    "NUMBER",
+    "TOP",
+    "aligned",
+    "back_of",
+    "last_begun",
+    "last_marked",
+    "number_of",
+    "numbered",
+]
 
 #: Columns of the entries.
 BEGIN, LAST, KEY, NUMBER = range(4)
@@ -54,8 +66,12 @@ def back_of(said: int) -> int:
 
 
 @inlined
-def last_begun(marks: Array, entries: Array, at: int, base: int, shift: int, x: int) -> int:
-    """The last entry of the list at ``at`` that begins at x or before; ``at - 1`` if none does."""
+def last_marked(marks: Array, at: int, base: int, shift: int, x: int) -> int:
+    """The last entry of the list at ``at`` that begins at x or before, or has the same mark; ``at - 1`` if none does.
+
+    No entry is looked at. Whoever has many events asks for all of them first, and for their entries afterwards: those
+    lie apart, and a processor fetches several at a time if none of them decides where the next one is.
+    """
     found = at - 1
     if x >= base:
         mark = np.uint16(min((np.uint64(x) - np.uint64(base)) >> np.uint64(shift), np.uint64(TOP)))
@@ -65,8 +81,15 @@ def last_begun(marks: Array, entries: Array, at: int, base: int, shift: int, x: 
             step >>= 1
         # Steps of 128 to 1 come to 255 slots; there may be one more.
         found += 1 if found + 1 < at + SLOTS and marks[found + 1] <= mark else 0
-        while entries[found, BEGIN] > x:  # the first one does not
-            found -= 1
+    return found
+
+
+@inlined
+def last_begun(marks: Array, entries: Array, at: int, base: int, shift: int, x: int) -> int:
+    """The last entry of the list at ``at`` that begins at x or before; ``at - 1`` if none does."""
+    found = last_marked(marks, at, base, shift, x)
+    while found >= at and entries[found, BEGIN] > x:  # the first one does not
+        found -= 1
     return found
 
 

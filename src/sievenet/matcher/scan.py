@@ -16,15 +16,8 @@ import numpy as np
 
 from sievenet.jit import compiled, inlined
 from sievenet.matcher.bitrow import SLOTS, WORDS, and_row, copy_row, lowest_bit
-from sievenet.matcher.narrow import KEY, LAST, NUMBER, back_of, last_begun, number_of
-from sievenet.matcher.records import (
-    BUCKETS,
-    Array,
-    fill_buckets,
-    float_key,
-    holds,
-    walk,
-)
+from sievenet.matcher.narrow import BEGIN, KEY, LAST, NUMBER, back_of, last_begun, last_marked, number_of
+from sievenet.matcher.records import BUCKETS, Array, fill_buckets, float_key, holds, walk
 
 #: Events for which sorting pays.
 _MANY: Final = 32
@@ -214,8 +207,35 @@ def match_chunk(
     some = np.empty(_TILE + 1, np.int64)
     hit = np.empty(_TILE * WORDS + 1, np.int64)
     sorted_by = np.int64(-2)
-    for block in range(len(blocks)):
-        if blocks[block, ATTR] != sorted_by:
+    # Events that may lie in an entry of a sorted list: which, in which entry, of which block.
+    places, whose, lists = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
+    waiting = 0
+    for block in range(len(blocks) + 1):
+        last_one = block == len(blocks)
+        anew = not last_one and blocks[block, ATTR] != sorted_by
+        if last_one or anew or waiting > n:
+            # Entries lie apart: all are asked for in one go, and the processor fetches several at a time.
+            for c in range(waiting):
+                at, t = places[c], whose[c]
+                i, listed = np.int64(order[t]), blocks[lists[c], SORTED]
+                x = xs[i, sorted_by]
+                while entries[at, BEGIN] > x:  # the first one does not
+                    at -= 1
+                for j in range(at - back_of(entries[at, NUMBER]), at + 1):
+                    if entries[j, LAST] < x or not alive[number_of(entries[j, NUMBER])]:
+                        continue
+                    if entries[j, NUMBER] & 1:
+                        slot = lists[c] * SLOTS + j - listed
+                        if not passes(checks, check_ends[slot], check_ends[slot + 1], values, t, words, xs, i):
+                            continue
+                    if count < room:
+                        found_event[count] = i
+                        found_key[count] = entries[j, KEY]
+                    count += 1
+            waiting = 0
+        if last_one:
+            break
+        if anew:
             sorted_by = blocks[block, ATTR]
             sort_events(buckets, n, sorted_by, order, starts)
             for j in range(n):
@@ -229,21 +249,9 @@ def match_chunk(
         if listed >= 0:
             base, shift = blocks[block, BASE], blocks[block, SHIFT]
             for t in range(starts[blocks[block, LO]], end):
-                i = np.int64(order[t])
-                x = xs[i, sorted_by]
-                last = last_begun(marks, entries, listed, base, shift, x)
-                if last >= listed:
-                    for j in range(last - back_of(entries[last, NUMBER]), last + 1):
-                        if entries[j, LAST] < x or not alive[number_of(entries[j, NUMBER])]:
-                            continue
-                        if entries[j, NUMBER] & 1:
-                            at = block * SLOTS + j - listed
-                            if not passes(checks, check_ends[at], check_ends[at + 1], values, t, words, xs, i):
-                                continue
-                        if count < room:
-                            found_event[count] = i
-                            found_key[count] = entries[j, KEY]
-                        count += 1
+                at = last_marked(marks, listed, base, shift, xs[np.int64(order[t]), sorted_by])
+                places[waiting], whose[waiting], lists[waiting] = at, t, block
+                waiting += 1 if at >= listed else 0
             continue
         for begin in range(starts[blocks[block, LO]], end, _TILE):
             m = min(_TILE, end - begin)

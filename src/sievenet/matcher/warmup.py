@@ -91,7 +91,9 @@ def _read() -> None:
     matcher.add(1, Filter(schema))
     rows, wanted = np.zeros((2, decoder.size + 8), np.uint8), np.ones(2, np.bool_)
     xs, sound = np.zeros((2, decoder.attributes), np.int64), np.zeros(2, np.int64)
-    decoder.read(rows, 8, wanted, xs, sound)
+    # Bytes as they were received cannot be written to, which to a compiler is another type.
+    for each in (rows, np.frombuffer(rows.tobytes(), np.uint8).reshape(rows.shape)):
+        decoder.read(each, 8, wanted, xs, sound)
     matcher.match_keys(xs, 2)
 
 

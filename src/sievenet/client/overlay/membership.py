@@ -13,7 +13,7 @@ from typing import Any, Final
 from sievenet.access.identity import Role
 from sievenet.access.login import Login
 from sievenet.client.allowance import Allowance
-from sievenet.client.overlay.address import parse_router_url
+from sievenet.client.url import parse_router_url
 from sievenet.content.batch import EventBatch
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_record

@@ -40,6 +40,7 @@ from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
 from sievenet.dataplane.packet import (
     DATAGRAM_HEADER,
+    PACKET_HEADER,
     Packet,
     encode_datagram,
     encode_packet,
@@ -71,6 +72,10 @@ _Target = tuple[str, int, int, int]
 #: What is in front of a single packet in its datagram; nothing in it differs from packet to packet.
 _HEAD: Final = encode_datagram(0, (b"",))
 assert len(_HEAD) == DATAGRAM_HEADER
+#: A datagram of one packet before the packet's body.
+_ALONE: Final = struct.Struct(f">{DATAGRAM_HEADER}sHHBBQQQQQQ")
+assert _ALONE.size == DATAGRAM_HEADER + PACKET_HEADER
+_LOW: Final = (1 << 64) - 1
 #: The first bytes of a content address: prefix and category.
 _PLACE: Final = struct.Struct(">HH")
 
@@ -165,12 +170,17 @@ class ContentPort(DataPort):
             if not code & 0xFFFFFFFF and self._pace.take(1.0, now):
                 address = _PLACE.pack(CONTENT_PREFIX, packet.category) + (code >> 32).to_bytes(12, "big")
                 place = socket.inet_ntop(socket.AF_INET6, address), CONTENT_PORT
+                body = packet.body
                 try:
-                    self._socket.sendto(_HEAD + encode_packet(packet), place)
+                    head = _ALONE.pack(
+                        _HEAD, len(body), packet.category, packet.flags, 0, code >> 64, code & _LOW,
+                        packet.publisher, packet.incarnation, packet.sequence, packet.departure,
+                    )  # fmt: skip
+                    self._socket.sendto(head + body, place)
                     self._last = now
                     return True
-                except OSError:
-                    pass  # then it waits in the queue, which knows what to do
+                except (OSError, struct.error):
+                    pass  # then it waits in the queue, which knows what to do, or says what is wrong
         if self._closed:
             raise Unavailable("The data port is closed")
         if isinstance(packets, Burst):
@@ -260,11 +270,13 @@ class ContentPort(DataPort):
     # -- receiving ------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        if self._inlet is not None and self._gathering.expects(self._loop.time()):
+        # A single event passes as few steps as can be, here and in the receiver: each is one that its process has not
+        # taken for a while, so that the processor has forgotten it.
+        if self._gathering.lull and self._inlet is not None and self._gathering.expects(self._loop.time()):
             self._loop.remove_reader(self._socket)
             self._reading = self._loop.call_later(FIRST, self._gather, self._inlet)
             return
-        if self._inlet is not None and self._whole:
+        if self._whole and self._inlet is not None:
             self._loop.remove_reader(self._socket)
             self._gather(self._inlet)
             return

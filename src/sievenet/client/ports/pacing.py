@@ -50,11 +50,15 @@ class Gathering:
         #: When something was read, and the packets per second by then; None: not known yet.
         self._last = float("-inf")
         self._pace: float | None = None
-        self._lull = float("-inf")
+        #: Until when more packets are expected behind one that comes; 0: they are not, as far as is known.
+        self.lull = 0.0
 
     def expects(self, now: float) -> bool:
         """Whether more packets are expected behind one that comes now."""
-        return now < self._lull
+        if now < self.lull:
+            return True
+        self.lull = 0.0
+        return False
 
     def nap(self, count: int, now: float, mixed: bool = False) -> float | None:
         """For how long to gather packets after so many were read; None: not at all."""
@@ -68,5 +72,5 @@ class Gathering:
         need = min(1.0, (pace - _EASY) / (_HARD - _EASY))
         if need <= 0.0:
             return None
-        self._lull = now + _LULL
+        self.lull = now + _LULL
         return need * min(_LONGEST, (_MIXED if mixed else _GATHERED) / pace)

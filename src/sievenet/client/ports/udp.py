@@ -209,22 +209,24 @@ class UdpPort(DataPort):
         token, kind, sequence, acknowledged, window, count = header(datagram)
         if token != self._link.token:
             raise CodecError("Expected our own token", where="datagram")
+        at = DATAGRAM_HEADER
         if self._link.channel is not None:
             opened = self._link.channel.open(memoryview(datagram), now)
             if opened is None:
                 raise CodecError("Expected a datagram that is sealed, and new", where="datagram")
-            datagram = opened
-        width, rest = divmod(len(datagram) - DATAGRAM_HEADER, count or 1)
+            datagram, at = opened, 0
+        size = len(datagram) - at
+        width, rest = divmod(size, count or 1)
         several = None
         if count >= _SEVERAL and not rest:
-            several = uniform(np.frombuffer(datagram, np.uint8, offset=DATAGRAM_HEADER).reshape(count, width))
+            several = uniform(np.frombuffer(datagram, np.uint8, offset=at).reshape(count, width))
         if several is not None:
             found.append(several)
         else:
-            packets = packets_of(datagram, count)
+            packets = packets_of(datagram, count, at)
             self.malformed += count - len(packets)
             found += packets
-        self._link.heard(sequence, acknowledged, window, now, len(datagram))
+        self._link.heard(sequence, acknowledged, window, now, DATAGRAM_HEADER + size)
         if kind == Kind.HELLO and not self._greeted.done():
             self._greeted.set_result(None)
 
