@@ -10,6 +10,7 @@ from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, 
 from sievenet.control.commands import decode_content
 from sievenet.control.covering import Coverer
 from sievenet.index import Cell, Plan
+from tests.seeds import examples
 
 SCHEMA = Schema(
     "mixed",
@@ -51,7 +52,7 @@ def contents(draw):
     return Subscription([one() for _ in range(draw(st.integers(1, 2)))], SCHEMA)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(contents(), st.sampled_from(PLANS), st.integers(1, 9))
 def test_same_as_the_plan(content, plan, budget):
     coverer = Coverer(plan, budget)
@@ -60,7 +61,7 @@ def test_same_as_the_plan(content, plan, budget):
         assert sorted(found) == sorted(plan.cover(content, budget))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(contents(), max_size=6), st.sampled_from(PLANS), st.integers(1, 9), st.booleans())
 def test_many_at_once_are_the_same_as_one_by_one(many, plan, budget, wants):
     coverer = Coverer(plan, budget)
@@ -90,7 +91,7 @@ WHOLE_PLANS = (
 ends = st.integers(-5, 300)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(ends, ends, st.sampled_from("abcde"), st.booleans()), min_size=2), st.sampled_from(WHOLE_PLANS)
 )
@@ -120,7 +121,7 @@ def test_bytes_that_say_nothing_are_not_read():
     assert coverer.many([(good, None)]) == {}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(contents(), st.integers(-5, 100), st.floats(0, 1), st.sampled_from("abcde"), st.booleans())
 def test_an_advertisement_announces_every_code_of_its_events(content, n, f, s, b):
     event = SCHEMA.event(n=n, f=f, s=s, b=b)

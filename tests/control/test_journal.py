@@ -91,7 +91,7 @@ def test_what_is_no_journal_is_not_used(tmp_path):
     with pytest.raises(Unavailable):
         FileJournal(tmp_path / "no" / "such" / "folder")
     (tmp_path / "empty").touch()
-    with pytest.raises(Unavailable, match="the file was cut"):
+    with pytest.raises(Unavailable, match="the file is empty"):
         FileJournal(tmp_path / "empty")
     database = sqlite3.connect(tmp_path / "newer")
     database.execute("PRAGMA user_version=99")

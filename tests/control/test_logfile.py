@@ -1,18 +1,14 @@
 """Every damage of a journal is either mended completely or refused: never a record less in silence."""
 
 import asyncio
-import os
 import random
 
 import pytest
-from click.testing import CliRunner
 
-from sievenet.cli import main as command
 from sievenet.content import Filter, Subscription, ValueSet, encode_subscription
 from sievenet.control.commands import Join, Subscribe, encode_command
 from sievenet.control.journal import FileJournal, read_records
-from sievenet.control.logfile import DATA, Damaged, salvage, scan
-from sievenet.errors import Unavailable
+from sievenet.control.logfile import DATA, Damaged, scan
 from tests.control.world import SCHEMA
 from tests.seeds import START, seeds
 
@@ -114,50 +110,3 @@ def test_a_journal_goes_on_after_an_unfinished_write(tmp_path):
 
     asyncio.run(main())
     assert read_records(path) == [b"a", b"b", b"c"]
-
-
-@pytest.mark.parametrize("seed", seeds(1))
-def test_repair_loses_no_more_than_what_is_damaged(tmp_path, seed):
-    whole = written(tmp_path / "j")
-    rng = random.Random(seed)
-    for _ in range(60):
-        data = bytearray(whole)
-        at = rng.randrange(DATA, len(data))
-        data[at] ^= rng.randrange(1, 256)
-        records, lost = salvage(bytes(data))
-        missing = [record for record in RECORDS if record not in records]
-        assert len(missing) <= 1
-        assert all(record in RECORDS for record in records)
-        assert len(lost) == 1, lost
-    records, lost = salvage(whole[: len(whole) // 2])
-    assert records == RECORDS[: len(records)]
-    assert "everything from byte" in lost[0]
-
-
-def test_a_damaged_journal_is_told_checked_and_repaired_from_the_shell(tmp_path):
-    path = tmp_path / "journal.db"
-    data = bytearray(written(path))
-
-    def call(*arguments, code=0):
-        result = CliRunner().invoke(command, ["journal", *arguments], prog_name="sievenet")
-        assert result.exit_code == code, result.output
-        return result.output
-
-    assert "whole, 301 records" in call("check", str(path))
-    data[DATA + 5000] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(
-        Unavailable, match=r"record \d+ does not match the chain of checksums - at byte \d+.*journal check"
-    ):
-        FileJournal(path)
-    told = call("check", str(path), code=2)
-    assert "lost: bytes" in told
-    assert "300 records can be made out" in told
-    assert "--yes" in call("repair", str(path), code=2)
-    assert path.read_bytes() == data
-    assert "300 records are kept" in call("repair", str(path), "--yes")
-    assert len(read_records(path)) == 300
-    assert (tmp_path / "journal.db.damaged").read_bytes() == data
-    assert os.stat(tmp_path / "journal.db.damaged").st_mode & 0o777 == 0o600
-    path.write_text("something else " * 200)
-    assert "begins otherwise" in call("check", str(path), code=2)

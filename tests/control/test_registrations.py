@@ -14,6 +14,7 @@ from sievenet.control.routes import Routes, Wires, bits
 from sievenet.index import ROOT, Cell, Dz
 from sievenet.network import FlowTable, Link, Random, SpanningTree, Topology
 from tests.control import definition
+from tests.seeds import examples
 
 WIDTH = 4
 CODES = range(1 << WIDTH)
@@ -124,7 +125,7 @@ LAYOUTS = pytest.mark.parametrize("layout", [Network, PortNetwork])
 
 
 @LAYOUTS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 7), st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**32))
 def test_tables_equal_the_definition_after_every_batch(layout, switches, clients, batch, seed):
     topology = Random.build(switches=switches, hosts=0, seed=seed % 1000)
@@ -140,7 +141,7 @@ def test_tables_equal_the_definition_after_every_batch(layout, switches, clients
     assert net.registrations.nodes() == (layout is Network)  # the root of the prefix tree stays
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 6), st.integers(2, 5), st.integers(0, 2**32))
 def test_with_a_table_per_port_whoever_wants_an_event_gets_it_and_nobody_else(switches, clients, seed):
     net = PortNetwork(Random.build(switches=switches, hosts=0, seed=seed % 1000), clients, seed)

@@ -100,7 +100,7 @@ def test_no_event_is_missed(seed):
     run_virtual(main())
 
 
-@pytest.mark.parametrize("seed", seeds(12, watched=3))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_crash_in_the_middle_is_finished_or_rolled_back(seed):
     async def main() -> None:
         world = await busy(seed, partitions=(1, 8)[seed % 2], tiling="balanced")

@@ -19,12 +19,13 @@ from sievenet.index.cover.grain import grained
 from sievenet.testing.strategies import near_floats
 from sievenet.workload import Uniform, grid
 from tests.index import strategies as own
+from tests.seeds import examples
 
 PRICE = Schema("stock", (Attribute("price", "float", lo=0, hi=1000), Attribute("volume", "int", lo=0, hi=99)))
 FAR = (1 << 62) + 5
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_any_boxes_are_covered_in_bounded_work(data):
     """Boxes that are empty, inverted or outside of the grid too; a search that does not end fails by its time limit."""
@@ -58,7 +59,7 @@ def test_any_boxes_are_covered_in_bounded_work(data):
     cover_words(plan, boxes, budget, kind=kind)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_covers_with_a_grain_are_nested_and_hold_every_coordinate(data):
     """All coordinates of a small grid; and more entries continue the same splits."""
@@ -107,7 +108,7 @@ def test_a_filter_without_any_float_is_empty_and_covered_by_nothing(kind):
     assert len(plan.cover(beside, 32, kind=kind)) >= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_covers_hold_exactly_the_coordinates_of_wanted_floats(data):
     """With a budget that suffices, a cover holds what shares a coordinate with a wanted float, and hardly more.

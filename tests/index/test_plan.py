@@ -12,6 +12,7 @@ from sievenet.content import Attribute, EventBatch, Filter, Schema, Subscription
 from sievenet.errors import PlanError, SchemaError
 from sievenet.index import Axis, Bound, Cell, CellSet, Density, Dz, DzSet, Plan, Region
 from tests.index import strategies as own
+from tests.seeds import examples
 
 GRID = Schema("grid", (Attribute("x", "int", lo=0, hi=7), Attribute("y", "int", lo=0, hi=7)))
 
@@ -24,7 +25,7 @@ def holds(found, code: Dz, bits: int) -> bool:
     return any(number in m for m in found)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_no_false_negative_for_any_plan(data):
     schema = data.draw(own.schemas())
@@ -52,7 +53,7 @@ def test_no_false_negative_for_any_plan(data):
     assert found.covers(larger)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_batches_are_encoded_as_single_events_are(data):
     schema = data.draw(own.schemas())
@@ -68,7 +69,7 @@ def test_batches_are_encoded_as_single_events_are(data):
         assert plan.codes(event) == [code.code for code in plan.encode(event)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_decoding_encloses_what_was_encoded(data):
     schema = data.draw(own.schemas())
@@ -82,7 +83,7 @@ def test_decoding_encloses_what_was_encoded(data):
         assert plan.decode(Cell(code.bits & mask, mask, code.length)).matches(event)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_decoding_is_exact(data):
     plan = Plan.combined(
@@ -100,7 +101,7 @@ def test_decoding_is_exact(data):
             assert content.matches(event) == (code.bits in Cell.parse(text))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_plans_survive_json(data):
     schema = data.draw(own.schemas())
@@ -112,7 +113,7 @@ def test_plans_survive_json(data):
     assert str(again) == str(plan)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_broken_json_is_refused_or_valid(data):
     plan = Plan.selective(GRID, [{"x": (0, 3)}, {"y": (2, 5)}], 6, rest=True)
@@ -300,7 +301,7 @@ def test_weights_spend_entries_where_events_are():
         assert density.weight(plan.cover(wanted, 24, weights=density)) == 0 if kind == "cells" else True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_densities_count_codes(data):
     plan = Plan.combined(GRID, 6, gray=data.draw(st.booleans()), kind="cells")
@@ -316,7 +317,7 @@ def test_densities_count_codes(data):
     assert density.weight(dz) == (density.count(dz) / len(xs) if xs else 0.0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_weighted_covers_enclose_and_never_get_worse(data):
     schema = data.draw(own.schemas())

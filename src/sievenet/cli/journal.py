@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sievenet.cli.app import LazyGroup, Refusal
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
+
+if TYPE_CHECKING:
+    from sievenet.control.aside import Aside
+    from sievenet.control.examination import Examination
 
 __all__ = ["check", "journal", "repair"]
 
 _HERE = "sievenet.cli.journal"
+#: Lines about records that are not in effect; JSON has them all.
+_SHOWN: Final = 100
 
 
 @click.group(
     cls=LazyGroup,
     table={
-        "check": Entry(f"{_HERE}:check", "Check a journal; say what is lost if it is damaged."),
-        "repair": Entry(f"{_HERE}:repair", "Keep what can be made out of a damaged journal."),
+        "check": CommandRow(f"{_HERE}:check", "Check a journal; say what is lost if it is damaged."),
+        "repair": CommandRow(f"{_HERE}:repair", "Keep what can be made out of a damaged journal."),
     },
 )
 def journal() -> None:
@@ -40,12 +46,15 @@ def check(file: str, as_json: bool) -> None:
     Examples:
       $ sievenet journal check fabric/journal.db  # needs a journal
     """
-    found = _examined(Path(file))
+    from sievenet.control.examination import examine
+
+    path = Path(file)
+    found = examine(path)
     if as_json:
-        show_json(found)
+        show_json(_facts(path, found))
     else:
-        _tell(found)
-    if found["damage"]:
+        _tell(path, found)
+    if found.damage is not None:
         raise click.exceptions.Exit(2)
 
 
@@ -56,60 +65,81 @@ def check(file: str, as_json: bool) -> None:
 def repair(file: str, yes: bool, as_json: bool) -> None:
     """Keep what can be made out of a damaged journal.
 
-    The damaged file stays beside it, as FILE.damaged. The daemon must not run.
+    Says what is lost: the damaged records, and whole ones that cannot be carried out without them. The next start
+    repeats it in its log and in `sievenet status`. The damaged file stays beside it, as FILE.damaged. The daemon must
+    not run.
 
     \b
     Examples:
       $ sievenet journal repair fabric/journal.db  # needs a journal
       $ sievenet journal repair fabric/journal.db --yes  # needs a journal
     """
-    from sievenet.control.journal import exclusive, write_whole
-    from sievenet.control.logfile import salvage
+    from sievenet.control import examination
 
-    path = Path(file)
-    found = _examined(path)
+    path, kept = Path(file), None
+    found = examination.examine(path)
+    if yes and found.damage is not None:
+        found, kept = examination.repair(path)
     if as_json:
-        show_json({**found, "repaired": bool(found["damage"]) and yes})
+        show_json({**_facts(path, found), "repaired": kept is not None})
     else:
-        _tell(found)
-    if not found["damage"]:
-        return
-    if not yes:
-        raise Refusal("Nothing is changed; with --yes this would be lost")
-    with exclusive(path):
-        data = path.read_bytes()
-        kept = path.with_name(f"{path.name}.damaged")
-        kept.touch(0o600)
-        kept.write_bytes(data)
-        write_whole(path, salvage(data)[0])
-    if not as_json:
-        click.echo(f"repaired: {found['records']} records are kept; the damaged file is {kept}")
+        _tell(path, found)
+    if kept is not None:
+        if not as_json:
+            click.echo(f"repaired; the damaged file is {kept}")
+    elif found.damage is not None:
+        raise Refusal("Nothing is changed; with --yes the journal is repaired")
 
 
-def _examined(path: Path) -> dict[str, Any]:
+def _facts(path: Path, found: Examination) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "damage": found.damage,
+        "records": found.whole,
+        "kept": found.counts(),
+        "lost": _listed(found.lost),
+        "not_in_effect": _listed(found.idle),
+        "set_aside": _listed(_set_aside(path, found)),
+    }
+
+
+def _listed(records: list[Aside]) -> list[dict[str, str]]:
+    return [{"what": each.what, "error": each.error} for each in records]
+
+
+def _set_aside(path: Path, found: Examination) -> list[Aside]:
+    """What earlier starts could not carry out, without what is told anyway."""
     from sievenet.control.aside import read_aside
-    from sievenet.control.journal import aside_path, read_records
-    from sievenet.control.logfile import MAGIC, Damaged, salvage
+    from sievenet.control.journal import aside_path
 
-    aside = [{"what": each.what, "error": each.error} for each in read_aside(aside_path(path))]
-    try:
-        records = read_records(path)
-    except Damaged as error:
-        data = path.read_bytes()
-        if not data.startswith(MAGIC[:1]) and MAGIC not in data[:64]:
-            raise
-        saved, lost = salvage(data)
-        return {"file": str(path), "records": len(saved), "damage": str(error), "lost": lost, "set_aside": aside}
-    return {"file": str(path), "records": len(records), "damage": None, "lost": [], "set_aside": aside}
+    told = {each.record for each in (*found.lost, *found.idle)}
+    return [each for each in read_aside(aside_path(path)) if each.record not in told]
 
 
-def _tell(found: dict[str, Any]) -> None:
-    if found["damage"] is None:
-        click.echo(f"{found['file']}: whole, {found['records']} records")
-    else:
-        click.echo(found["damage"])
-        for each in found["lost"]:
-            click.echo(f"lost: {each}")
-        click.echo(f"{found['records']} records can be made out")
-    for each in found["set_aside"]:
-        click.echo(f"set aside at a start: {each['what']} ({each['error']})")
+def _tell(path: Path, found: Examination) -> None:
+    damaged = found.damage is not None
+    if damaged:
+        click.echo(f"{path}: damaged, {found.damage}")
+        if not found.lost:
+            click.echo("nothing is lost: every record can be made out")
+    for each in found.lost:
+        click.echo(f"lost: {each.what}")
+    _tell_some("lost with it" if found.lost else "not in effect", found.idle)
+    counts = ", ".join(f"{count:,} {name if count != 1 else _SINGULAR[name]}" for name, count in found.counts().items())
+    click.echo(f"{'kept' if damaged else f'{path}: whole'}, {found.whole} record{'s' * (found.whole != 1)}: {counts}")
+    _tell_some("set aside at a start", _set_aside(path, found))
+
+
+_SINGULAR: Final = {
+    "categories": "category",
+    "clients": "client",
+    "advertisements": "advertisement",
+    "subscriptions": "subscription",
+}
+
+
+def _tell_some(title: str, records: list[Aside]) -> None:
+    for each in records[:_SHOWN]:
+        click.echo(f"{title}: {each.what} ({each.error})")
+    if len(records) > _SHOWN:
+        click.echo(f"{title}: {len(records) - _SHOWN} more (--json lists them all)")

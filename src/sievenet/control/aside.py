@@ -8,6 +8,7 @@ aside, and when.  The file only grows; whoever has dealt with it removes it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from sievenet.append import append
-from sievenet.control.commands import decode_command
+from sievenet.control.commands import Lost, Register, decode_command
 from sievenet.errors import CodecError, Unavailable
 
 __all__ = ["Aside", "keep_aside", "read_aside"]
@@ -34,8 +35,15 @@ class Aside(msgspec.Struct, frozen=True):
             command = decode_command(self.record)
         except CodecError:
             return f"{len(self.record)} bytes that are no command"
+        if isinstance(command, Lost):
+            until = f"to {command.last}" if command.last else "on"
+            hint = f", as far as it can be read: {command.hint}" if command.hint else ""
+            return f"what was in bytes {command.first} {until}{hint}"
         names = ("client", "number", "id", "category")
-        about = (f"{name} {value}" for name in names if (value := getattr(command, name, "")))
+        about = [f"{name} {value}" for name in names if (value := getattr(command, name, ""))]
+        if isinstance(command, Register):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+                about.append(f"schema {msgspec.json.decode(command.schema)['name']}")
         return " ".join((type(command).__name__.lower(), *about))
 
 

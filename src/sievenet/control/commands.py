@@ -26,6 +26,7 @@ __all__ = [
     "Command",
     "Join",
     "Leave",
+    "Lost",
     "Numbers",
     "PlanBegin",
     "PlanEnd",
@@ -54,6 +55,8 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag="R"):
     plan: bytes
     epoch: int
     budget: int
+    #: The number that a new category gets, unless it is taken: with it, others keep theirs if this record is lost.
+    claim: int = 0
 
 
 #: Schemas and plans that were just encoded, by their JSON: of tens of thousands of values, decoding takes long.
@@ -181,6 +184,18 @@ class Trees(msgspec.Struct, frozen=True, array_like=True, tag="T"):
     links: tuple[tuple[tuple[str, str], ...], ...]
 
 
+class Lost(msgspec.Struct, frozen=True, array_like=True, tag="!"):
+    """Records were here and are lost: a repair puts this in the place of what it could not make out."""
+
+    #: Bytes of the damaged file; it is not known where they end if `last` is 0.
+    first: int
+    last: int
+    #: The damaged file.
+    file: str
+    #: What it was, as far as it can be read.
+    hint: str = ""
+
+
 Command: TypeAlias = (
     Register
     | Announced
@@ -195,6 +210,7 @@ Command: TypeAlias = (
     | PlanBegin
     | PlanEnd
     | Trees
+    | Lost
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -217,5 +233,5 @@ def decode_command(data: bytes) -> Command:
     """A command from its bytes; `CodecError` if they are something else."""
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CodecError(expected="a command", got=str(error), where="journal") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Final, Literal
 
 import msgspec
@@ -17,6 +18,8 @@ __all__ = ["ControlConfig"]
 _MANY: Final = 64
 #: A table that holds more is as good as one without a limit.
 _MUCH: Final = 1 << 17
+#: Switches that are named to somebody who meant another.
+_SHOWN: Final = 8
 
 
 class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +122,12 @@ class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def staff(self) -> int:
         """How many configurators there are."""
         return self.configurators or os.cpu_count() or 1
+
+    def check_names(self, switches: Collection[str]) -> None:
+        """Raise if a setting speaks of a switch that does not exist."""
+        for switch in self.capacities.keys() - set(switches):
+            known = ", ".join(sorted(switches)[:_SHOWN]) + (", …" if len(switches) > _SHOWN else "")
+            raise InvalidInput(expected=f"a switch ({known})", got=switch, where="control.capacities")
 
     def limit(self, switch: str, told: int | None) -> int | None:
         """How many entries a switch is given at most: what it says it holds, or less if the settings say so."""

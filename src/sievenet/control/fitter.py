@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from sievenet.errors import SievenetError
 
 if TYPE_CHECKING:
     from sievenet.control.aggregation import Tables
+    from sievenet.control.aggregation.masks import Masked
     from sievenet.control.plane import ControlPlane
     from sievenet.dataplane.plane import DataPlane
 
@@ -43,7 +44,7 @@ class Fitter:
     async def run(self, every: float) -> None:
         """Choose merges again periodically if something has changed."""
         if self._limited():
-            await asyncio.to_thread(warmup.load_fitting)  # else the first who asks would wait for a compiler
+            await warmup.FITTING.ready()  # else the first who asks would wait for a compiler
         while every:
             await asyncio.sleep(every)
             try:
@@ -83,19 +84,7 @@ class Fitter:
                 merges[lane] = {switch: found.get(switch, ()) for switch in known.limits}
             control.merge(merges)
             self._last = self._state()
-            return self._report(tables, limits, time.monotonic() - begin)
-
-    def _report(self, tables: list[Tables], limits: dict[str, int], seconds: float) -> FitReport:
-        sizes = {switch: sum(len(each.tables.get(switch, ())) for each in tables) for switch in limits}
-        recorded = any(each.sample is not None for each in tables)
-        return FitReport(
-            merged=sum(sizes[switch] > limit for switch, limit in limits.items()),
-            switches=len(limits),
-            ideal=sum(sizes.values()),
-            deployed=sum(min(sizes[switch], limit) for switch, limit in limits.items()),
-            method="pattern" if recorded else "load",
-            seconds=seconds,
-        )
+            return _report([*tables, *masked.values()], limited, time.monotonic() - begin)
 
     def _limited(self) -> dict[str, int]:
         found = {switch: self._control.merging(switch)[0] for switch in self._dataplane.topology.switches}
@@ -117,3 +106,16 @@ class Fitter:
             for port, count in counters.ports.items():
                 found[switch, port] = float(count.received.packets)
         return found
+
+
+def _report(lanes: Sequence[Tables | Masked], limited: Mapping[str, int], seconds: float) -> FitReport:
+    sizes = {switch: sum(len(each.tables.get(switch, ())) for each in lanes) for switch in limited}
+    room = {switch: capacity - 1 for switch, capacity in limited.items()}  # one is spare
+    return FitReport(
+        merged=sum(sizes[switch] > room[switch] for switch in limited),
+        switches=len(limited),
+        ideal=sum(sizes.values()),
+        deployed=sum(min(sizes[switch], room[switch]) for switch in limited),
+        method="load" if all(each.sample is None for each in lanes) else "pattern",
+        seconds=seconds,
+    )

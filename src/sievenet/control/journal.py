@@ -34,14 +34,16 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sievenet.control.aside import Aside, keep_aside
 from sievenet.control.logfile import Damaged, Scan, Writer, fresh, scan
 from sievenet.control.old_journal import SQLITE, read_sqlite
+from sievenet.control.salvage import plausible
 from sievenet.errors import Rejected, SievenetError, Unavailable
 
 __all__ = [
+    "NO_JOURNAL",
     "Durability",
     "FileJournal",
     "Journal",
@@ -51,6 +53,12 @@ __all__ = [
     "read_records",
     "write_whole",
 ]
+
+#: What to do about a file that is no journal.
+NO_JOURNAL: Final = (
+    "Nothing can be made out of it: put a copy of the journal in its place, or move the file away "
+    "(the fabric then starts with nothing registered)"
+)
 
 
 class Journal(Protocol):
@@ -296,9 +304,10 @@ def _scanned(path: Path, handle: int) -> Scan:
     try:
         return scan(data)
     except Damaged as error:
-        raise Damaged(
-            f"The journal {path} cannot be read: {error}. See what is lost with `sievenet journal check {path}`"
-        ) from None
+        advice = f"See what is lost with `sievenet journal check {path}`" if plausible(data) else NO_JOURNAL
+        raise Damaged(f"The journal {path} cannot be read: {error}. {advice}") from None
+    except Unavailable as error:
+        raise Unavailable(f"The journal {path} cannot be read: {error}") from None
 
 
 def _begins(path: Path, magic: bytes) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from sievenet.content import Subscription
-from sievenet.control.commands import Command, encode_command
+from sievenet.control.commands import Command, Register, encode_command
 from sievenet.control.signals import Soon, Write
 from sievenet.control.state import State
 from sievenet.errors import SievenetError
@@ -43,11 +45,16 @@ class Ledger:
         self._waiting: list[Entered] = []
         #: What the journal is at; None if it is idle.
         self._writing: list[Entered] | None = None
+        #: New schemas in both.
+        self._schemas = 0
 
     def enter(
         self, command: Command, said: Subscription | None = None, ticket: int | None = None, then: Then | None = None
     ) -> None:
         """Queue a command for writing."""
+        if isinstance(command, Register):
+            command = msgspec.structs.replace(command, claim=self._state.unused(self._schemas))
+            self._schemas += 1
         self._waiting.append(Entered(encode_command(command), command, said, ticket, then))
 
     def next(self, serial: Callable[[], int], gather: bool = False) -> Write | Soon | None:
@@ -73,4 +80,5 @@ class Ledger:
     def finished(self) -> list[Entered]:
         """A write has ended; returns its commands."""
         batch, self._writing = self._writing or [], None
+        self._schemas -= sum(isinstance(entered.command, Register) for entered in batch)
         return batch

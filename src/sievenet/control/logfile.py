@@ -3,6 +3,7 @@
     0       magic, format, salt, checksum
     512     mark A  ┐ sequence, end of what is acknowledged, chain there, checksum;
     1024    mark B  ┘ written in turn, so that one of them is always whole
+    1536    a copy of the first line, for repairs
     2048    record  length (4) │ chain (8) │ bytes
             record  …                         chain = hash(chain before, length, bytes)
 
@@ -14,7 +15,8 @@ the end that a mark names, and the two kinds of damage can be told apart:
 - **Behind it** is what was being written when the process or the machine died.  Whole records are taken (they may have
   been answered: a mark is flushed with the next commit), and the unfinished rest is dropped.
 
-If a mark is damaged, the other one is a commit older, and what that commit wrote is found whole behind it.
+If a mark is damaged, the other one is a commit older, and what that commit wrote is found whole behind it.  What can be
+made out of a file that is refused is the business of `salvage`.
 """
 
 from __future__ import annotations
@@ -29,15 +31,33 @@ from typing import Final
 
 from sievenet.errors import Unavailable
 
-__all__ = ["DATA", "MAGIC", "Damaged", "Mark", "Scan", "Writer", "fresh", "packed", "salvage", "scan"]
+__all__ = [
+    "DATA",
+    "MAGIC",
+    "RECORD",
+    "Damaged",
+    "Mark",
+    "Scan",
+    "Writer",
+    "beginning",
+    "fresh",
+    "link",
+    "marks_in",
+    "packed",
+    "record_at",
+    "salts_in",
+    "scan",
+]
 
 MAGIC: Final = b"SIEVELOG"
 _FORMAT: Final = 2
 _HEAD: Final = struct.Struct("<8sI16s")
 _MARK: Final = struct.Struct("<QQ8s")
-_RECORD: Final = struct.Struct("<I8s")
+#: Before each record: its length, and the chain behind it.
+RECORD: Final = struct.Struct("<I8s")
 _SUM: Final = 8
 _MARKS: Final = (512, 1024)
+_COPY: Final = 1536
 #: Where records begin.
 DATA: Final = 2048
 
@@ -73,8 +93,14 @@ def _hash(*parts: bytes) -> bytes:
     return blake2b(b"".join(parts), digest_size=_SUM).digest()
 
 
-def _link(chain: bytes, record: bytes | memoryview) -> bytes:
+def link(chain: bytes, record: bytes | memoryview) -> bytes:
+    """The chain behind a record."""
     return blake2b(b"".join((chain, len(record).to_bytes(4, "little"), record)), digest_size=_SUM).digest()
+
+
+def beginning(salt: bytes) -> bytes:
+    """The chain before the first record."""
+    return _hash(salt)
 
 
 def _header(salt: bytes) -> bytes:
@@ -91,8 +117,8 @@ def packed(chain: bytes, records: Iterable[bytes]) -> tuple[bytes, bytes]:
     """Records as they follow a chain, and the chain behind them."""
     parts: list[bytes] = []
     for record in records:
-        chain = _link(chain, record)
-        parts += (_RECORD.pack(len(record), chain), record)
+        chain = link(chain, record)
+        parts += (RECORD.pack(len(record), chain), record)
     return b"".join(parts), chain
 
 
@@ -104,7 +130,8 @@ def fresh(records: Iterable[bytes]) -> tuple[bytes, Scan]:
     mark = Mark(1, DATA + len(body), chain)
     head = bytearray(DATA)
     header = _header(salt)
-    head[: len(header)] = header
+    for at in (0, _COPY):
+        head[at : at + len(header)] = header
     for at, sequence in zip(_MARKS, (0, 1), strict=True):
         marked = _mark_bytes(salt, Mark(sequence, mark.end, chain))
         head[at : at + len(marked)] = marked
@@ -113,39 +140,63 @@ def fresh(records: Iterable[bytes]) -> tuple[bytes, Scan]:
 
 def _opened(data: bytes) -> tuple[bytes, Mark]:
     """Salt and mark of a file."""
+    if not data:
+        raise Damaged("the file is empty")
+    if data[: len(MAGIC)] != MAGIC[: len(data)]:
+        raise Damaged("expected a journal, got a file that begins otherwise - at byte 0")
     if len(data) < DATA:
         raise Damaged(f"expected at least {DATA} bytes, got {len(data)}: the file was cut")
-    head = data[: _HEAD.size]
+    salt = _salt_at(data, 0)
+    if salt is None:
+        raise Damaged(f"the header does not match its checksum - at bytes 0 to {_HEAD.size + _SUM}")
+    marks = marks_in(data, salt)
+    if not marks:
+        raise Damaged(f"neither mark matches its checksum - at bytes {_MARKS[0]} and {_MARKS[1]}")
+    return salt, marks[-1]
+
+
+def _salt_at(data: bytes, at: int) -> bytes | None:
+    """The salt of a header, None if it is not whole; `Unavailable` if another version of Sievenet wrote it."""
+    head = data[at : at + _HEAD.size]
+    if len(head) < _HEAD.size or data[at + _HEAD.size : at + _HEAD.size + _SUM] != _hash(head):
+        return None
     magic, version, salt = _HEAD.unpack(head)
     if magic != MAGIC:
-        raise Damaged("expected a journal, got a file that begins otherwise - at byte 0")
-    if data[_HEAD.size : _HEAD.size + _SUM] != _hash(head):
-        raise Damaged(f"the header does not match its checksum - at bytes 0 to {_HEAD.size + _SUM}")
+        return None
     if version != _FORMAT:
-        raise Damaged(f"expected format {_FORMAT}, got format {version}: written by another version of Sievenet")
+        raise Unavailable(f"expected format {_FORMAT}, got format {version}: written by another version of Sievenet")
+    return bytes(salt)
+
+
+def salts_in(data: bytes) -> list[bytes]:
+    """What may be the salt of a file with a damaged header, the likeliest first."""
+    found = [salt for at in (0, _COPY) if (salt := _salt_at(data, at)) is not None]
+    return found or ([_HEAD.unpack_from(data)[2]] if len(data) >= _HEAD.size else [])
+
+
+def marks_in(data: bytes, salt: bytes) -> list[Mark]:
+    """The marks that are whole, the latest last."""
     marks = []
     for at in _MARKS:
         body, checksum = data[at : at + _MARK.size], data[at + _MARK.size : at + _MARK.size + _SUM]
-        if checksum == _hash(salt, body):
+        if len(body) == _MARK.size and checksum == _hash(salt, body):
             marks.append(Mark(*_MARK.unpack(body)))
-    if not marks:
-        raise Damaged(f"neither mark matches its checksum - at bytes {_MARKS[0]} and {_MARKS[1]}")
-    return salt, max(marks, key=lambda mark: mark.sequence)
+    return sorted(marks, key=lambda mark: mark.sequence)
 
 
-def _record(data: bytes, at: int, chain: bytes) -> tuple[bytes, int, bytes] | None:
+def record_at(data: bytes, at: int, chain: bytes) -> tuple[bytes, int, bytes] | None:
     """The record at a place, where it ends and the chain there; None if there is none behind this chain."""
-    start = at + _RECORD.size
+    start = at + RECORD.size
     if start > len(data):
         return None
-    length, stated = _RECORD.unpack_from(data, at)
-    if start + length > len(data) or stated != _link(chain, memoryview(data)[start : start + length]):
+    length, stated = RECORD.unpack_from(data, at)
+    if start + length > len(data) or stated != link(chain, memoryview(data)[start : start + length]):
         return None
     return data[start : start + length], start + length, stated
 
 
 def _walk(data: bytes, at: int, chain: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    while (found := _record(data, at, chain)) is not None:
+    while (found := record_at(data, at, chain)) is not None:
         yield found
         _, at, chain = found
 
@@ -165,51 +216,6 @@ def scan(data: bytes) -> Scan:
             raise Damaged(f"expected {mark.end} bytes, got {len(data)}: the file was cut, or the disk lost its end")
         raise Damaged(f"record {len(records) + 1} does not match the chain of checksums - at byte {end}")
     return Scan(records, salt, mark, end, chain, len(data) - end)
-
-
-def salvage(data: bytes) -> tuple[list[bytes], list[str]]:
-    """All records of a damaged file that can be made out, and what is lost, in words."""
-    lost: list[str] = []
-    expected = len(data)
-    try:
-        salt, mark = _opened(data)
-        expected, chain = mark.end, _hash(salt)
-    except Damaged as error:
-        lost.append(str(error))
-        chain = b""
-    records: list[bytes] = []
-    at = DATA
-    while at < len(data):
-        found = _record(data, at, chain)
-        if found is None:
-            resumed = _resumed(data, at, chain)
-            if resumed is None:
-                break
-            start, chain = resumed
-            lost.append(f"bytes {at} to {start}, behind record {len(records)}")
-            at = start
-        else:
-            record, at, chain = found
-            records.append(record)
-    if at < expected:
-        lost.append(f"everything from byte {at} to byte {expected}, behind record {len(records)}")
-    return records, lost
-
-
-def _resumed(data: bytes, at: int, chain: bytes) -> tuple[int, bytes] | None:
-    """Where the next whole record begins behind a damaged one, and the chain before it."""
-    if at + _RECORD.size > len(data):
-        return None
-    length, stated = _RECORD.unpack_from(data, at)
-    start = at + _RECORD.size
-    if start + length <= len(data):
-        for before in (stated, _link(chain, data[start : start + length])):
-            if _record(data, start + length, before) is not None:
-                return start + length, before
-    for place in range(start, len(data) - _RECORD.size + 1):  # its length is damaged
-        if _record(data, place, stated) is not None:
-            return place, stated
-    return None
 
 
 class Writer:

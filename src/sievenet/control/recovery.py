@@ -5,7 +5,8 @@ goes wrong with a record (it does not decode, its filter cannot be covered, an i
 control plane from starting nor be lost in silence.  Such a record is *set aside*: told in the log and in the status,
 and kept in a file beside the journal (`aside`).
 
-After the first record set aside, refused ones are set aside too: they may have needed it.
+After the first record set aside, refused ones are set aside too: they may have needed it.  So are all that needed
+what a repair could not make out: it leaves a `Lost` in its place.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from sievenet.content import Subscription
 from sievenet.control.aside import Aside
-from sievenet.control.commands import decode_command, decode_content
+from sievenet.control.commands import Lost, decode_command, decode_content
 from sievenet.control.covering import Coverer
 from sievenet.control.dispatcher import Covered
 from sievenet.control.state import Registration, State
@@ -45,14 +46,16 @@ def replay(state: State, records: Iterable[bytes]) -> list[Aside]:
         except CodecError as error:
             aside.append(Aside(record, str(error)))
             continue
+        state.gaps = bool(aside)
         try:
             state.execute(command, record)
         except SievenetError as error:
-            if aside:
+            if aside or isinstance(command, Lost):
                 aside.append(Aside(record, str(error)))
         except Exception as error:
             logger.exception("A %s of the journal could not be carried out", type(command).__name__)
             aside.append(Aside(record, str(mistake(error))))
+    state.gaps = False
     return aside
 
 

@@ -21,6 +21,7 @@ from sievenet.control.commands import (
     Command,
     Join,
     Leave,
+    Lost,
     Numbers,
     PlanBegin,
     PlanEnd,
@@ -160,6 +161,8 @@ class State:
         #: longest unused first, so that no packet or flow of the old category is left by then.
         self._next = 1
         self._retired: deque[int] = deque()
+        #: Whether commands may be missing, so that the next number may not be the one that a category had.
+        self.gaps = False
         #: Categories whose plan is being changed.
         self.moving: set[int] = set()
         #: The links of the trees in use, if failures changed them.
@@ -201,6 +204,8 @@ class State:
                 self.moving.discard(number)
             case Trees(links):
                 self.trees = links
+            case Lost(file=file):
+                raise Rejected(f"It was damaged; the file as it was is {file}")
         return Effect()
 
     def _client(self, name: str) -> Client:
@@ -275,7 +280,7 @@ class State:
         plan = plan_of(command)
         if plan.schema != schema:
             raise InvalidInput(expected=f"a plan for {schema.name}", got=plan.schema.name, where="register")
-        category = Category(self._number(command.number), schema, plan, command.epoch, command.budget)
+        category = Category(self._number(command.number, command.claim), schema, plan, command.epoch, command.budget)
         self.categories[category.number] = category
         ordered = sorted((*versions, category), key=lambda each: each.schema.version)
         self.by_name[schema.name] = tuple(each.number for each in ordered)
@@ -287,10 +292,20 @@ class State:
         """The categories of all versions of a schema, oldest first."""
         return [self.categories[number] for number in self.by_name.get(name, ())]
 
-    def _number(self, wanted: int) -> int:
+    def unused(self, after: int) -> int:
+        """The number of a category that becomes one after so many others; 0 if it will be one that was used before."""
+        return number if (number := self._next + after) <= MAX_CATEGORY else 0
+
+    def _number(self, wanted: int, claim: int) -> int:
         if wanted:
             self._next = max(self._next, wanted + 1)
             return wanted
+        if claim >= self._next:
+            self._retired.extend(range(self._next, claim))  # of those before it that were refused, or are lost
+            self._next = claim + 1
+            return claim
+        if self.gaps:
+            raise Rejected("The number of this category is not known, since records before it are lost")
         if self._next <= MAX_CATEGORY:
             self._next += 1
             return self._next - 1

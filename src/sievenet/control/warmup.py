@@ -19,21 +19,23 @@ from sievenet.index.cover.warmup import COVERS
 from sievenet.jit.warmup import Warmup
 from sievenet.network import Line, SpanningTree
 
-__all__ = ["load", "load_fitting", "load_limits", "load_masks"]
+__all__ = ["FITTING", "LIMITS", "MASKS", "load"]
 
 
 def _use() -> None:
-    """A network with one client."""
+    """A network with two clients: what one offers, the other wants, by one tree and by another."""
     COVERS.load()
     topology = Line.build(switches=2)
-    switch = topology.switches[0]
     wires = Wires(topology)
-    registrations = Registrations(1, wires, Routes(wires, SpanningTree.shortest(topology, switch)))
-    wire = wires.attach(switch, 1000)
-    registrations.offer(wire, [1])
-    registrations.want(wire, [1])
+    routes = [Routes(wires, SpanningTree.shortest(topology, switch)) for switch in topology.switches]
+    registrations = Registrations(1, wires, routes[0])
+    here, there = (wires.attach(switch, 1000) for switch in topology.switches)
+    registrations.offer(here, [1])
+    registrations.want(there, [1])
     registrations.changes()
-    registrations.table(switch)
+    registrations.reroute(routes[1])
+    registrations.changes()
+    registrations.table(topology.switches[0])
     everything = registrations.hand_out()
     registrations.take_home()
     copy = Trie(wires, registrations.routes)
@@ -44,22 +46,14 @@ def _use() -> None:
     Coverer(Plan.regular(schema, 4), 2).many((encode_subscription(each), each) for each in some)
 
 
-_REQUESTS: Final = Warmup(_use)
-
-
-def load() -> None:
-    """Load them now, in this thread, by way of a network with one client; once per process."""
-    _REQUESTS.load()
-
-
-def load_masks() -> None:
-    """Load what covers by cells, which only a category with such a plan needs."""
+def _cover() -> None:
+    """A filter in cells."""
     schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
     Plan.regular(schema, 4, kind="cells").cover(Filter(schema))
 
 
-def load_limits() -> None:
-    """Load what keeps tables that fit, which only a network with limited tables needs."""
+def _merge() -> None:
+    """A table that is too large, and one that follows requests."""
     from sievenet.control.deployment import Deployment, Holdings, Rooms
 
     deployment = Deployment(1, {key: frozenset({key}) for key in range(4, 8)})
@@ -81,16 +75,30 @@ def load_limits() -> None:
     holdings.advance(registrations.changes(holdings))
 
 
-def load_fitting() -> None:
-    """Load what chooses merges, which only a network with limited tables needs."""
+def _choose() -> None:
+    """Merges for a network of one switch."""
     import numpy as np
 
     from sievenet.control.aggregation import Sample, Source, Tables, aggregate
     from sievenet.control.aggregation.masks import Masked, merge_cells
 
-    load_limits()
+    LIMITS.load()
     merge_cells([Masked({"s": [(1, 0, 3 << 126), (1, 1 << 126, 3 << 126)]}, {"s": 1})])
     table = {4: frozenset({1}), 7: frozenset({2})}
     sample = Sample(np.zeros(1, np.uint64), np.zeros(1, np.int64))
     for known in (None, sample):
         aggregate([Tables({"s": table}, {"s": {}}, [Source("s", 1, (1,))], known)], {"s": 1})
+
+
+_REQUESTS: Final = Warmup(_use)
+#: What covers by cells, which only a category with such a plan needs.
+MASKS: Final = Warmup(_cover)
+#: What keeps tables that fit, and what chooses merges for all of them, which only a network with limits needs.
+LIMITS: Final = Warmup(_merge)
+FITTING: Final = Warmup(_choose)
+
+
+def load(*more: Warmup) -> None:
+    """Load what every control plane needs, and some more, now and in this thread; once per process."""
+    for each in (_REQUESTS, *more):
+        each.load()

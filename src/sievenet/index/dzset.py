@@ -168,10 +168,6 @@ class DzSet:
 
     # -- other forms --------------------------------------------------------------------------
 
-    def truncated(self, length: int) -> DzSet:
-        """The smallest union that covers this one with strings of at most ``length`` bits."""
-        return DzSet(m.prefix(length) for m in self.members)
-
     def cells(self, width: int) -> CellSet:
         """The same union as cells."""
         from sievenet.index.cellset import CellSet

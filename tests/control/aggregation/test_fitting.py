@@ -64,9 +64,14 @@ def test_cells_are_fitted_under_traffic_too(seed):
         names, publishing, fitter = await opened(world)
         for round_ in range(3):
             await asyncio.gather(*(world.subscribe(name, world.content()) for name in names for _ in range(3)))
-            await fitter.fit([Traffic.of("grid", 1, {(names[0], (5 + round_) << 60): 10.0})] if round_ % 2 else [])
+            known = [Traffic.of("grid", 1, {(names[0], (5 + round_) << 60): 10.0})] if round_ % 2 else []
+            report = await fitter.fit(known)
+            assert report.method == ("pattern" if round_ else "load")
             await world.settle()
             world.check_tables()
+            assert report.ideal == sum(world.control.merging(switch)[1] for switch in shape.switches)
+            assert report.deployed < report.ideal
+            assert report.merged
         assert any(world.control.merging(switch)[2] for switch in shape.switches)
         await publishing.stop()
         await world.check_deliveries()

@@ -10,7 +10,9 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
+from sievenet.control.store import nats
 from sievenet.control.store.leadership import Leadership, read_leader
 from sievenet.control.store.memory import MemoryStore, Shelf
 from sievenet.control.store.nats import NatsStore
@@ -90,6 +92,24 @@ def test_a_task_that_is_cancelled_just_when_an_answer_comes_ends():
     asyncio.run(main())
 
 
+def test_a_cluster_that_has_just_begun_is_asked_again():
+    """As long as it knows too few of its servers it refuses streams; whatever else it refuses stays refused."""
+
+    async def main() -> None:
+        store, answers = NatsStore(SimpleNamespace(jetstream=lambda timeout: None), "f"), [10005, 10005, None, 10052]
+
+        async def prepare() -> str:
+            if (code := answers.pop(0)) is not None:
+                raise BadRequestError(code=400, err_code=code, description="no")
+            return "made"
+
+        assert await store._insist(prepare) == "made"
+        with pytest.raises(BadRequestError):
+            await store._insist(prepare)
+
+    asyncio.run(main())
+
+
 def test_a_try_that_never_ends_is_made_again(server, monkeypatch):
     monkeypatch.setattr("sievenet.control.store.nats._STUCK", 0.5)
 
@@ -142,7 +162,9 @@ def test_a_server_that_is_full_says_so(tmp_path):
     asyncio.run(main())
 
 
-def test_a_server_that_lost_everything_says_so(tmp_path):
+def test_a_server_that_lost_everything_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(nats, "_ELECTION", 2.0)
+
     async def main() -> None:
         with nats_server(tmp_path) as server:
             store = await NatsStore.open(server.url)
@@ -153,6 +175,27 @@ def test_a_server_that_lost_everything_says_so(tmp_path):
             with pytest.raises(Unavailable, match="nobody serves the stream sievenet-sievenet"):
                 await store.append("log", b"2", at)
             assert "sievenet-sievenet" in store.trouble
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_election_may_take_as_long_as_elections_take(tmp_path):
+    """Nobody serves the stream meanwhile, for 4 to 9 s: longer than a refusal has to last to be believed."""
+
+    async def main() -> None:
+        with nats_server(tmp_path) as server:
+            store = await NatsStore.open(server.url)
+            error = NoStreamResponseError()
+            store._says_no(error)
+            store._since -= 10.0
+            store._says_no(error)
+            store._says_no(ServiceUnavailableError(code=503, err_code=10008, description="temporarily unavailable"))
+            with pytest.raises(Unavailable, match="disk"):
+                store._says_no(ServiceUnavailableError(code=503, description="disk"))
+            store._since -= 11.0
+            with pytest.raises(Unavailable, match="nobody serves"):
+                store._says_no(error)
             await store.close()
 
     asyncio.run(main())

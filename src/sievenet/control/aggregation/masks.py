@@ -14,7 +14,7 @@ Cost: O(n² · packets) for the n cells of a port, in compiled code; of a larger
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ _PACKETS: Final = 2048
 class Masked(NamedTuple):
     """The tables of one lane of cells, without merges, by switch; room there, and what was published."""
 
-    tables: Mapping[str, Iterable[_Entry]]
+    tables: Mapping[str, Collection[_Entry]]
     limits: Mapping[str, int]
     sample: Sample | None = None
 

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sievenet.control.registrations.trie.kernels import leading
 from sievenet.jit import compiled
 
 __all__ = ["Points", "Spots", "choose", "costs", "locate", "needs", "points_of", "take"]
@@ -85,16 +86,7 @@ def points_of(code: _Words, length: _Ints, ports: _Flags, spots: Spots | None = 
 
 @compiled
 def _clz(value: Any) -> Any:
-    count = 0
-    if value == np.uint64(0):
-        return 64
-    shift = 32
-    while shift:
-        if not value >> np.uint64(64 - shift):
-            count += shift
-            value = value << np.uint64(shift)
-        shift >>= 1
-    return count
+    return leading(value) if value else 64
 
 
 @compiled

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from sievenet.control.store.store import Entry, Store
+from sievenet.control.store.store import Item, Store
 from sievenet.errors import CodecError
 
 __all__ = ["Reader", "Writer", "read_all"]
@@ -51,7 +51,7 @@ class Reader:
         self.at = 0
         self._parts: list[bytes] | None = None
 
-    async def next(self) -> Entry | None:
+    async def next(self) -> Item | None:
         """The next entry that is there; None if there is none yet."""
         while (piece := await self._store.read(self._log, self.at)) is not None:
             whole = self.take(piece)
@@ -59,7 +59,7 @@ class Reader:
                 return whole
         return None
 
-    async def upto(self, number: int) -> AsyncIterator[Entry]:
+    async def upto(self, number: int) -> AsyncIterator[Item]:
         """The next entries up to a piece; of a log that is new here all in one go: every question takes a while."""
         if not self.at and number:
             for piece in await self._store.scan(self._log):
@@ -68,7 +68,7 @@ class Reader:
         while self.at < number and (entry := await self.next()) is not None:
             yield entry
 
-    def take(self, piece: Entry) -> Entry | None:
+    def take(self, piece: Item) -> Item | None:
         """The entry that ends with a piece, if one does."""
         self.at = piece.number
         mark = piece.data[0] if piece.data else 4
@@ -82,7 +82,7 @@ class Reader:
         if not mark & _ENDS:
             return None
         parts, self._parts = self._parts, None
-        return Entry(b"".join(parts), piece.number)
+        return Item(b"".join(parts), piece.number)
 
 
 async def read_all(store: Store, log: str) -> tuple[list[bytes], int]:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final
 
-from sievenet.control.store.store import Entry
+from sievenet.control.store.store import Item
 from sievenet.errors import Fenced, Unavailable
 
 __all__ = ["MemoryStore", "Shelf"]
@@ -24,8 +24,8 @@ class Shelf:
     """Logs, cells and listeners."""
 
     def __init__(self, *, random: Random | None = None, delay: float = 0.0, lost: float = 0.0) -> None:
-        self.logs: dict[str, list[Entry]] = {}
-        self.cells: dict[str, Entry] = {}
+        self.logs: dict[str, list[Item]] = {}
+        self.cells: dict[str, Item] = {}
         self.listeners: dict[str, list[_Listener]] = {}
         self.number = 0
         self.random = random or Random(0)
@@ -101,19 +101,19 @@ class MemoryStore:
         last = entries[-1].number if entries else 0
         if last != after:
             raise Fenced(f"Expected entry {after} at the end of {log}, got {last}: somebody else writes it")
-        entry = Entry(data, self.shelf.next())
+        entry = Item(data, self.shelf.next())
         if anew:
             entries.clear()
         entries.append(entry)
         await self._pass()
         return entry.number
 
-    async def read(self, log: str, after: int = 0) -> Entry | None:
+    async def read(self, log: str, after: int = 0) -> Item | None:
         """The next entry."""
         await self._pass()
         return next((entry for entry in self.shelf.logs.get(log, ()) if entry.number > after), None)
 
-    async def scan(self, log: str) -> list[Entry]:
+    async def scan(self, log: str) -> list[Item]:
         """All entries."""
         await self._pass()
         return list(self.shelf.logs.get(log, ()))
@@ -130,7 +130,7 @@ class MemoryStore:
         for name in [name for name in self.shelf.logs if fnmatchcase(name, logs)]:
             del self.shelf.logs[name]
 
-    async def get(self, cell: str) -> Entry | None:
+    async def get(self, cell: str) -> Item | None:
         """What a cell holds."""
         await self._pass()
         return self.shelf.cells.get(cell)
@@ -142,7 +142,7 @@ class MemoryStore:
         now = held.number if held is not None else 0
         if now != revision:
             raise Fenced(f"Expected revision {revision} of {cell}, got {now}: somebody else has changed it")
-        self.shelf.cells[cell] = Entry(data, self.shelf.next())
+        self.shelf.cells[cell] = Item(data, self.shelf.next())
         number = self.shelf.number
         await self._pass()
         return number

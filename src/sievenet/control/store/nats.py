@@ -12,8 +12,8 @@ answer.  It sends the same again.  Of two that compare with the same entry the s
 twice; if the second is refused, the writer looks whether the last entry is its own, by its number (`Sievenet-Id`).
 
 **Does it say no?**  Without an answer a writer goes on trying, for the server may be on its way back.  One that says
-that it stores nothing (its disk is full, the stream is gone) may only be looking for the leader of its cluster; if it
-says so for some seconds, whoever asked is told, and from then on at once.
+that it stores nothing (its disk is full) is believed after some seconds: whoever asked is told, and from then on at
+once.  If nobody serves the stream, it may be gone, or its cluster elects a leader, which takes longer.
 
 Reading asks the stream's leader, never a replica that may lag behind.
 """
@@ -33,7 +33,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, StreamConfig
 
 from sievenet.control.store.access import check_fabric, options, servers
-from sievenet.control.store.store import Entry
+from sievenet.control.store.store import Item
 from sievenet.errors import Fenced, Rejected, Unavailable
 
 __all__ = ["NatsStore"]
@@ -44,6 +44,9 @@ T = TypeVar("T")
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _ID: Final = "Sievenet-Id"
 _WRONG: Final = 10071
+#: Its codes of a cluster that has just begun, or has lost its leader: too few servers for a stream, nobody leads.
+_FEW: Final = 10005
+_FORMING: Final = (_FEW, 10008, 10009)
 _STATUS: Final = "Status"
 _NOBODY: Final = "503"
 #: Seconds for one try, and between two.
@@ -54,8 +57,9 @@ _STUCK: Final = 10.0
 _HEADERS: Final = 1024
 #: Entries that are read at a time.
 _BATCH: Final = 256
-#: Seconds for which it may say no before that is believed.
-_GRACE: Final = 5.0
+#: Seconds for which it may say no before that is believed; and for which nobody may serve a stream: a cluster elects
+#: a leader within 4 to 9 s, and on a busy machine the first round may elect nobody.
+_GRACE, _ELECTION = 5.0, 20.0
 #: What says that it does not do what it is asked: nothing was stored.
 _NO: Final = (
     nats.errors.NoRespondersError,
@@ -116,14 +120,15 @@ class NatsStore:
                     error_cb=_told,
                     **how,
                 )
-                store = cls(client, fabric)
+            store = cls(client, fabric)
+            async with asyncio.timeout(max(wait, _ELECTION)):  # a cluster that has just begun has no leader yet
                 await store._insist(lambda: store._prepare(replicas))
         except (TimeoutError, nats.errors.Error, OSError, Unavailable) as error:
             if client is not None:
                 await client.close()
             raise Unavailable(
-                f"Expected a NATS server with JetStream at {url}, got {str(error) or 'no answer'} "
-                f"within {wait:g} s. Is it there, and was it started with --jetstream?"
+                f"Expected a NATS server with JetStream at {url}, got {str(error) or f'no answer within {wait:g} s'}. "
+                f"Is it there, and was it started with --jetstream?"
             ) from None
         except BaseException:  # whoever waits for it has been asked to end
             if client is not None:
@@ -158,6 +163,10 @@ class NatsStore:
                 raise Unavailable("The connection to NATS is closed") from None
             except _NO as error:
                 self._says_no(error)
+            except nats.js.errors.BadRequestError as error:
+                if error.err_code != _FEW:
+                    raise
+                self._says_no(error)
             except _UNKNOWN:
                 pass
             else:
@@ -168,12 +177,14 @@ class NatsStore:
     def _says_no(self, error: Exception) -> None:
         """Remember it; `Unavailable` if it has said so for too long."""
         now = asyncio.get_running_loop().time()
-        reason = getattr(error, "description", None) or f"nobody serves the stream {self._stream}"
+        reason = getattr(error, "description", None)
+        grace = _ELECTION if reason is None or getattr(error, "err_code", None) in _FORMING else _GRACE
+        reason = reason or f"nobody serves the stream {self._stream}"
         if not self.trouble:
             self._since = now
             log.warning("NATS does not do what it is asked, trying again: %s", reason)
         self.trouble = str(reason)
-        if now - self._since > _GRACE:
+        if now - self._since > grace:
             raise Unavailable(f"NATS does not do what it is asked: {reason}") from None
 
     def _does(self) -> None:
@@ -231,14 +242,14 @@ class NatsStore:
         """Add an entry."""
         return await self._store(self._stream, self._logs + log, data, after, anew=anew)
 
-    async def read(self, log: str, after: int = 0) -> Entry | None:
+    async def read(self, log: str, after: int = 0) -> Item | None:
         """The next entry."""
         found = await self._message(self._stream, self._logs + log, after)
-        return None if found is None else Entry(found.data or b"", found.seq)
+        return None if found is None else Item(found.data or b"", found.seq)
 
-    async def scan(self, log: str) -> list[Entry]:
+    async def scan(self, log: str) -> list[Item]:
         """All entries, by a consumer that lives as long as it takes."""
-        found: list[Entry] = []
+        found: list[Item] = []
         while (found[-1].number if found else 0) < await self.last(log):
             try:
                 await self._consume(log, found)
@@ -248,7 +259,7 @@ class NatsStore:
                 raise Unavailable(f"NATS does not say what it holds: {error.description}") from None
         return found
 
-    async def _consume(self, log: str, found: list[Entry]) -> None:
+    async def _consume(self, log: str, found: list[Item]) -> None:
         """Add entries behind those that were found, until there are no more."""
         config = ConsumerConfig(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
@@ -260,7 +271,7 @@ class NatsStore:
         try:
             while True:
                 some = await reading.fetch(_BATCH, timeout=_TRY)
-                found += [Entry(each.data, each.metadata.sequence.stream) for each in some]
+                found += [Item(each.data, each.metadata.sequence.stream) for each in some]
                 if some[-1].metadata.num_pending == 0:
                     return
         finally:
@@ -275,10 +286,10 @@ class NatsStore:
         """Remove logs."""
         await self._purge(self._stream, self._logs, logs)
 
-    async def get(self, cell: str) -> Entry | None:
+    async def get(self, cell: str) -> Item | None:
         """What a cell holds."""
         found = await self._message(f"KV_{self._bucket}", self._cells + cell)
-        return None if found is None else Entry(found.data or b"", found.seq)
+        return None if found is None else Item(found.data or b"", found.seq)
 
     async def put(self, cell: str, data: bytes, revision: int) -> int:
         """Change a cell."""

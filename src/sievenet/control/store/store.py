@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-__all__ = ["Entry", "Store"]
+__all__ = ["Item", "Store"]
 
 
-class Entry(NamedTuple):
+class Item(NamedTuple):
     """What a log or a cell holds, and its number: larger than that of all before it."""
 
     data: bytes
@@ -40,11 +40,11 @@ class Store(Protocol):
         """
         ...
 
-    async def read(self, log: str, after: int = 0) -> Entry | None:
+    async def read(self, log: str, after: int = 0) -> Item | None:
         """The first entry behind this number; None if there is none."""
         ...
 
-    async def scan(self, log: str) -> list[Entry]:
+    async def scan(self, log: str) -> list[Item]:
         """All entries, which is quicker than one by one."""
         ...
 
@@ -58,7 +58,7 @@ class Store(Protocol):
 
     # -- cells -----------------------------------------------------------------------------
 
-    async def get(self, cell: str) -> Entry | None:
+    async def get(self, cell: str) -> Item | None:
         """What a cell holds; None if nothing was ever put there."""
         ...
 

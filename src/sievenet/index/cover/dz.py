@@ -16,6 +16,13 @@ LOOK = 0.3
 
 
 @compiled
+def _copy(row: _Ints, into: _Ints) -> None:
+    """In a loop: an array assignment takes several times as long for so few numbers."""
+    for d in range(row.size):
+        into[d] = row[d]
+
+
+@compiled
 def _shrunk(lo: _Ints, hi: _Ints, order: _Ints, length: int, depth: int, start: _Ints, size: _Ints) -> int:
     """Halve the dz (``start``, ``size``) as long as the target lies in one half; its new depth."""
     while depth < length:
@@ -81,16 +88,16 @@ def _assess_dz(
     middle = start[d] + (1 << (size[d] - 1))
     gain = volume
     for side in range(2):
-        scratch[0, :] = lo
-        scratch[1, :] = hi
+        _copy(lo, scratch[0])
+        _copy(hi, scratch[1])
         if side == 0:
             scratch[1, d] = min(hi[d], middle - 1)
         else:
             scratch[0, d] = max(lo[d], middle)
         if not bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], scratch[2], scratch[3]):
             continue
-        scratch[4, :] = start
-        scratch[5, :] = size
+        _copy(start, scratch[4])
+        _copy(size, scratch[5])
         deeper = _shrunk(scratch[2], scratch[3], order, length, depth, scratch[4], scratch[5])
         gain -= 2.0**-deeper
         if weighted:
@@ -134,14 +141,13 @@ def cover_dz(
         first, behind = offsets[r], offsets[r + 1]
         if first == behind:
             continue
-        scratch[0, :] = 0
         for d in range(axes):
-            scratch[1, d] = (1 << bits[r, d]) - 1
+            scratch[0, d], scratch[1, d] = 0, (1 << bits[r, d]) - 1
         if not bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], lo[count], hi[count]):
             continue  # nothing but empty boxes
         region[count] = r
-        start[count, :] = 0
-        size[count, :] = bits[r]
+        for d in range(axes):
+            start[count, d], size[count, d] = 0, bits[r, d]
         depth[count] = _shrunk(lo[count], hi[count], orders[r], lengths[r], 0, start[count], size[count])
         gain[count] = _assess_dz(
             boxes_lo,
@@ -170,16 +176,16 @@ def cover_dz(
         first, behind = offsets[r], offsets[r + 1]
         d = orders[r, depth[i]]
         middle = start[i, d] + (1 << (size[i, d] - 1))
-        old[0, :] = lo[i]
-        old[1, :] = hi[i]
-        old[2, :] = start[i]
-        old[3, :] = size[i]
+        _copy(lo[i], old[0])
+        _copy(hi[i], old[1])
+        _copy(start[i], old[2])
+        _copy(size[i], old[3])
         old_depth = depth[i]
         made = 0
         parts = 0
         for side in range(2):
-            scratch[0, :] = old[0]
-            scratch[1, :] = old[1]
+            _copy(old[0], scratch[0])
+            _copy(old[1], scratch[1])
             if side == 0:
                 scratch[1, d] = min(old[1, d], middle - 1)
             else:
@@ -188,8 +194,8 @@ def cover_dz(
             if not bounds(boxes_lo, boxes_hi, first, behind, scratch[0], scratch[1], lo[place], hi[place]):
                 continue
             region[place] = r
-            start[place, :] = old[2]
-            size[place, :] = old[3]
+            _copy(old[2], start[place])
+            _copy(old[3], size[place])
             depth[place] = _shrunk(lo[place], hi[place], orders[r], lengths[r], old_depth, start[place], size[place])
             gain[place] = _assess_dz(
                 boxes_lo,

@@ -33,7 +33,7 @@ from sievenet.control.deployment.tree.layout import (
     ZERO,
 )
 from sievenet.control.deployment.tree.merging import STACK, merge_at
-from sievenet.control.deployment.tree.nodes import bit
+from sievenet.control.registrations.trie.kernels import bit
 from sievenet.jit import compiled
 
 __all__ = ["fit", "widest"]

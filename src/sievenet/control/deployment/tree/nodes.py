@@ -35,29 +35,13 @@ from sievenet.control.deployment.tree.layout import (
     WHOLE,
     ZERO,
 )
-from sievenet.control.registrations.trie.kernels import leading
+from sievenet.control.registrations.trie.kernels import bit, shared
 from sievenet.jit import compiled
 
-__all__ = ["around", "bit", "collected", "count_merge", "equal", "find", "give", "insert", "note", "outside", "prune"]
+__all__ = ["around", "collected", "count_merge", "equal", "find", "give", "insert", "note", "outside", "prune"]
 
 _NONE = np.uint64(0)
-_LOW = np.uint64(1)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-
-
-@compiled
-def bit(hi: Any, lo: Any, at: int) -> Any:
-    """A bit of a key."""
-    word = hi >> np.uint64(63 - at) if at < 64 else lo >> np.uint64(127 - at)
-    return np.int64(word & _LOW)
-
-
-@compiled
-def _shared(hi: Any, lo: Any, other_hi: Any, other_lo: Any) -> Any:
-    """With how many equal bits two keys begin."""
-    if hi != other_hi:
-        return leading(hi ^ other_hi)
-    return 64 + leading(lo ^ other_lo) if lo != other_lo else 128
 
 
 @compiled
@@ -99,7 +83,7 @@ def find(a: Any, hi: Any, lo: Any, length: Any) -> Any:
         child = nodes[at, ZERO + bit(hi, lo, nodes[at, LENGTH])]
         if child < 0:
             return at, -1
-        same = _shared(hi, lo, a.keys[child, 0], a.keys[child, 1])
+        same = shared(hi, lo, a.keys[child, 0], a.keys[child, 1])
         if nodes[child, LENGTH] > length or same < nodes[child, LENGTH]:
             return at, (child if same >= length else -1)
         at = child
@@ -114,7 +98,7 @@ def insert(a: Any, hi: Any, lo: Any, length: Any) -> Any:
         child = nodes[at, ZERO + bit(hi, lo, nodes[at, LENGTH])]
         if child < 0:
             return _new(a, at, hi, lo, length)
-        same = min(_shared(hi, lo, a.keys[child, 0], a.keys[child, 1]), length)
+        same = min(shared(hi, lo, a.keys[child, 0], a.keys[child, 1]), length)
         if same < nodes[child, LENGTH]:  # a node between
             between = _new(a, at, hi, lo, same)
             nodes[between, ZERO + bit(a.keys[child, 0], a.keys[child, 1], same)] = child

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -30,7 +32,20 @@ from sievenet.control.registrations.trie.layout import (
 )
 from sievenet.jit import compiled
 
-__all__ = ["clear", "copy", "forget", "leading", "own", "prune", "register", "remember_all", "sum_up_all", "tally"]
+__all__ = [
+    "bit",
+    "clear",
+    "copy",
+    "forget",
+    "leading",
+    "own",
+    "prune",
+    "register",
+    "remember_all",
+    "shared",
+    "sum_up_all",
+    "tally",
+]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -73,7 +88,7 @@ def leading(word: np.uint64) -> int:
 
 
 @compiled
-def _shared(hi: np.uint64, lo: np.uint64, other_hi: np.uint64, other_lo: np.uint64) -> int:
+def shared(hi: np.uint64, lo: np.uint64, other_hi: np.uint64, other_lo: np.uint64) -> int:
     """With how many equal bits two keys begin."""
     if hi != other_hi:
         return leading(hi ^ other_hi)
@@ -81,7 +96,8 @@ def _shared(hi: np.uint64, lo: np.uint64, other_hi: np.uint64, other_lo: np.uint
 
 
 @compiled
-def _bit(hi: np.uint64, lo: np.uint64, at: int) -> np.int64:
+def bit(hi: np.uint64, lo: np.uint64, at: int) -> Any:
+    """A bit of a key."""
     word = hi >> np.uint64(63 - at) if at < 64 else lo >> np.uint64(127 - at)
     return np.int64(word & _LOW)
 
@@ -114,7 +130,7 @@ def _hang(a: Arrays, above: int, hi: np.uint64, lo: np.uint64, length: int) -> i
     a.keys[node, 1] = _NONE if length <= 64 else (lo & ~(_ALL >> np.uint64(length - 64)))
     for side in (TO, FRM):
         clear(a.sub[node, side])
-    nodes[above, ZERO + _bit(hi, lo, nodes[above, LENGTH])] = node
+    nodes[above, ZERO + bit(hi, lo, nodes[above, LENGTH])] = node
     return node
 
 
@@ -124,19 +140,19 @@ def _place(a: Arrays, hi: np.uint64, lo: np.uint64, length: int) -> int:
     nodes, keys = a.nodes, a.keys
     node = 0
     while nodes[node, LENGTH] < length:
-        child = nodes[node, ZERO + _bit(hi, lo, nodes[node, LENGTH])]
+        child = nodes[node, ZERO + bit(hi, lo, nodes[node, LENGTH])]
         if child < 0:
             return _hang(a, node, hi, lo, length)
-        shared = min(_shared(hi, lo, keys[child, 0], keys[child, 1]), length, nodes[child, LENGTH])
-        if shared == nodes[child, LENGTH]:
+        same = min(shared(hi, lo, keys[child, 0], keys[child, 1]), length, nodes[child, LENGTH])
+        if same == nodes[child, LENGTH]:
             node = child
             continue
-        fork = _hang(a, node, hi, lo, shared)
+        fork = _hang(a, node, hi, lo, same)
         for side in (TO, FRM):
             copy(a.sub[child, side], a.sub[fork, side])
         nodes[fork, STALE] = nodes[child, STALE]
         nodes[child, PARENT] = fork
-        nodes[fork, ZERO + _bit(keys[child, 0], keys[child, 1], shared)] = child
+        nodes[fork, ZERO + bit(keys[child, 0], keys[child, 1], same)] = child
         node = fork
     return node
 
