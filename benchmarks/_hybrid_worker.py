@@ -25,7 +25,8 @@ from sievenet.control.directed import twin_schema
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.packet import Packet, encode_packet
 
-POINT = Schema("point", (Attribute("x", "int", lo=0, hi=7999), Attribute("y", "int", lo=0, hi=1023)))
+#: The first bit of a code says in which half of `y` an event is; what is wanted is said of `x`.
+POINT = Schema("point", (Attribute("y", "int", lo=0, hi=1023), Attribute("x", "int", lo=0, hi=7999)))
 #: Events published at a time, and the seconds between: no faster than the planes take it.
 _PIECE, _PAUSE = 2_000, 0.01
 #: Seconds without an event after which no more are expected.
@@ -88,7 +89,7 @@ class Relay:
 
 
 async def source(url: str, name: str, host: str) -> None:
-    """Publish as many events as each line says."""
+    """Publish as many events as each line says, in pieces that are in one half of the space and the other in turn."""
     async with sievenet.connect(url, name=name, host=host) as node:
         await node.schema(POINT)
         await node.advertise(POINT)
@@ -96,10 +97,12 @@ async def source(url: str, name: str, host: str) -> None:
         loop = asyncio.get_running_loop()
         while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip():
             count, rng = int(line), np.random.default_rng(1)
-            columns = {"x": rng.integers(8000, size=count), "y": rng.integers(1024, size=count)}
+            piece = min(_PIECE, count // 2)
+            half = np.arange(count) // piece % 2
+            columns = {"x": rng.integers(8000, size=count), "y": rng.integers(512, size=count) + 512 * half}
             batch = EventBatch.of(POINT, columns)
-            for start in range(0, count, _PIECE):
-                await node.publish_many(batch.take(slice(start, start + _PIECE)))
+            for start in range(0, count, piece):
+                await node.publish_many(batch.take(slice(start, start + piece)))
                 await asyncio.sleep(_PAUSE)
             print(json.dumps({"published": count}), flush=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import ssl
@@ -19,7 +20,7 @@ from typing import Any
 from benchmarks._fabric_worker import SCHEMA, say
 from sievenet.access.identity import Role
 from sievenet.access.login import load_login
-from sievenet.access.seal import Channel
+from sievenet.access.seal import CLEAR, Channel
 from sievenet.client.url import parse_url
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet
 from sievenet.content.codec import encode_event, encode_subscription
@@ -232,7 +233,7 @@ async def datagrams(a: Attacker, advertised: bool, sealed: bool) -> None:
             several = [] if sequence == 1 else [encode_packet(packet)] * 20
             datagram = encode_datagram(data.token, several, kind=kind, sequence=sequence, window=96)
             with contextlib.suppress(OSError):
-                sock.send(datagram if channel is None else channel.seal(datagram))
+                sock.send(datagram if channel is None else channel.seal(datagram[:CLEAR], datagram[CLEAR:]))
             if sequence % 100 == 0:
                 await wire.say(p.Renew(sequence % (1 << 31) + 10))
                 await asyncio.sleep(0)
@@ -264,6 +265,7 @@ ATTACKS: dict[str, Attack] = {
 
 async def main(url: str, name: str) -> None:
     """Attack until killed."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a connection that was cut off
     await {**ATTACKS, "nothing": nothing}[name](Attacker(url))
 
 

@@ -1,6 +1,6 @@
 """The control plane in virtual time with switches that take a while: what requests wait for, without the processor.
 
-Used by `ordering` and `partitions`. 102 switches, 64 hosts that all publish everything, requests at random moments.
+Used by `ordering`, `partitions` and `scaling`. All hosts publish everything, requests come at random moments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.journal import MemoryJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.dataplane.simulator import Simulator
-from sievenet.network import Clos, FlowChange
+from sievenet.network import FlowChange, Topology
 from sievenet.testing.virtual_time import run_virtual
 from sievenet.workload import Poisson
 
@@ -58,6 +58,7 @@ def tables_of(plane: ControlPlane, switches: Sequence[str]) -> tuple[frozenset[o
 
 
 async def _course(
+    topology: Topology,
     schema: Schema,
     filters: Sequence[Filter],
     rate: float | None,
@@ -66,7 +67,7 @@ async def _course(
     busy: bool,
     undo: bool,
 ) -> Course:
-    switches = Slow(Clos.build(), scheduler=asyncio.get_running_loop())
+    switches = Slow(topology, scheduler=asyncio.get_running_loop())
     switches.until = {}
     plane = await ControlPlane.start(switches, MemoryJournal(), config)
     await plane.register_schema(schema)
@@ -108,6 +109,7 @@ async def _course(
 
 
 def course(
+    topology: Topology,
     schema: Schema,
     filters: Sequence[Filter],
     rate: float | None,
@@ -120,4 +122,4 @@ def course(
 
     Switches acknowledge after `delay` seconds, however many bundles are on their way, or one after the other (`busy`).
     """
-    return run_virtual(_course(schema, filters, rate, delay, config, busy, undo))
+    return run_virtual(_course(topology, schema, filters, rate, delay, config, busy, undo))

@@ -21,7 +21,7 @@ from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leadership
 from sievenet.control.store.nats import NatsStore
 from sievenet.daemon.distribution import Distribution
-from sievenet.network import Clos
+from sievenet.network import Topology
 from sievenet.session.lifetime import Tasks
 from sievenet.testing.nats_server import nats_server
 
@@ -51,7 +51,9 @@ async def _always(name: str, url: str) -> None:
         await asyncio.sleep(SOON)
 
 
-async def take_over(load: Load, config: ControlConfig, live: int, kills: int) -> tuple[list[float], int]:
+async def take_over(
+    topology: Topology, load: Load, config: ControlConfig, live: int, kills: int
+) -> tuple[list[float], int]:
     """Seconds from the end of a configurator until a request for all partitions is answered; and requests lost."""
     from benchmarks.control import Driver, Switches
 
@@ -63,7 +65,7 @@ async def take_over(load: Load, config: ControlConfig, live: int, kills: int) ->
         stack.push_async_callback(store.close)
         leadership = await Leadership.win(store, "bench", 5.0)
         stack.push_async_callback(leadership.leave)
-        switches = Switches(Clos.build(), scheduler=asyncio.get_running_loop())
+        switches = Switches(topology, scheduler=asyncio.get_running_loop())
         journal = await StoreJournal.open(store, leadership.term)
         plane = await ControlPlane.start(switches, journal, msgspec.structs.replace(config, lease=86400.0))
         stack.push_async_callback(plane.close)
@@ -96,9 +98,9 @@ async def take_over(load: Load, config: ControlConfig, live: int, kills: int) ->
             driver.next += 1
             os.kill(names[sorted(names)[kill % len(names)]], signal.SIGKILL)
             begin = time.perf_counter()
-            await plane.subscribe(driver.clients[kill % 64], driver.next, wide)
+            await plane.subscribe(driver.clients[kill % len(driver.clients)], driver.next, wide)
             found.append(time.perf_counter() - begin)
-            await plane.unsubscribe(driver.clients[kill % 64], driver.next)
+            await plane.unsubscribe(driver.clients[kill % len(driver.clients)], driver.next)
         granted = {key for member in plane.members() for key in ((member.client, n) for n in member.subscriptions)}
         lost = len(set(driver.live) - granted)
     return found, lost

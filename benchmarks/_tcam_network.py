@@ -69,6 +69,7 @@ class Network:
         self.sources = [Source(place.switch, place.port, (1,)) for place in places[: self.publishers]]
         self.links = {switch: dict(self.tree.tree_ports(switch)) for switch in topology.switches}
         self.coverer = Coverer(self.plan, self.budget)
+        self._known: tuple[Mapping[str, Table], dict[str, Any]] = ({}, {})
         self.fresh()
 
     def fresh(self) -> None:
@@ -136,7 +137,9 @@ class Network:
     def carried(self, sample: Sample, tables: Mapping[str, Table], ideal: Mapping[str, Table]) -> Carried:
         """What links carry with these tables, and what of it those without limits would."""
         ready = {switch: self._ready(tables[switch]) for switch in tables}
-        needed = ready if tables is ideal else {switch: self._ready(ideal[switch]) for switch in ideal}
+        if self._known[0] is not ideal:  # several are compared with the same
+            self._known = ideal, {switch: self._ready(ideal[switch]) for switch in ideal}
+        needed = self._known[1]
         frontier: dict[tuple[str, int], list[tuple[_Ints, npt.NDArray[np.bool_]]]] = {}
         for number, source in enumerate(self.sources):
             mine = np.flatnonzero(sample.sources == number)
@@ -167,6 +170,22 @@ class Network:
                         further.setdefault((peer, back), []).append((which[go], good))
             frontier = further
         return Carried(total, wanted)
+
+    def arrived(self, sample: Sample, tables: Mapping[str, Table], switch: str) -> tuple[_Ints, _Ints]:
+        """Which packets arrive at a switch through tables without limits, and by which port."""
+        behind: dict[str, int] = {}
+        ways = [(port, switch, peer) for port, peer in self.links[switch].items()]
+        while ways:
+            port, last, at = ways.pop()
+            behind[at] = port
+            ways += [(port, at, peer) for peer in self.links[at].values() if peer != last]
+        came: _Ints = np.array([behind.get(each.switch, each.port) for each in self.sources], np.int64)[sample.sources]
+        ready = self._ready(tables[switch])
+        sent = self._sent(ready, sample.codes)
+        # Others send here what somebody on another side wants, and of one's own publishers everything comes.
+        own = ~np.isin(came, list(self.links[switch]))
+        some = np.flatnonzero(own | np.any([sent(port) & (came != port) for port in ready[2]], axis=0))
+        return some, came[some]
 
     @staticmethod
     def _ready(table: Table) -> tuple[Any, Any, dict[int, int]]:

@@ -23,7 +23,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.dataplane.simulator import Simulator
 from sievenet.index import Plan
-from sievenet.network import Clos, FlowChange
+from sievenet.network import Clos, FlowChange, Testbed, Topology
 from sievenet.workload import Hotspots, Poisson, Uniform, grid
 
 #: What it should come to.
@@ -71,7 +71,7 @@ class Spent(NamedTuple):
 
 
 class Driver:
-    """64 clients, one per host; each advertises everything and takes its share of the subscriptions."""
+    """A client per host; each advertises everything and takes its share of the subscriptions."""
 
     #: Requests that are made ready before any of them is sent; none is under way when the next are.
     chunk = CHUNK
@@ -159,10 +159,17 @@ class Driver:
         return spent
 
 
+def network(bench: Bench) -> Topology:
+    """102 switches and 64 hosts, as in PLEROMA's measurements; a tenth of that in a quick run."""
+    return bench.size(Clos.build, quick=Testbed.build)()
+
+
 @asynccontextmanager
-async def fabric(load: Load, setting: str) -> AsyncIterator[tuple[Driver, FileJournal]]:
-    """102 switches and 64 hosts, a journal on disk, one controller."""
-    switches = Switches(Clos.build(), scheduler=asyncio.get_running_loop())
+async def fabric(
+    load: Load, setting: str, topology: Topology | None = None
+) -> AsyncIterator[tuple[Driver, FileJournal]]:
+    """A journal on disk, one controller; 102 switches if nothing else is said."""
+    switches = Switches(topology or Clos.build(), scheduler=asyncio.get_running_loop())
     bits, budget = SETTINGS[setting]
     with tempfile.TemporaryDirectory() as folder:
         journal = FileJournal(Path(folder) / "journal.sqlite", durability=Durability.POWER)
@@ -185,7 +192,7 @@ async def measure(bench: Bench, load: Load, name: str, setting: str, levels: Seq
     """Everything about one workload in one setting: up through the levels and back to nothing."""
     figures: dict[str, float] = {}
     mixed = bench.size(4_000, quick=8) // 2
-    async with fabric(load, setting) as (driver, journal):
+    async with fabric(load, setting, network(bench)) as (driver, journal):
         before = resident()
         total = Spent(0, 0.0, 0.0, 0)
         commits, committed = journal.commits, journal.committed

@@ -29,7 +29,7 @@ from sievenet.tuning.covers import Covers, Interest, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import Profile, Sums, profile_batches
-from sievenet.tuning.search import Found, Tried, random_sets, search
+from sievenet.tuning.search import Findings, Tried, random_sets, search
 from sievenet.tuning.similarity import Similarity
 from sievenet.tuning.subspace import subspace_plan
 from sievenet.workload import Hotspots, Uniform, Workload, grid, random_factor
@@ -70,7 +70,7 @@ class Setting:
         covers = Covers.of(plan, self.interests, budget)
         return fpr(Deliveries(plan, covers, len(self.interests)).total(self.batch)[1], self.wanted)
 
-    def search(self, methods: Sequence[str], seconds: float = 60.0, budget: int | None = None) -> Found:
+    def search(self, methods: Sequence[str], seconds: float = 60.0, budget: int | None = None) -> Findings:
         """The best plans by the sample: as in the source, or with a budget and a region for the rest, as a fabric."""
         return search(
             self.judge if budget is None else LocalJudge(self.sample, self.judge.interests, budget),
@@ -201,7 +201,7 @@ def _limits(bench: Bench, report: Report, setting: Setting, ideal: dict[str, flo
     report.figure("best_with_limits_name", min(rates, key=lambda n: rates[n]))
 
 
-def _more(setting: Setting, found: Found) -> dict[str, Tried]:
+def _more(setting: Setting, found: Findings) -> dict[str, Tried]:
     """Names that the search gave to somebody else because two methods chose the same dimensions."""
     extra: dict[str, Tried] = {}
     for name in ("CS", "GS"):
@@ -217,7 +217,7 @@ def _more(setting: Setting, found: Found) -> dict[str, Tried]:
     return extra
 
 
-def _budgets(bench: Bench, report: Report, setting: Setting, found: Found) -> None:
+def _budgets(bench: Bench, report: Report, setting: Setting, found: Findings) -> None:
     """What a budget of entries per subscription adds, for prefixes and for cells."""
     count = bench.size(1_000, 100)
     part = setting.interests.take(range(count))
@@ -235,7 +235,7 @@ def _budgets(bench: Bench, report: Report, setting: Setting, found: Found) -> No
     report.table("FPR % by entries per subscription", ["", "1", "4", "8", "32", "any"], rows)
 
 
-def _numbers(bench: Bench, report: Report, setting: Setting, found: Found) -> None:
+def _numbers(bench: Bench, report: Report, setting: Setting, found: Findings) -> None:
     """FPR against the number of dimensions, and of rectangles."""
     with bench.step("numbers of dimensions and rectangles"):
         sizes = list(range(1, DIMENSIONS + 1))

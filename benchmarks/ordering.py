@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from itertools import product
 
 from benchmarks._slow_switches import Course, course
+from benchmarks.control import network
 from benchmarks.harness import Bench, Report, least, most
 from sievenet.content import Filter, Schema
 from sievenet.control.config import ControlConfig
+from sievenet.network import Topology
 from sievenet.workload import Hotspots, Uniform, grid
 
 #: What it should come to, with the largest slice.
@@ -36,15 +38,15 @@ BITS, BUDGET = 10, 4
 DELAY = 0.002
 
 
-def taken(schema: Schema, filters: Sequence[Filter], batch: int, size: int, undo: bool) -> Course:
+def taken(topology: Topology, schema: Schema, filters: Sequence[Filter], batch: int, size: int, undo: bool) -> Course:
     """So many at a time become one difference, in slices of a size."""
     config = ControlConfig(bits=BITS, budget=BUDGET, batch=batch, slice=size, lease=86400.0)
-    return course(schema, filters, None, DELAY, config, undo=undo)
+    return course(topology, schema, filters, None, DELAY, config, undo=undo)
 
 
 def run(bench: Bench) -> Report:
     report = Report(GOALS)
-    schema = grid(10, hi=1024)
+    topology, schema = network(bench), grid(10, hi=1024)
     count = bench.size(5_000, quick=20)
     sizes = bench.size((10, 50, 100, 500, 1_000, 5_000), quick=(20,))
     saved, ordering, over_sorted, longest, differing = [], [], [], [], 0
@@ -56,11 +58,11 @@ def run(bench: Bench) -> Report:
         name = f"{load_name}_undone" if undo else load_name
         filters = load.subscriptions(count).filters()
         with bench.step(f"{name}, one by one"):
-            alone = taken(schema, filters, 1, 1, undo)
+            alone = taken(topology, schema, filters, 1, 1, undo)
         rows: list[list[object]] = [[1, *2 * (alone.operations, "0 %", alone.mean_ms, alone.longest_ms)]]
         for size in bench.track(sizes, f"{name}, slices of up to {sizes[-1]:,}"):
-            ordered = taken(schema, filters, 1, size, undo)
-            united = taken(schema, filters, size, 1, undo)
+            ordered = taken(topology, schema, filters, 1, size, undo)
+            united = taken(topology, schema, filters, size, 1, undo)
             differing += (ordered.tables != alone.tables) + (united.tables != alone.tables)
             gain = 1 - united.operations / alone.operations
             less = 1 - ordered.operations / alone.operations

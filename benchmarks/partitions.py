@@ -8,6 +8,7 @@ are on their way; *busy* ones take one bundle after the other, as hardware does.
 from __future__ import annotations
 
 from benchmarks._slow_switches import course
+from benchmarks.control import network
 from benchmarks.harness import Bench, Report, most
 from sievenet.control.config import ControlConfig
 from sievenet.workload import Hotspots, Uniform, grid
@@ -28,7 +29,7 @@ def config(partitions: int, batch: int) -> ControlConfig:
 
 def run(bench: Bench) -> Report:
     report = Report(GOALS)
-    schema = grid(10, hi=1024)
+    topology, schema = network(bench), grid(10, hi=1024)
     count = bench.size(2_000, quick=10)
     counts = bench.size((1, 16, 64, 256, 1_024), quick=(64,))
     loads: dict[str, Uniform | Hotspots] = {"zipf": Hotspots(schema=schema, seed=3)}
@@ -39,11 +40,11 @@ def run(bench: Bench) -> Report:
         for name, load in loads.items():
             filters = load.subscriptions(count).filters()
             with bench.step(f"{kind} switches, {name}: one controller, one request at a time"):
-                plain = course(schema, filters, RATE, DELAY, config(1, 1), busy=busy)
+                plain = course(topology, schema, filters, RATE, DELAY, config(1, 1), busy=busy)
             rows: list[list[object]] = [["1, one by one", plain.operations, plain.mean_ms, plain.p99_ms]]
             for partitions in bench.track(counts, f"{kind} switches, {name}: up to {counts[-1]:,} partitions"):
                 for batch in (1, ControlConfig().batch)[partitions == 1 :]:
-                    found = course(schema, filters, RATE, DELAY, config(partitions, batch), busy=busy)
+                    found = course(topology, schema, filters, RATE, DELAY, config(partitions, batch), busy=busy)
                     alone = ", one by one" if batch == 1 else ""
                     rows.append([f"{partitions:,}{alone}", found.operations, found.mean_ms, found.p99_ms])
                     key = f"{kind}_{name}_{partitions}" + alone.replace(", ", "_").replace(" ", "_")

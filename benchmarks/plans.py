@@ -25,7 +25,7 @@ from sievenet.tuning.cost import Cost
 from sievenet.tuning.covers import Interests
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
-from sievenet.tuning.search import Found, search
+from sievenet.tuning.search import Findings, search
 from sievenet.workload import Ticks
 
 #: What it should come to.
@@ -51,7 +51,7 @@ class Case:
     sample: LocalJudge
     truth: LocalJudge
 
-    def search(self, seconds: float, recipes: tuple[str, ...] = ()) -> Found:
+    def search(self, seconds: float, recipes: tuple[str, ...] = ()) -> Findings:
         """The best plan by the sample."""
         batch, interests = self.sample.batch, self.sample.interests
         known = profile_batches([batch], self.made.schema, interests.wanted)

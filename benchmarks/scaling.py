@@ -19,7 +19,7 @@ from benchmarks._bridges import bridged, why_not
 from benchmarks._slow_switches import course
 from benchmarks._small_machines import SmallMachines
 from benchmarks._takeover import take_over
-from benchmarks.control import Driver, Load, Switches, Wanted
+from benchmarks.control import Driver, Load, Switches, Wanted, network
 from benchmarks.harness import Bench, Report, most, quantiles
 from sievenet.content import encode_subscription
 from sievenet.control import warmup
@@ -30,7 +30,7 @@ from sievenet.control.journal import Durability, FileJournal
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.collector import collecting_seldom
 from sievenet.daemon.configurators import Configurators
-from sievenet.network import Clos, FlowChange
+from sievenet.network import FlowChange, Topology
 from sievenet.session.message import Message
 from sievenet.workload import Hotspots, Uniform, grid
 
@@ -128,10 +128,10 @@ class Clients(Driver):
 
 @asynccontextmanager
 async def fabric(
-    load: Load, config: ControlConfig, slower: float = 1.0, kind: type[Switches] = Counters
+    topology: Topology, load: Load, config: ControlConfig, slower: float = 1.0, kind: type[Switches] = Counters
 ) -> AsyncIterator[tuple[Driver, Watch]]:
-    """102 switches and 64 hosts, a journal on disk, and the configurators that the settings say, perhaps slower."""
-    switches = kind(Clos.build(), scheduler=asyncio.get_running_loop())
+    """A journal on disk, and the configurators that the settings say, perhaps slower."""
+    switches = kind(topology, scheduler=asyncio.get_running_loop())
     with tempfile.TemporaryDirectory() as folder:
         journal = FileJournal(Path(folder) / "journal.sqlite", durability=Durability.POWER)
         plane = await ControlPlane.start(switches, journal, msgspec.structs.replace(config, lease=86400.0))
@@ -161,10 +161,15 @@ def shown(plane: ControlPlane) -> dict[str, Any]:
 
 
 async def busy(
-    load: Load, config: ControlConfig, count: int, rate: float | None, kind: type[Switches] = Counters
+    topology: Topology,
+    load: Load,
+    config: ControlConfig,
+    count: int,
+    rate: float | None,
+    kind: type[Switches] = Counters,
 ) -> Busy:
     """So many subscriptions as fast as they go, then as many at random moments; half of those are taken back."""
-    async with fabric(load, config, kind=kind) as (driver, watch):
+    async with fabric(topology, load, config, kind=kind) as (driver, watch):
         await driver.flood(count // 4, 0)  # everything is loaded and warm
         spent = await driver.flood(count, 0)
         per_s = spent.requests / spent.wall
@@ -187,9 +192,10 @@ class Restless(Monitor):
         return [Move(self._random.choice(sorted(work[giver])), to)] if work[giver] else []
 
 
-async def stalls(load: Load, staff: int, count: int) -> list[float]:
+async def stalls(topology: Topology, load: Load, staff: int, count: int) -> list[float]:
     """How long partitions do not answer that are moved while requests come, in milliseconds."""
-    async with fabric(load, ControlConfig(mode="sna", configurators=staff, look=BETWEEN)) as (driver, watch):
+    config = ControlConfig(mode="sna", configurators=staff, look=BETWEEN)
+    async with fabric(topology, load, config) as (driver, watch):
         await driver.flood(count // 4, 0)
         spent = await driver.flood(count, 0)
         desk = driver.plane._controller.fleet.desk
@@ -199,12 +205,14 @@ async def stalls(load: Load, staff: int, count: int) -> list[float]:
         return watch.moves
 
 
-async def small(load: Load, mode: str, count: int, rate: float | None) -> tuple[Busy, float]:
+async def small(
+    topology: Topology, load: Load, mode: str, slower: float, count: int, rate: float | None
+) -> tuple[Busy, float]:
     """Configurators on slow machines of their own; at `rate`, or at `OVERLOAD` times what they sustain, and that."""
     # What takes a second on a quick machine takes longer there, and is no sign of death.
-    patience = SLOWER * ControlConfig().patience
+    patience = slower * ControlConfig().patience
     config = ControlConfig(mode=mode, configurators=MACHINES, patience=patience)  # type: ignore[arg-type]
-    async with fabric(load, config, SLOWER) as (driver, watch):
+    async with fabric(topology, load, config, slower) as (driver, watch):
         await driver.flood(count // 16, 0)
         driver.window = WAITING
         spent = await driver.flood(max(count // 5, 32), 0)
@@ -215,22 +223,22 @@ async def small(load: Load, mode: str, count: int, rate: float | None) -> tuple[
         return Busy(per_s, sum(times) / len(times), p99, moved, watch.moves), rate
 
 
-def balanced(bench: Bench, report: Report, load: Load) -> None:
+def balanced(bench: Bench, report: Report, topology: Topology, load: Load) -> None:
     """Moving partitions against not moving any, where the configurator of the hottest ones is the bottleneck."""
     found: dict[str, Busy] = {}
-    rate, count = None, bench.size(100_000, quick=32)
+    rate, count, slower = None, bench.size(100_000, quick=32), bench.size(SLOWER, quick=2.0)
     for mode in ("sna", "sna-lb"):
         with bench.step(f"zipf, slow machines: {mode} {MACHINES}"):
-            found[mode], rate = asyncio.run(small(load, mode, count, rate))
+            found[mode], rate = asyncio.run(small(topology, load, mode, slower, count, rate))
         report.figure(f"small_{mode}_mean_ms", found[mode].mean_ms, "ms")
     report.table(
-        f"zipf, {MACHINES} machines {SLOWER:g} times slower than this one: {count:,} requests at {rate:,.0f}/s",
+        f"zipf, {MACHINES} machines {slower:g} times slower than this one: {count:,} requests at {rate:,.0f}/s",
         ["control", "sustains, 1/s", "mean, ms", "p99, ms", "moved"],
         [[mode, each.per_s, each.mean_ms, each.p99_ms, each.moved] for mode, each in found.items()],
     )
     report.goal("response_lb_over_sna", found["sna-lb"].mean_ms / found["sna"].mean_ms)
     report.note(
-        f"Slow machines: a configurator rests {SLOWER - 1:g} times as long as it worked, so that it and not the "
+        f"Slow machines: a configurator rests {slower - 1:g} times as long as it worked, so that it and not the "
         f"dispatcher is the bottleneck, and shares its processor with nobody. The rate is {OVERLOAD} times what `sna` "
         "sustains there. At full speed the dispatcher limits both modes, see the table of the busy processor."
     )
@@ -238,7 +246,7 @@ def balanced(bench: Bench, report: Report, load: Load) -> None:
 
 def run(bench: Bench) -> Report:
     report = Report(GOALS)
-    schema = grid(10, hi=1024)
+    topology, schema = network(bench), grid(10, hi=1024)
     loads: dict[str, Load] = {"uniform": Uniform(schema=schema, seed=3), "zipf": Hotspots(schema=schema, seed=3)}
     count = bench.size(20_000, quick=12)
     kinds = [("one", 1), ("sea", 8), *(("sna", n) for n in bench.size((1, 2, 4, 8), quick=(2,)))]
@@ -252,27 +260,27 @@ def run(bench: Bench) -> Report:
             for mode, staff in kinds:
                 config = ControlConfig(mode=mode, configurators=staff)  # type: ignore[arg-type]
                 with bench.step(f"{name}: {mode} {staff}"):
-                    one = found[name, mode, staff] = asyncio.run(busy(load, config, count, rate))
+                    one = found[name, mode, staff] = asyncio.run(busy(topology, load, config, count, rate))
                 rate = rate or OVERLOAD * one.per_s
                 for figure, unit in (("per_s", "1/s"), ("mean_ms", "ms"), ("p99_ms", "ms")):
                     report.figure(f"{name}_{mode}_{staff}_{figure}", getattr(one, figure), unit)
         for mode, staff in bench.size((("one", 1), ("sna", 1), ("sna", 2)), quick=(("one", 1), ("sna", 1))):
             config = ControlConfig(mode=mode, configurators=staff)  # type: ignore[arg-type]
             with bench.step(f"uniform, switches that read: {mode} {staff}"):
-                one = asyncio.run(busy(loads["uniform"], config, count, None, Switches))
+                one = asyncio.run(busy(topology, loads["uniform"], config, count, None, Switches))
             found["uniform, read", mode, staff] = one
         with bench.step("configurators on NATS are killed"):
             config = ControlConfig(mode="sna", configurators=2)
             live, kills = bench.size(20_000, quick=12), bench.size(50, quick=1)
-            ends, lost = asyncio.run(take_over(loads["uniform"], config, live, kills))
+            ends, lost = asyncio.run(take_over(topology, loads["uniform"], config, live, kills))
         moves = [each for one in found.values() for each in one.moves]
         for (name, load), staff in product(
             list(loads.items())[: bench.size(2, quick=1)], bench.size((2, 4), quick=(2,))
         ):
             with bench.step(f"partitions of {staff} configurators are moved: {name}"):
-                moves += asyncio.run(stalls(load, staff, count))
+                moves += asyncio.run(stalls(topology, load, staff, count))
         bridges(bench, report, loads["uniform"])
-        balanced(bench, report, loads["zipf"])
+        balanced(bench, report, topology, loads["zipf"])
     with bench.step("one controller, now and before there were configurators"):
         before = off_over_before(*bench.size((3, 6_000), quick=(0, 0)))
     report.table(
@@ -294,7 +302,7 @@ def run(bench: Bench) -> Report:
     report.figure("moves", len(moves))
     if moves:
         report.goal("move_p99_ms", quantiles(moves, (0.99,))["p99"])
-    report.goal("response_saved_slow", 100 * slow(bench, report, loads["uniform"]))
+    report.goal("response_saved_slow", 100 * slow(bench, report, topology, loads["uniform"]))
     report.note(
         "102 switches, 64 hosts that all publish everything; 64 partitions unless the control is one, which has 1."
     )
@@ -336,7 +344,7 @@ def bridges(bench: Bench, report: Report, load: Load) -> None:
     )
 
 
-def slow(bench: Bench, report: Report, load: Load) -> float:
+def slow(bench: Bench, report: Report, topology: Topology, load: Load) -> float:
     """Switches that take a while, in virtual time: the share of the response time that shared everything saves."""
     filters = load.subscriptions(bench.size(2_000, quick=10)).filters()
     coarse = ControlConfig(bits=10, budget=4, lease=86400.0)
@@ -351,7 +359,8 @@ def slow(bench: Bench, report: Report, load: Load) -> float:
     found = {}
     for name, settings in kinds.items():
         with bench.step(f"slow switches: {name}"):
-            each = course(load.schema, filters, SLOW_RATE, DELAY, msgspec.structs.replace(coarse, **settings))
+            config = msgspec.structs.replace(coarse, **settings)
+            each = course(topology, load.schema, filters, SLOW_RATE, DELAY, config)
         found[name] = each
         report.figure(f"slow_{name.replace(', ', '_').replace(' ', '_')}_mean_ms", each.mean_ms, "ms")
     report.table(

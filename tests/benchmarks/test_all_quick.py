@@ -19,7 +19,9 @@ def marked(entry):
 @pytest.mark.slow
 @pytest.mark.watched
 @pytest.mark.parametrize("entry", [marked(each) for each in discover()])
-def test_quick_run(entry, request):
+def test_quick_run(entry, request, monkeypatch):
+    # What is timed is not traced: processes of benchmarks are killed in the end, and coverage would learn nothing.
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
     if entry.name in NEEDS_SPARK:
         # Another session would take longer to start than all that is measured.
         request.getfixturevalue("spark")
