@@ -2,10 +2,10 @@
 #
 # Two words to add when a part comes to need more:
 #   EXTRAS  extras of pyproject.toml that the tests need        (dev, pipeline, web, mqtt, otel, nats)
-#   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls, browser, prometheus, mqtt, systemd)
+#   SYSTEM  parts of src/sievenet/programs.txt that the tests need (java, openvswitch, tls, browser, prometheus, mqtt, systemd, compiler)
 
 EXTRAS := dev pipeline web mqtt otel nats
-SYSTEM := java openvswitch tls browser prometheus mqtt systemd
+SYSTEM := java openvswitch tls browser prometheus mqtt systemd compiler
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -21,8 +21,8 @@ TESTED := $(VENV)/.installed-$(subst $(space),-,$(strip $(EXTRAS)))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -qq
 # Processes that tests start would otherwise compile all they import, each for itself.
 export PYTHONDONTWRITEBYTECODE :=
-# Tests in one process more than there are cores: a third of their time is waiting. PYTEST_ARGS='-k codec' narrows them.
-JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Tests in two processes more than there are cores: half of their time is waiting. PYTEST_ARGS='-k codec' narrows them.
+JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST_ARGS ?=
 RUN_ARGS ?=
 # make soak FOR=1h ends by itself; SEED=… repeats the rounds of another soak.
@@ -30,7 +30,7 @@ FOR    ?=
 SEED   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check soak lint types kernels tests format bench docs-check clean
+.PHONY: help run test check soak lint types kernels packages tests format bench docs-check clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -40,14 +40,14 @@ run: $(WEB)  ## a fabric with a sample market and its page, until Ctrl-C; RUN_AR
 	@$(BIN)/sievenet up --sample stock --web $(RUN_ARGS)
 
 test: lint  ## lint, types, tests and coverage: what CI runs
-	@# Types beside the tests, which wait a part of their time for processes, sockets and Java.
-	@$(MAKE) --no-print-directory -j2 -k types tests
+	@# Types beside the tests, which wait a part of their time for processes, sockets and Java. Before them, packages are
+	@# installed while kernels are compiled.
+	@$(MAKE) --no-print-directory -j3 -k types tests
 
 check: lint  ## two minutes, for daily work: lint and the fast tests (no Spark, no Open vSwitch, nothing slow)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal -q -m 'not slow and not spark and not ovs' $(PYTEST_ARGS)
 
-soak: $(TESTED) kernels  ## properties and simulations with fresh seeds until Ctrl-C, or FOR=1h; SEED=… repeats
-	@scripts/system-packages $(SYSTEM)
+soak: $(TESTED) kernels packages  ## properties and simulations with fresh seeds until Ctrl-C, or FOR=1h; SEED=… repeats
 	@$(BIN)/python -m tests.soak --jobs $(JOBS) $(if $(FOR),--for $(FOR)) $(if $(SEED),--seed $(SEED)) -- $(PYTEST_ARGS)
 
 lint: $(TESTED)  ## style and likely mistakes
@@ -61,8 +61,10 @@ types: $(TESTED)  ## strict type checks
 kernels: $(TESTED)  ## compile what numba compiles once, not in every test process
 	@$(BIN)/python -m tests.kernels
 
-tests: kernels  ## tests alone, with coverage
+packages:  ## what tests need of the system, as Java: installed where that may be, else told
 	@scripts/system-packages $(SYSTEM)
+
+tests: kernels packages  ## tests alone, with coverage
 	@$(BIN)/python -m pytest -n $(JOBS) --dist=worksteal --cov --cov-report=term:skip-covered --durations=25 --durations-min=10 $(PYTEST_ARGS)
 
 docs-check: $(TESTED)  ## run every example of README, docs and command help

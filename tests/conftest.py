@@ -1,28 +1,35 @@
 """Settings that hold for every test: hypothesis profiles, what runs first, and skips that CI does not forgive."""
 
+import asyncio
 import collections
 import functools
+import gc
 import importlib.util
+import itertools
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from coverage import Coverage
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+import sievenet
 from sievenet import programs
+from sievenet.jit.store import places
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 # Deadlines would make tests fail on a busy machine; derandomising makes CI say the same thing twice.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", max_examples=40, derandomize=False, **_COMMON)
-settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("dev", max_examples=30, derandomize=False, **_COMMON)
+settings.register_profile("ci", max_examples=30, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("thorough", max_examples=1000, derandomize=False, **_COMMON)
 # For tests/soak.py: the seed alone says what is tried, so no example is remembered from another run.
 settings.register_profile("soak", max_examples=300, derandomize=False, database=None, print_blob=True, **_COMMON)
@@ -31,30 +38,53 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "d
 
 #: Coverage more than doubles the time of what it watches, and a test that goes on passes the same lines again. So it
 #: watches a test for this many seconds of processor time, all its seeds together, and a property for this many
-#: examples. What comes afterwards runs unwatched, and so do the processes that it starts.
-WATCHED_SECONDS = 1.0
-WATCHED_EXAMPLES = 8
+#: examples. What comes afterwards runs unwatched, and so do the processes that it starts. In the test itself it looks
+#: away before that, at the end of the first stretch in which no line was passed that no test before had passed.
+WATCHED_SECONDS = 0.4
+WATCHED_STRETCH = 0.1
+WATCHED_EXAMPLES = 5
 _WATCHING = "COVERAGE_PROCESS_CONFIG"  # what coverage has processes find, so that they are watched too
 _watched: collections.Counter[str] = collections.Counter()  # seconds, by test
+
+
+def _seen() -> int:
+    """How many lines coverage has seen in this process."""
+    coverage: Any = Coverage.current()
+    return 0 if coverage is None else sum(map(len, list(coverage._collector.data.values())))
 
 
 class _Look:
     """Coverage during one test: away as soon as enough was seen, back afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: float) -> None:
         self.stopped: list[Coverage] = []
         self.found: str | None = None
+        self._left = left
+        self._seen = _seen()
         self._over = False  # the signal may come while coverage is stopped already, or back
 
-    def away(self, *_: object) -> None:
+    def again(self, *_: object) -> None:
+        """After each stretch of time: look away if it brought nothing new, and altogether if the time is over."""
+        seen, before = _seen(), self._seen
+        self._seen = seen
+        self._left -= WATCHED_STRETCH
+        if self._left < WATCHED_STRETCH / 2:
+            self.away()
+        elif seen == before and not self._over:
+            self._stop()
+
+    def away(self) -> None:
+        """Look away, and have processes that are started from now on unwatched."""
+        if not self._over:
+            self._over = True
+            self._stop()
+            self.found = os.environ.pop(_WATCHING, self.found)
+
+    def _stop(self) -> None:
         """Stop coverage: this run's, and below it this process's own, which would go on in its place."""
-        if self._over:
-            return
-        self._over = True
         while (coverage := Coverage.current()) is not None:
             coverage.stop()
             self.stopped.append(coverage)
-        self.found = os.environ.pop(_WATCHING, self.found)
 
     def back(self) -> None:
         """As it was."""
@@ -65,13 +95,26 @@ class _Look:
             os.environ[_WATCHING] = self.found
 
 
+_close = asyncio.SelectorEventLoop.close
+
+
+def _close_unheard(loop: Any) -> None:
+    """Close an event loop: it closes what signals are written to before it stops asking for them, and ours may come."""
+    if getattr(loop, "_signal_handlers", None) and threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
+    _close(loop)
+
+
+asyncio.SelectorEventLoop.close = _close_unheard  # type: ignore[method-assign]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Coverage looks away from what goes on for long, unless it is `watched`, and from `unwatched` tests."""
     if Coverage.current() is None or item.get_closest_marker("watched") is not None:
         return (yield)
     seeded = "seed" in getattr(getattr(item, "callspec", None), "params", {})
-    look, name = _Look(), item.nodeid.partition("[")[0] if seeded else item.nodeid
+    name = item.nodeid.partition("[")[0] if seeded else item.nodeid
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
     inner, begun, before = getattr(handle, "inner_test", None), 0, time.process_time()
 
@@ -86,12 +129,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if handle is not None:
         handle.inner_test = counted
     left = WATCHED_SECONDS - _watched[name]
+    look = _Look(left)
     if left <= 0 or item.get_closest_marker("unwatched") is not None:
         look.away()
     else:
-        # One signal, in this thread, after so much time of this process; none if the test is shorter.
-        signal.signal(signal.SIGPROF, look.away)
-        signal.setitimer(signal.ITIMER_PROF, left)
+        # A signal, in this thread, after so much time of this process, and again; none if the test is shorter.
+        signal.signal(signal.SIGPROF, look.again)
+        signal.setitimer(signal.ITIMER_PROF, min(left, WATCHED_STRETCH), WATCHED_STRETCH)
     try:
         return (yield)
     finally:
@@ -134,15 +178,65 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Properties and state machines belong to a soak, as tests that use `seeds(…)` do.
-
-    The longest first, for a long test at the end keeps one core busy; Spark's together, for they share a session.
-    """
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Properties and state machines belong to a soak, as tests that use `seeds(…)` do; and long tests come first."""
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.soak)
-    items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in ("spark", "slow")])
+    items[:] = _in_shares(items, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def _in_shares(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """An order in which long tests come first and wait beside others that compute.
+
+    Workers get equal shares of neighbours, and take from each other's ends when they have done theirs. So all workers
+    but one begin with long tests, which mostly wait; the first with Spark's, which share a session.
+    """
+    marked: dict[str | None, list[pytest.Item]] = {"spark": [], "slow": [], None: []}
+    for item in items:
+        marked[next((mark for mark in ("spark", "slow") if item.get_closest_marker(mark)), None)].append(item)
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    shares[0] += marked["spark"]
+    for item in marked["slow"]:
+        min(shares[: max(1, workers - 1)], key=len).append(item)
+    rest, left = iter(marked[None]), len(items)
+    for i, share in enumerate(shares):
+        size = left // (workers - i)
+        left -= size
+        share += itertools.islice(rest, max(0, size - len(share)))
+    return [*itertools.chain(*shares), *rest]
+
+
+def _keep_what_is_there() -> None:
+    """What is there now stays until the end: no garbage collection looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Half a gigabyte of modules and tests need no looking at."""
+    _keep_what_is_there()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """A test that ran as a daemon does (see sievenet.daemon.collector) has let go of it."""
+    if not gc.get_freeze_count():
+        _keep_what_is_there()
+
+
+_BEGUN = time.time()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests compiled: with coverage that takes several times as long as before the tests, in tests/kernels.py."""
+    folder = places(os.environ.get("NUMBA_CACHE_DIR", ""), Path(sievenet.__file__).resolve().parent)[0]
+    found = [path for path in folder.glob("*.nbc") if path.stat().st_mtime > _BEGUN]
+    if found:
+        names = sorted({path.name.rpartition("-")[0] for path in found})
+        terminalreporter.section("compiled by tests", "=")
+        terminalreporter.write_line(f"not by `make kernels` before, for these arguments at least: {', '.join(names)}")
 
 
 @pytest.fixture(autouse=True)

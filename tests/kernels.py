@@ -10,13 +10,17 @@ import multiprocessing
 
 import numpy as np
 
+from benchmarks import decompose
+from benchmarks._tcam_bound import bound
 from sievenet.client import served
-from sievenet.content import Filter, Record, ValueSet
+from sievenet.content import Attribute, EventBatch, Filter, Record, Schema, StringColumn, Subscription, ValueSet
 from sievenet.control import warmup
-from sievenet.control.hybrid import Model, Observation, ssa
+from sievenet.control.hybrid import Model, Observation, csa
 from sievenet.dataplane import Packet, Simulator
-from sievenet.index import Cell, Plan
+from sievenet.dataplane.switch import Switch
+from sievenet.index import Cell, Density, Plan
 from sievenet.matcher import Matcher, level
+from sievenet.matcher import warmup as matching
 from sievenet.network import Add, Flow, Line, Match
 from sievenet.tuning.covers import Covers, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants
@@ -28,6 +32,16 @@ from sievenet.workload import Hotspots, Mixed, Ticks, grid
 LOADS = (Hotspots(schema=grid(4, hi=255), selectivity=0.3, seed=2), Mixed(seed=5), Ticks(seed=3))
 
 
+def read_only(batch: EventBatch) -> EventBatch:
+    """The batch as it comes from a file or another process: to a compiler, what cannot be written is another type."""
+    columns = []
+    for column in batch.columns:
+        numbers = (column.codes if isinstance(column, StringColumn) else column).copy()
+        numbers.setflags(write=False)
+        columns.append(StringColumn(numbers, column.categories) if isinstance(column, StringColumn) else numbers)
+    return EventBatch(batch.schema, tuple(columns))
+
+
 def match() -> None:
     """Events with and without a schema, one by one and in batches; subscriptions that come and go."""
     # Blocks and slices of their own even for few filters.
@@ -37,6 +51,7 @@ def match() -> None:
         found.add_many(range(300), load.subscriptions(300))
         found.match(batch[0])
         found.match_batch(batch)
+        found.match_batch(read_only(batch))
         found.counts_batch(batch)
         found.remove_many(range(100))
         found.match_batch(batch)
@@ -45,6 +60,7 @@ def match() -> None:
     loose.add_many(range(60), [Filter(None, {"a": ValueSet.interval(0, i), "b": ValueSet.of("5")}) for i in range(60)])
     loose.match(records[0])
     loose.match_batch(records)
+    matching.load()
     served.load()
 
 
@@ -58,10 +74,16 @@ def index() -> None:
                 deliveries = Deliveries(plan, Covers.of(plan, interests, budget), len(wanted))
                 deliveries.per_subscription(batch)
                 deliveries.reached(batch, np.arange(len(wanted)) % 7, 7)
+            plan.encode_batch(read_only(batch))
         profile_batches([batch], load.schema, wanted)
-        Wants(load.schema, wanted).per_subscription(batch)
-        Wants(load.schema, wanted).per_event(batch)
-    ssa(Model.of([Observation("p", "s", 0, "s", 1.0, 1.0)], lambda a, b: (a,)), 1.0)
+        pairs = [Subscription(each) for each in zip(wanted[::2], wanted[1::2], strict=True)]
+        for some in (wanted, pairs):
+            Wants(load.schema, some).per_subscription(batch)
+            Wants(load.schema, some).per_event(batch)
+    few = Schema("few", (Attribute("x", "int", lo=0, hi=999),))
+    batch = EventBatch.of(few, {"x": list(range(300))})
+    Density.of(Plan.regular(few, 10), batch).weight(Cell.parse("1*0"))
+    csa(Model.of([Observation("p", "s", 0, "s", 1.0, 1.0)], lambda a, b: (a,)), np.zeros(1, np.int64), 1, 1.0)
 
 
 def forward() -> None:
@@ -73,6 +95,9 @@ def forward() -> None:
     sim.send("a", Packet(1, 1 << 127, 1, 1, 0))
     sim.run()
     sim.send_batch("a", 1, np.zeros(3, np.uint64), np.zeros(3, np.uint64))
+    switch = Switch("s1")
+    switch.apply([Add(Flow(Match(1, Cell.parse("1")), frozenset({port}), 2))])
+    switch.lookup_batch(1, np.zeros(3, np.uint64), np.zeros(3, np.uint64))
 
 
 def search() -> None:
@@ -82,14 +107,21 @@ def search() -> None:
     solve(task(seconds=2.0))
 
 
+def measure() -> None:
+    """What benchmarks compile themselves."""
+    load = LOADS[0]
+    decompose.ratios(Plan.regular(load.schema, 12), load.subscriptions(2).filters(), (4,))
+    bound({2: frozenset({1})}, np.arange(4, dtype=np.uint64) << np.uint64(62), np.array([1, 2, 1, 2]), 1)
+
+
 if __name__ == "__main__":
     # Apart, for they share next to nothing.
     other = multiprocessing.get_context("spawn").Process(target=match)
     other.start()
-    warmup.load()
-    warmup.load_fitting()
+    warmup.load(warmup.FITTING)
     index()
     forward()
     search()
+    measure()
     other.join()
     raise SystemExit(other.exitcode)

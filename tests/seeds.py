@@ -14,14 +14,15 @@ import pytest
 START: int | None = int(os.environ["SIEVENET_SEED"]) if os.environ.get("SIEVENET_SEED") else None
 
 
-def seeds(count: int, watched: int | None = None):
-    """`count` values for `parametrize("seed", …)`; coverage looks at the first `watched` of them, or at all.
+def seeds(few: int, many: int | None = None):
+    """Values for `parametrize("seed", …)`: `few` in a normal run, `many` (if that is said) in a round of a soak.
 
-    A test that uses them is run by `make soak`, and should hold for any seed at all.
+    A test that uses them should hold for any seed at all.
     """
-    start = START or 0
-    watched = count if watched is None else watched
-    return [
-        pytest.param(start + i, marks=[pytest.mark.soak, *([pytest.mark.unwatched] if i >= watched else [])])
-        for i in range(count)
-    ]
+    start, count = START or 0, few if many is None or START is None else many
+    return [pytest.param(start + i, marks=pytest.mark.soak) for i in range(count)]
+
+
+def examples(many: int) -> int:
+    """Examples for hypothesis's `settings`: `many` in a round of a soak, a third of them in a normal run."""
+    return many if START is not None else -(-many // 3)

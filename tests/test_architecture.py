@@ -1,6 +1,5 @@
 """The tree shows the architecture, and these tests keep it so: imports run downwards only, the core stays light."""
 
-import ast
 import functools
 import importlib.machinery
 import importlib.util
@@ -107,15 +106,6 @@ def part_of(path):
     return first.removesuffix(".py")
 
 
-@functools.cache
-def parsed(path):
-    while True:
-        try:
-            return ast.parse(path.read_text(encoding="utf-8"), str(path))
-        except SystemError:  # Python 3.11 (gh-106905): another thread of an earlier test parsed something meanwhile
-            continue
-
-
 def every_module(check):
     """A test that runs a check on each module, and reports all that fail."""
 
@@ -133,23 +123,20 @@ def every_module(check):
 
 
 @functools.cache
+def graph_script():
+    loader = importlib.machinery.SourceFileLoader("import_graph", str(ROOT / "scripts" / "import-graph"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("import_graph", loader))
+    loader.exec_module(module)
+    return module
+
+
+def docstring_of(path):
+    return graph_script().read(path)[0]
+
+
 def imports(path):
     """Every absolute module name that a file imports, wherever in it, with the line."""
-    return list(_imports(path))
-
-
-def _imports(path):
-    package = path.relative_to(ROOT / "src").with_suffix("").parts[:-1]
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno
-        elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            # `from sievenet import index` imports sievenet.index.
-            for alias in node.names:
-                yield f"{stem}.{alias.name}", node.lineno
+    return graph_script().read(path)[1]
 
 
 @every_module
@@ -191,14 +178,6 @@ def test_only_jit_compiles(path):
             )
 
 
-@functools.cache
-def graph_script():
-    loader = importlib.machinery.SourceFileLoader("import_graph", str(ROOT / "scripts" / "import-graph"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("import_graph", loader))
-    loader.exec_module(module)
-    return module
-
-
 def test_the_picture_of_imports_is_that_of_the_code():
     page = (ROOT / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
     assert graph_script().graph() in page, "the imports have changed: run scripts/import-graph --write"
@@ -209,6 +188,28 @@ def test_packages_say_what_they_import():
     for path, text, wanted in graph_script().packages():
         assert "\nImports " in text, f"{relative(path)} should end with a sentence: Imports only …"
         assert text == wanted, f"{relative(path)}: the imports have changed: run scripts/import-graph --write"
+
+
+#: Words in docstrings of packages that are neither files nor names: arguments, methods of other parts, values.
+WORDS = {"sievenet", "now", "subscribe", "advertise", "one", "sea", "sna", "leader"}
+
+
+@every_module
+def test_packages_speak_of_what_is_there(path):
+    """What a package's docstring names in backticks, or in a table of its modules, is there."""
+    if path.name != "__init__.py":
+        return
+    here, docstring = path.parent, docstring_of(path).partition("\nImports ")[0]
+    inside, parts = ({each.stem for each in folder.iterdir()} for folder in (here, PACKAGE))
+    source = "".join(each.read_text("utf-8") for each in here.rglob("*.py"))
+    names = set(re.findall(r"^ *(?:async )?(?:def|class) (\w+)", source, re.MULTILINE))
+    for said in re.findall(r"(?<!`)`([a-z_][\w./]*)`(?!`)", docstring):
+        first = said.removeprefix("sievenet.").split(".")[0].rstrip("/")
+        there = first in inside | parts | names | WORDS or any((root / said).exists() for root in (here, ROOT))
+        assert there, f"{relative(path)} speaks of {said}, which is not there"
+    rows = re.findall(r"^ {4}([a-z_]+/?(?:, [a-z_]+/?)*) {2,}\S", docstring, re.MULTILINE)
+    words = {word for row in rows for word in re.findall(r"[a-z_]+", row)}
+    assert not words & inside or words <= inside, f"{relative(path)} speaks of {sorted(words - inside)}: not there"
 
 
 def test_every_module_is_used():
@@ -248,7 +249,7 @@ PURE = re.compile(r"\b(pure|no I/O|without I/O|no socket|no clock)\b", re.IGNORE
 
 @every_module
 def test_what_is_called_pure_is(path):
-    docstring = ast.get_docstring(parsed(path)) or ""
+    docstring = docstring_of(path)
     # A module may also hold the shell around a pure part, if it says so; a package speaks of its modules.
     if path.name == "__init__.py" or not PURE.search(docstring) or re.search(r"\bthe (one )?shell around\b", docstring):
         return
@@ -268,7 +269,7 @@ def test_documents_show_the_same_layers():
 def test_package_says_what_it_is(path):
     if path.name != "__init__.py":
         return
-    docstring = ast.get_docstring(parsed(path))
+    docstring = docstring_of(path)
     assert docstring, f"{relative(path)} should say what lives there, what to import from it and what it may import"
     assert len(docstring) >= 60, f"{relative(path)}: the docstring should say more than a name"
 
@@ -291,6 +292,12 @@ def test_import_is_light(name):
     loaded = {word.split(".")[0] for word in runs[0][1:]}
     assert not loaded & HEAVY
     assert min(float(run[0]) for run in runs) < 0.5
+
+
+def test_a_node_that_subscribes_to_nothing_needs_no_compiler():
+    program = "import sievenet.client.fabric_node, sievenet.client.overlay.node, sys; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert not {"numba", "llvmlite"} & set(said.split())
 
 
 def test_public_names_exist():

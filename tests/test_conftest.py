@@ -1,9 +1,11 @@
 """What conftest.py promises, on a test file of its own: in CI, a skip is a failure with its reason; slow tests run
 first; coverage looks away where it was told to."""
 
+import asyncio
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +58,7 @@ def run(tmp_path):
 def test_skips_are_forgiven_on_a_desk(run):
     output = run(SKIPPING, "false", "-s")
     assert "1 passed, 3 skipped, 1 xfailed" in output
-    assert "profile: 40 random" in output
+    assert "profile: 30 random" in output
 
 
 def test_skips_fail_in_ci_with_their_reason(run):
@@ -65,7 +67,7 @@ def test_skips_fail_in_ci_with_their_reason(run):
     assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error" in output
     assert "test_marked may not be skipped in CI: Skipped: no moon" in output
     assert "test_called may not be skipped in CI: Skipped: no sun" in output
-    assert "profile: 60 derandomized" in output
+    assert "profile: 30 derandomized" in output
 
 
 def test_module_that_skips_fails_in_ci(run):
@@ -88,6 +90,13 @@ def long():
     return 5
 def watched():
     return 6
+def same():
+    return 7
+def new(number):
+    match number:
+        case 0: return 8
+        case 1: return 9
+        case 2: return 10
 """
 
 COVERED = """
@@ -113,15 +122,29 @@ def test_after():
 @pytest.mark.parametrize("seed", range(2))
 def test_long(seed):
     begin = time.process_time()
-    while seed == 0 and time.process_time() < begin + 1.5: pass
+    while seed == 0 and time.process_time() < begin + 0.5: pass
     assert part.long() == 5
     assert "COVERAGE_PROCESS_CONFIG" not in os.environ
 
 @pytest.mark.watched
 def test_watched():
     begin = time.process_time()
-    while time.process_time() < begin + 1.5: pass
+    while time.process_time() < begin + 0.5: pass
     assert part.watched() == 6
+
+def compute(seconds):
+    begin = time.process_time()
+    while time.process_time() < begin + seconds: pass
+
+def test_same():
+    compute(0.25)
+    assert part.same() == 7
+    assert os.environ["COVERAGE_PROCESS_CONFIG"]
+
+def test_new():
+    for number in range(3):
+        assert part.new(number) == 8 + number
+        compute(0.08)
 
 @pytest.mark.slow
 def test_slow(): pass
@@ -132,7 +155,49 @@ def test_slow_tests_run_first_and_coverage_looks_away(run, tmp_path):
     (tmp_path / "part.py").write_text(PART)
     (tmp_path / "all.ini").write_text("[run]\npatch = subprocess\n")
     output = run(COVERED, "true", "-v", "--cov=part", "--cov-config=all.ini", "--cov-report=term-missing")
-    assert "7 passed" in output
+    assert "9 passed" in output
     assert output.index("::test_slow PASSED") < output.index("::test_unwatched PASSED")
-    # Lines 3, 5 and 9 were passed too, unseen; what comes afterwards is seen again.
-    assert re.search(r"^part\.py .* 3, 5, 9$", output, re.MULTILINE), output
+    # Lines 3, 5, 9 and 13 were passed too, unseen; what comes afterwards is seen again.
+    assert re.search(r"^part\.py .* 3, 5, 9, 13$", output, re.MULTILINE), output
+
+
+SHARED = """
+import pytest
+
+@pytest.mark.parametrize("number", range(8))
+def test_quick(number): pass
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(2))
+def test_slow(number): pass
+"""
+
+
+def test_all_workers_but_one_begin_with_long_tests(run):
+    output = run(SHARED, "true", "-v", "-n2", "--dist=worksteal")
+    assert "10 passed" in output
+    by_worker = {each: re.findall(rf"\[{each}\].* PASSED \S+::test_(\w+)", output) for each in ("gw0", "gw1")}
+    assert by_worker["gw0"][:2] == ["slow", "slow"]
+    assert by_worker["gw1"][0] == "quick"
+
+
+def test_a_signal_may_come_while_an_event_loop_closes(monkeypatch):
+    """Python writes signals to the loop that asked for them, and says so if it is closed."""
+    heard, complaints = [], []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    pipe = asyncio.selector_events.BaseSelectorEventLoop._close_self_pipe
+
+    def closed(loop):
+        pipe(loop)
+        signal.raise_signal(signal.SIGUSR2)
+
+    monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "_close_self_pipe", closed)
+    before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(True))
+    try:
+        loop = asyncio.new_event_loop()
+        loop.add_signal_handler(signal.SIGUSR1, heard.clear)
+        loop.close()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert heard == [True]
+    assert not complaints

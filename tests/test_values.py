@@ -20,6 +20,7 @@ from sievenet.routers.offload.disguise import Disguise
 from sievenet.testing.strategies import near_floats
 from sievenet.transport.bloom import Tagger, covers, covers_any
 from sievenet.tuning.deliveries import Wants
+from tests.seeds import examples
 
 LARGEST = math.nextafter(math.inf, 0)
 TOP = (1 << 63) - 1
@@ -80,7 +81,7 @@ def pieces(draw, ends):
     return ~union, lambda v: not any(test(v) for test in tests)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(worlds())
 def test_everybody_who_matches_agrees(world):
     schema, rows, filters, truth = world
@@ -104,7 +105,7 @@ def test_everybody_who_matches_agrees(world):
     assert [sorted(free.match(r)) for r in records] == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(worlds())
 def test_nobody_who_prunes_misses_anything(world):
     schema, rows, filters, truth = world

@@ -1,10 +1,8 @@
 """Sievenet: publish/subscribe in which the network itself filters by content.
 
 Interests become flow entries in switches and an event's content becomes the destination address of its packet, so a
-plain packet match is a content match. The packages below this one, each importing only from those before it:
-
-    errors → content → index → matcher → workload → network → dataplane → control → config → transport → routers
-           → client / daemon → sync → pipeline → testing → cli
+plain packet match is a content match. The packages below this one are in layers, each importing only from those below
+it, from `errors` and `content` up to `client`, `daemon` and `cli`: docs/topics/architecture.md has them all.
 
 Importing `sievenet` itself imports none of them: a name is looked up in its package when it is first asked for, so
 that the command line starts quickly and the core never pulls in Spark, a web server or a compiler.

@@ -196,7 +196,7 @@ def test_replayed_and_forged_datagrams_change_nothing(tmp_path):
                 await pub.advertise(SCHEMA)
                 channel, heard = pub._session.port._link.channel, []
                 seal = channel.seal
-                channel.seal = lambda datagram: heard.append(seal(datagram)) or heard[-1]
+                channel.seal = lambda *parts: heard.append(seal(*parts)) or heard[-1]
                 for x in range(20):
                     await pub.publish(reading(x=x))
                 assert len(await take(feed, 20)) == 20
@@ -371,9 +371,12 @@ rules = ["publish *: any", "subscribe *: any"]
             async with join(daemon, access, "big"), join(daemon, access, "big"):
                 with pytest.raises(Rejected, match=r"at most 4 connections of all members together \(quota\)"):
                     await join(daemon, access, "big", reconnect=False)
+            done.append(True)
 
+    done = []  # a failure above would go under in what is told below
     with contextlib.suppress(Dropped):  # what was dropped after it was told, it is told when it goes
         run(main())
+    assert done
 
 
 def test_rotation_without_a_restart_and_under_traffic(tmp_path):

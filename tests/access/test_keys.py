@@ -18,6 +18,7 @@ from sievenet.access.members import read_members
 from sievenet.access.token import new_token, read_tokens
 from sievenet.cli import main as command
 from sievenet.errors import InvalidInput, Rejected
+from tests.fabric.harness import fabric, run
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 MEMBERS = """
@@ -308,6 +309,16 @@ def test_refusals_fill_no_disk_and_are_counted(tmp_path):
     assert sum(each["who"] == "mallory" for each in found) == 11
     assert found[-1]["refused_before"] == 990
     assert sum(each["who"] == "alice" for each in found) == 1000
+
+
+def test_an_audit_log_where_no_file_can_be_is_refused_at_the_start(tmp_path):
+    async def test():
+        for path in (tmp_path / "none" / "audit.jsonl", tmp_path):
+            with pytest.raises(InvalidInput, match=r"a file in a folder that exists.*audit log"):
+                async with fabric(access__audit=str(path)):
+                    pass
+
+    run(test())
 
 
 def test_a_log_that_cannot_be_written_is_told_once_and_counted(tmp_path, caplog):

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import random
+import shutil
 import time
 
 import pytest
 
 import sievenet
 from sievenet.access.doorkeeper import Doorkeeper
+from sievenet.access.folder import Folder
 from sievenet.access.identity import Role
 from sievenet.content import Record
 from sievenet.content.parser import parse_subscription
@@ -16,8 +18,9 @@ from sievenet.errors import Dropped, Rejected, SievenetError, Unavailable
 from sievenet.routers.routing import Settings
 from sievenet.routers.server import RouterServer
 from tests.access.harness import RULES, folder, now
-from tests.access.test_hostile import random_filter
+from tests.access.test_hostile import random_filter, random_rules
 from tests.fabric.harness import SCHEMA, eventually, reading, run, take
+from tests.routers.wire import a_peer
 from tests.seeds import seeds
 
 MORE = """
@@ -115,7 +118,7 @@ def test_what_a_client_publishes_is_held_to_the_rules_whatever_it_says(tmp_path)
 def test_what_is_delivered_is_within_the_permissions(tmp_path, seed):
     """Of publisher and subscriber both, with random rules and wishes; the publisher's library checks nothing."""
     rng = random.Random(seed)
-    may_publish, may_read = ([random_filter(rng) for _ in range(rng.randrange(1, 3))] for _ in range(2))
+    may_publish, may_read = random_rules(rng)
     rules = "".join(
         f"[members.{name}]\nrole = 'client'\nrules = [{', '.join(chr(39) * 3 + each + chr(39) * 3 for each in said)}]\n"
         for name, said in (
@@ -219,6 +222,86 @@ def test_rotation_and_revocation_at_routers(tmp_path):
                 await alice.advertise(want("x < 500"))
                 await alice.publish(reading(x=7))
                 assert (await take(again, 1))[0]["x"] == 7
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "no member"])
+def test_a_link_ends_when_the_login_of_either_side_no_longer_counts(tmp_path, how, caplog):
+    """Also of the side that was dialled; the other one, which has lost nothing of its own, makes no new link to it."""
+    access = access_folder(tmp_path)
+    access.certificate("b", None, 100, now())
+    late = 0.0
+
+    def clock():
+        return time.time() + late
+
+    async def main():
+        nonlocal late
+        settings = Settings(lease=4.0)
+        # What b knows is a folder of its own, so that a itself does not learn that it is shut out.
+        mine = Folder(shutil.copytree(access.path, tmp_path / "mine"))
+        async with (
+            RouterServer("a", settings, keeper=Doorkeeper(access, "a")) as a,
+            RouterServer("b", settings, neighbours=[a.address], keeper=Doorkeeper(mine, "b", clock=clock)) as b,
+        ):
+            await eventually(lambda: "a" in b._registry.routers)
+            if how == "revoked":
+                mine.revoke("a")
+            elif how == "expired":
+                late = 6 * 86400.0
+            else:
+                members = mine.path / "members.toml"
+                members.write_text(members.read_text().replace("[members.a]", "[members.other]"))
+            await eventually(lambda: "a" not in b._registry.routers and "b" not in a._registry.routers)
+            await eventually(lambda: any("no link to the neighbour" in each.message for each in caplog.records))
+            assert "a" not in b._registry.routers
+
+    run(main())
+
+
+def test_a_new_login_goes_on_with_the_session_of_the_old_one(tmp_path):
+    """What comes between the end of a token and the return with another one arrives, once and in order."""
+    access = access_folder(tmp_path)
+
+    async def main():
+        async with two(access) as (a, _), join(a, access, "olga") as olga, join(a, access, "bob", name="bob") as bob:
+            got = []
+            await bob.subscribe(want("x < 100"), callback=lambda event: got.append(event["x"]))
+            await olga.advertise(SCHEMA)
+            await olga.publish(reading(x=0))
+            await eventually(lambda: got == [0])
+            old = a._registry.clients["bob"]
+            dial = bob._link._connect
+            away = asyncio.Event()
+
+            async def later():
+                await away.wait()
+                return await dial()
+
+            bob._link._connect = later
+            access.token("bob", None)
+            access.revoke("bob", keep_newest=True)
+            await eventually(lambda: old.absent, timeout=30)
+            await olga.publish_many([reading(x=x) for x in range(1, 50)])
+            await olga.confirmed()
+            away.set()
+            await eventually(lambda: len(got) == 50, timeout=30)
+            assert got == list(range(50))
+            assert bob.statistics().missed == 0
+            assert a._registry.clients["bob"] is not old
+            # Somebody else with the ticket gets nothing, and a member that is none any more is forgotten at once.
+            now_at = a._registry.clients["bob"]
+            stolen = a_peer()
+            stolen.entered = a._registry.clients[olga.name].entered
+            assert not stolen.follows(now_at, now_at.ticket)
+            stolen.entered = now_at.entered
+            assert stolen.follows(now_at, now_at.ticket)
+            bob._link._connect = later
+            away.clear()
+            members = access.path / "members.toml"
+            members.write_text(members.read_text().replace("[members.bob]", "[members.bobby]"))
+            await eventually(lambda: "bob" not in a._registry.clients, timeout=30)
 
     run(main())
 

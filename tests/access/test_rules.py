@@ -14,6 +14,7 @@ from sievenet.content.codec import encode_event
 from sievenet.daemon.clearance import Inspection
 from sievenet.errors import InvalidInput, Rejected
 from tests.fabric.harness import SCHEMA as READING
+from tests.seeds import examples
 
 STOCK = Schema(
     "stock",
@@ -96,7 +97,7 @@ EVENTS = [STOCK.event(symbol=s, price=p) for s in ("AMD", "HPQ", "IBM") for p in
 
 
 @given(st.lists(BOXES, max_size=4), st.lists(BOXES, min_size=1, max_size=3), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_nothing_but_what_is_wanted_and_allowed_is_granted(allowed, wanted, narrow):
     """For every event: granted iff wanted and allowed; refused iff something wanted is not allowed and none is cut."""
     tail = " narrow" if narrow else ""

@@ -115,6 +115,8 @@ def test_from_another_machine(machines, tmp_path):
             ("alice", ("sub", "stock", "--for", "1s"), "No rule lets alice subscribe"),
             ("alice", ("plan", "apply", "stock"), "alice is a client and may not be an operator"),
             ("bob", ("trace", event), "Expected an operator to ask for trace"),
+            ("bob", ("flows", "s1"), "Expected an operator to ask for flows"),
+            ("eye", ("flows", "s1"), "Expected an operator to ask for flows"),
         ):
             done = as_member(name, *arguments)
             assert done.returncode, (name, arguments)

@@ -7,6 +7,11 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
+
+from sievenet.cli.up import up
+from sievenet.control import warmup
+from sievenet.errors import Unavailable
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,17 @@ def test_a_command_that_compiles_can_be_ended(tmp_path, command, number):
             assert time.monotonic() - begin < 3, "it should not have waited for the compiler"
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(("flags", "more"), [((), ()), (("--capacity", "20"), (warmup.LIMITS,))])
+def test_a_fabric_with_limits_loads_what_keeps_them_before_anything_is_open(monkeypatch, flags, more):
+    loaded = []
+
+    async def load_first(load):
+        loaded.append(load)
+        raise Unavailable("enough")
+
+    monkeypatch.setattr("sievenet.cli.up.load_first", load_first)
+    found = CliRunner().invoke(up, ["--port", "0", "--data-port", "0", *flags])
+    assert isinstance(found.exception, Unavailable), found.output
+    assert [(each.func, each.args) for each in loaded] == [(warmup.load, more)]

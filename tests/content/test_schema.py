@@ -23,6 +23,7 @@ from sievenet.testing import strategies
         (lambda: Attribute("x", "int", lo=0, hi=1 << 63), "64-bit whole lo and hi"),
         (lambda: Attribute("x", "float", lo=0, hi=float("inf")), "finite lo and hi"),
         (lambda: Attribute("x", "float", lo=0, hi=float("nan")), "finite lo and hi"),
+        (lambda: Attribute("x", "float", lo=0, hi=10**400), "finite lo and hi"),
         (lambda: Attribute("x", "int", lo=2, hi=1), r"Expected lo <= hi, got \(2, 1\) - at x"),
         (lambda: Attribute("x", "bool", lo=0), "Only numbers have lo and hi, bool has not"),
         (lambda: Attribute("x", "int", lo=0, hi=1, values=("a",)), "Only strings are enumerated, int is not"),

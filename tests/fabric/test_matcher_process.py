@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,7 +77,15 @@ def test_processes_that_are_killed_or_stopped_lose_nothing():
     run(main(), timeout=120)
 
 
-def test_workers_share_the_subspaces_of_their_switch_and_end_together_under_traffic():
+def child(process, name):
+    """The process of a worker, by its name."""
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        if Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").endswith(name.encode()):
+            return int(pid)
+    raise AssertionError(f"{name} is not there")
+
+
+def test_workers_share_the_subspaces_of_their_switch_and_return_and_end_together_under_traffic():
     async def main():
         async with (
             by_hand() as daemon,
@@ -99,6 +108,15 @@ def test_workers_share_the_subspaces_of_their_switch_and_end_together_under_traf
             assert [each.load for each in hybrid.matchers.values()] == [1, 1]
             task = asyncio.create_task(traffic(pub, stop, sent))
             await eventually(lambda: all(each.sent > 50 for each in hybrid.matchers.values()))
+            victim = hybrid.matchers["w-1"]
+            os.kill(child(process, "w-1"), signal.SIGKILL)
+            # It is started again, and can be used as before.
+            await eventually(lambda: hybrid.matchers.get("w-1") not in (None, victim), timeout=60)
+            await eventually(lambda: len(hybrid.at(switch)) == 2, timeout=20)
+            lost = next(dz for dz in Dz(0, 0).children if dz not in hybrid.matchers["w-2"].regions(number))
+            await hybrid.divert(number, lost, switch)
+            assert [hybrid.matchers[name].load for name in ("w-1", "w-2")] == [1, 1]
+            await eventually(lambda: hybrid.matchers["w-1"].sent > 50)
             process.terminate()
             assert await process.wait() == 0
             await eventually(lambda: not hybrid.matchers)

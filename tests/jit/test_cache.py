@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sievenet
-from sievenet import jit
+from sievenet.jit import decorators
 from sievenet.jit.store import Store
 
 SOURCE = """
@@ -38,7 +38,7 @@ NUMBERS = np.arange(4)
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(jit, "_store", Store([tmp_path / "cache"]))
+    monkeypatch.setattr(decorators, "_store", Store([tmp_path / "cache"]))
     return tmp_path / "cache"
 
 
@@ -81,7 +81,7 @@ def test_damaged_files_are_compiled_again(folder, damage):
 def test_what_is_whole_and_cannot_be_loaded_is_compiled_again(folder, monkeypatch, caplog):
     """As after a change inside numba that its version does not tell."""
     run()
-    store = jit._store
+    store = decorators._store
     monkeypatch.setattr(store, "load", lambda name, key: b"no pickle")
     with caplog.at_level(logging.INFO):
         assert run() == (60, 0)

@@ -118,6 +118,26 @@ def test_handshakes_that_fail_leave_nothing_behind(tmp_path):
     run(main())
 
 
+def test_strangers_who_say_nothing_fill_no_log(caplog):
+    async def main():
+        listener = Listener(agents.AGENTS, Hall(), Limits(hello=0.1), Connection, host="127.0.0.1", port=0)
+        await listener.start()
+        try:
+            held = [await asyncio.open_connection(*listener.address) for _ in range(30)]
+            async with asyncio.timeout(20):
+                for reader, writer in held:
+                    with contextlib.suppress(ConnectionError):
+                        while await reader.read(1 << 16):
+                            pass
+                    writer.close()
+            await eventually(lambda: not listener.connections)
+        finally:
+            await listener.close()
+
+    run(main())
+    assert sum("Expected a hello" in record.getMessage() for record in caplog.records) == 1
+
+
 @pytest.mark.parametrize("secured", [False, True])
 def test_strangers_who_say_nothing_keep_no_component_out(tmp_path, secured):
     """They hold every place, and take each that is free at once; whoever says hello gets in, and stays."""

@@ -10,6 +10,7 @@ from sievenet.content import ABSENT, Attribute, Filter, Record, Schema, Subscrip
 from sievenet.errors import InvalidInput
 from sievenet.testing import strategies as shared
 from sievenet.transport.bloom import Tagger, covers, covers_any
+from tests.seeds import examples
 
 STOCK = Schema(
     "stock",
@@ -62,7 +63,7 @@ def filters(draw):
     return Filter(STOCK, constraints)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(events, filters(), st.sampled_from(sorted(TAGGERS)))
 def test_no_false_negative(event, wanted, width):
     tagger = TAGGERS[width]
@@ -73,7 +74,7 @@ def test_no_false_negative(event, wanted, width):
         assert covers_any(bits, tagger.subscription(Subscription([wanted])))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(events, st.data())
 def test_no_false_negative_close_to_the_event(event, data):
     """Filters built around an event match it, so that the law is really put to the test."""
@@ -95,7 +96,7 @@ def test_no_false_negative_close_to_the_event(event, data):
         assert covers_any(tagger.event(event), tagger.subscription(Subscription([wanted])))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_no_false_negative_in_any_schema(data):
     schema = data.draw(shared.schemas())
@@ -106,7 +107,7 @@ def test_no_false_negative_in_any_schema(data):
         assert covers_any(tagger.event(event), tagger.subscription(Subscription([wanted])))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(shared.records(small=True), shared.filters(small=True))
 def test_no_false_negative_without_schema(record, wanted):
     tagger = Tagger(None, 128)

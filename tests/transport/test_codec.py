@@ -23,6 +23,7 @@ from sievenet.transport.codec import (
     encode_header,
     kind_of,
 )
+from tests.seeds import examples
 
 U64 = st.integers(0, (1 << 64) - 1)
 U63 = st.integers(0, (1 << 63) - 1)
@@ -90,7 +91,7 @@ def test_control_round_trip(message):
     assert c.decode(c.encode(message)) == message
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_or_decoded(data):
     for read in (decode_header, c.decode, kind_of):
@@ -98,7 +99,7 @@ def test_any_bytes_are_refused_or_decoded(data):
             read(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(messages, st.data())
 def test_damaged_messages_are_refused(message, data):
     raw = bytearray(c.encode(message))

@@ -78,3 +78,14 @@ def test_sequence_numbers_up_to_the_largest():
     many = np.arange(MAX_NUMBER - 40, MAX_NUMBER + 1, dtype=np.uint64)
     same = np.ones(len(many), np.uint64)
     assert DuplicateWindow().fresh_many(same, same, many).all()
+
+
+def test_more_numbers_than_fit_into_a_turn_of_the_ring_are_asked_together(monkeypatch):
+    window, numbers = DuplicateWindow(span=4096), np.arange(0, 9_000, 2, dtype=np.uint64)
+    same = np.ones(len(numbers), np.uint64)
+    monkeypatch.setattr(window, "fresh", None)  # one by one would fail
+    assert window.fresh_many(same, same, numbers).all()
+    assert not window.fresh_many(same, same, numbers[-2_000:]).any()
+    assert (window.duplicates, window.late) == (2_000, 0)
+    assert not window.fresh_many(same, same, numbers[:100]).any()
+    assert (window.duplicates, window.late) == (2_000, 100)

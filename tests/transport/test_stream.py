@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sievenet.transport.codec import Header, Record
 from sievenet.transport.latch import ConstantLatch, DelayModel
 from sievenet.transport.stream import MAX_JUMP, Limits, Stream
+from tests.seeds import examples
 
 MINE, OTHER = 0b11, 0b100
 
@@ -250,7 +251,7 @@ def test_state_is_bounded():
     assert s.waiting == 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 10_000), st.integers(0, 5), st.booleans(), st.floats(0.0, 0.3))
 def test_everything_is_delivered_once_and_in_order_given_time(seed, record, hold, loss):
     """Whatever the reordering: nothing twice, nothing invented, and order kept except for what came late."""

@@ -1,5 +1,6 @@
 """Counting on plain batches: equal to brute force, whatever the plan."""
 
+import functools
 import math
 import operator
 
@@ -19,6 +20,7 @@ from sievenet.tuning.covers import Covers, Interests
 from sievenet.tuning.deliveries import Deliveries, Wants, fpr
 from sievenet.tuning.subspace import subspace_plan
 from sievenet.workload import Hotspots, Mixed, Ticks, grid
+from tests.seeds import examples
 from tests.tuning import oracle
 
 LOAD = Hotspots(schema=grid(4, hi=255), selectivity=0.3, seed=2)
@@ -26,22 +28,26 @@ BATCH = LOAD.events(2000)
 SUBS = LOAD.subscriptions(300).filters()
 
 
-def plans(schema, subs):
-    areas = rectangles(schema, subs, 3)
-    yield Plan.regular(schema, 12)
-    yield Plan.regular(schema, 12, kind="cells")
-    yield Plan.combined(schema, 14, mbrs=areas, rest=True)
-    yield Plan.combined(schema, 14, mbrs=areas)
-    yield Plan.regular(schema, 12, list(schema.positions)[:2])
-    yield msgspec.structs.replace(Plan.combined(schema, 14, mbrs=areas, rest=True), once=True)
-    yield msgspec.structs.replace(Plan.combined(schema, 14, mbrs=areas), once=True)
-    yield subspace_plan(BATCH, np.ones(len(BATCH), np.int64), 14, 4)
+@functools.cache
+def plans():
+    """One of every kind."""
+    schema, areas = LOAD.schema, rectangles(LOAD.schema, SUBS, 3)
+    return [
+        Plan.regular(schema, 12),
+        Plan.regular(schema, 12, kind="cells"),
+        Plan.combined(schema, 14, mbrs=areas, rest=True),
+        Plan.combined(schema, 14, mbrs=areas),
+        Plan.regular(schema, 12, list(schema.positions)[:2]),
+        msgspec.structs.replace(Plan.combined(schema, 14, mbrs=areas, rest=True), once=True),
+        msgspec.structs.replace(Plan.combined(schema, 14, mbrs=areas), once=True),
+        subspace_plan(BATCH, np.ones(len(BATCH), np.int64), 14, 4),
+    ]
 
 
 @pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("budget", [1, 2, 8])
 def test_deliveries_equal_the_simple_count(number, budget):
-    plan = list(plans(LOAD.schema, SUBS))[number]
+    plan = plans()[number]
     deliveries = Deliveries(plan, Covers.of(plan, Interests.of(LOAD.schema, SUBS), budget), len(SUBS))
     some = BATCH.take(slice(0, 40))
     packets, each = deliveries.per_subscription(some)
@@ -55,7 +61,7 @@ def test_deliveries_equal_the_simple_count(number, budget):
 
 @pytest.mark.parametrize("number", range(8))
 def test_without_a_budget_nothing_can_be_better(number):
-    plan = list(plans(LOAD.schema, SUBS))[number]
+    plan = plans()[number]
     interests = Interests.of(LOAD.schema, SUBS)
     whole = Deliveries(plan, Covers.of(plan, interests), len(SUBS)).per_subscription(BATCH)[1]
     large = Deliveries(plan, Covers.of(plan, interests, 4096), len(SUBS)).per_subscription(BATCH)[1]
@@ -101,7 +107,7 @@ def test_strings_and_sets():
 @pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("budget", [1, 8, None])
 def test_places_that_packets_reach(number, budget):
-    plan = list(plans(LOAD.schema, SUBS))[number]
+    plan = plans()[number]
     place = np.arange(len(SUBS)) % 70
     deliveries = Deliveries(plan, Covers.of(plan, Interests.of(LOAD.schema, SUBS), budget), len(SUBS))
     events, reached = deliveries.reached(BATCH.take(slice(0, 50)), place, 70)
@@ -153,7 +159,7 @@ def test_whole_numbers_up_to_the_last_of_64_bits():
     assert Wants(schema, wanted).per_subscription(batch).tolist() == [1, 4, 2, 2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_open_and_closed_ends_of_floats_are_told_apart(data):
     """Wanted and delivered, against explicit floats at and next to the ends."""

@@ -16,6 +16,7 @@ from sievenet.tuning.judge import evaluate
 from sievenet.tuning.splits import split_points
 from sievenet.tuning.subspace import subspace_plan
 from tests.index import strategies as own
+from tests.seeds import examples
 
 SCHEMA = Schema("w", (Attribute("x", "float", lo=0, hi=100), Attribute("y", "int", lo=0, hi=9999)))
 
@@ -54,7 +55,7 @@ def test_the_workload_counts_not_the_events():
     assert np.allclose(mass / mass.sum(), 0.25, atol=0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_subspaces_tile_the_event_space(data):
     schema = data.draw(own.schemas())

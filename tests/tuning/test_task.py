@@ -12,7 +12,7 @@ from sievenet.network import parse_topology, spanning_trees
 from sievenet.network.files import dump_topology
 from sievenet.tuning import worker
 from sievenet.tuning.cost import Cost
-from sievenet.tuning.search import Found, Tried
+from sievenet.tuning.search import Findings, Tried
 from sievenet.tuning.task import Outcome, Piece, Task, Tree, drawn, kindest, solve
 from sievenet.workload import Ticks
 
@@ -68,7 +68,7 @@ def tried(name, transmissions, received):
 def test_of_plans_that_carry_about_as_little_hosts_have_the_say():
     def chosen(present, *others):
         every = [tried("present", *present), *(tried(f"p{i}", *each) for i, each in enumerate(others))]
-        return kindest(Found(min(every, key=lambda t: t.score), tuple(every), "", 0.0, True), 0.05).name
+        return kindest(Findings(min(every, key=lambda t: t.score), tuple(every), "", 0.0, True), 0.05).name
 
     # All are far better than the plan in use: within 5 % of the best one, the kindest.
     assert chosen((2000, 900), (1000, 500), (1040, 300), (1060, 100)) == "p1"

@@ -20,6 +20,7 @@ from sievenet.tuning.search import search
 from sievenet.tuning.similarity import Similarity
 from sievenet.tuning.splits import edges, histogram, split_points, splits
 from tests.index import strategies as own
+from tests.seeds import examples
 from tests.tuning import oracle
 
 
@@ -45,7 +46,7 @@ def workload(seed=1, axes=4, events=400, filters=40, high=255):
     return schema, batch, wanted
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_evaluation_equals_the_simple_count(data):
     schema = data.draw(own.schemas())
@@ -100,7 +101,7 @@ def test_emcs_and_cs_equal_the_definitions():
     assert dim.cs(both, 60, 30) == pytest.approx(np.abs(vectors[:, np.argmax(values)]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_emcs_and_cs_count_sets_and_unions_exactly(data):
     schema = data.draw(own.schemas())
@@ -173,7 +174,7 @@ def test_clusters_of_separate_groups():
         cluster(features, 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_rectangles_hold_their_filters(data):
     schema = data.draw(own.schemas())
@@ -228,7 +229,7 @@ def test_splits_balance_the_workload():
         splits(mass, borders, 13, whole=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_split_points_fit_plans(data):
     schema = data.draw(own.schemas())

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from sievenet.cli.lines import lines_of
+from sievenet.content import Attribute, Schema
 from sievenet.errors import InvalidInput, SievenetError
 from sievenet.workload.trace import Reading, Row, clean, event_of, is_plain, rows_of
 from tests.workload.awkward import FILES, PLAIN, SCHEMA
@@ -71,6 +72,14 @@ def test_what_spark_reads_right_is_left_to_it():
     ]
     assert is_plain(PLAIN.encode(), "a.csv", none)
     assert not is_plain(PLAIN.encode(), "a.csv", Reading(select=("price",)))
+
+
+@pytest.mark.parametrize("text", ["1_0", "1__0", "_1", "nan", "inf", "1e999"])
+def test_what_only_python_reads_as_a_number_is_none(text):
+    schema = Schema("room", (Attribute("celsius", "float", lo=-50, hi=100),))
+    assert event_of(schema, {"celsius": " 1e1 "})["celsius"] == 10.0
+    with pytest.raises(SievenetError, match=r"room\.celsius"):
+        event_of(schema, {"celsius": text})
 
 
 def test_names_and_lines():

@@ -14,12 +14,13 @@ from __future__ import annotations
 import datetime
 import logging
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
 from sievenet.access.quota import Bucket
 from sievenet.append import append
+from sievenet.errors import InvalidInput
 
 __all__ = ["AuditLog", "record"]
 
@@ -55,6 +56,14 @@ class AuditLog:
         self._suppressed: dict[str, int] = {}
         self._missing = 0
         self._failed = False
+
+    @classmethod
+    def at(cls, path: str) -> Self:
+        """The log at a path that somebody chose; `InvalidInput` if there can be no file."""
+        found = Path(path)
+        if found.is_dir() or not found.parent.is_dir():
+            raise InvalidInput(expected="a file in a folder that exists", got=path, where="audit log")
+        return cls(found)
 
     def write(
         self, now: float, who: str, role: str, origin: str, what: str, about: str = "", outcome: str = "done"

@@ -16,8 +16,9 @@ from sievenet.errors import Rejected
 
 __all__ = ["Clearance"]
 
-#: Questions whose answers show what others want.
-_CONFIDENTIAL: Final = frozenset(("interests", "trace", "explain", "registrations"))
+#: Questions whose answers show what others want; the table of a switch does, in words, up to its last hop, and so does
+#: what of it differs from what it should be, while somebody subscribes.
+_CONFIDENTIAL: Final = frozenset(("interests", "trace", "explain", "registrations", "flows", "check"))
 
 
 class Clearance:

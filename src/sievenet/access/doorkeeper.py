@@ -128,6 +128,13 @@ class Doorkeeper:
         member = self._watched.keyring.members.get(identity.proof.name)
         return member is not None and member.role is identity.role
 
+    def returns(self, identity: Identity) -> bool:
+        """Whether its member could be back with a token: its own login may count no more."""
+        member = None if identity.proof is None else self.member(identity.proof.name)
+        if self._watched is None or member is None or member.role is not identity.role:
+            return False
+        return self._watched.keyring.has_token(member.name, self._clock())
+
     def renewed(self, identity: Identity) -> Identity:
         """The same member with the rules and the quota of now; the same object if nothing has changed."""
         member = None if identity.proof is None else self.member(identity.proof.name)

@@ -48,6 +48,10 @@ class Keyring:
                 found = each
         return found
 
+    def has_token(self, name: str, now: float) -> bool:
+        """Whether some token of this name counts."""
+        return any(each.good(now) for each in self._by_name.get(name, ()))
+
     def stands(self, proof: Proof, now: float) -> bool:
         """Whether what proved a name would prove it now."""
         if proof.name not in self.members.by_name:

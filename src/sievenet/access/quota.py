@@ -54,16 +54,16 @@ NO_QUOTA: Final = Quota()
 
 
 class TooFast(Rejected):
-    """Requests come faster than a quota allows, by so many connections together."""
+    """Requests come faster than a quota allows, by so many connections together; one that counts for so many."""
 
-    def __init__(self, message: str, connections: int) -> None:
+    def __init__(self, message: str, connections: int, amount: int = 1) -> None:
         super().__init__(message)
-        self.connections = connections
+        self.connections, self.amount = connections, amount
 
     @property
     def pause(self) -> float:
-        """Seconds that the connection is not read: those of a member one after the other."""
-        return min(_PAUSE * self.connections, _LONGEST)
+        """Seconds that the connection is not read: those of a member one after the other; longer for what is large."""
+        return min(_PAUSE * self.connections * self.amount, _LONGEST)
 
 
 class Later(Rejected):
@@ -179,6 +179,7 @@ class Usage:
             raise TooFast(
                 f"Expected at most {self.quota.requests:g} requests per second {self._who} (quota); wait {wait:.1g} s",
                 1 if self._shared else max(1, self.connections),
+                amount,
             )
 
     def answered(self, size: int, now: float) -> None:

@@ -10,6 +10,9 @@ without packets, and the salt is drawn anew with every `Sealer`, so that no nonc
 somebody used a key again. A receiver takes each number once, within a window behind the highest; what is older than
 the window is refused, whether it came before or not.
 
+Nothing is copied that need not be: packets are encrypted from where they lie, and come out without their header, which
+was readable before.
+
 Cost: about 0.6 µs and 0.1 ns per byte with the processor's own AES (keyed BLAKE2b, which does not encrypt, takes 0.4 µs
 and 1.3 ns); packets that share a datagram share it.
 """
@@ -54,18 +57,17 @@ class Sealer:
         self._salt = secrets.token_bytes(_SALT)
         self._number = 0
 
-    def seal(self, datagram: bytes) -> bytes:
-        """A datagram as it travels."""
+    def seal(self, header: bytes, packets: bytes | memoryview) -> bytes:
+        """A datagram as it travels; its header is `CLEAR` bytes long, or shorter if there are no packets."""
         self._number += 1
         nonce = self._salt + self._number.to_bytes(_NUMBER, "big")
-        clear = datagram[:CLEAR]
-        return b"".join((clear, self._encrypt(nonce, datagram[CLEAR:], clear), nonce))
+        return b"".join((header, self._encrypt(nonce, packets, header), nonce))
 
 
 class Opener:
     """Opens what the other end sent, each datagram once."""
 
-    __slots__ = ("_decrypt", "_forgery", "_highest", "_seen", "forged", "replayed")
+    __slots__ = ("_decrypt", "_forgery", "_highest", "_row", "_seen", "forged", "replayed")
 
     def __init__(self, key: bytes, *, down: bool) -> None:
         from cryptography.exceptions import InvalidTag
@@ -73,14 +75,15 @@ class Opener:
         self._decrypt = _cipher(key, down).decrypt
         self._forgery = InvalidTag
         self._highest = 0
-        #: Bit i: the number that is i below the highest has come.
+        #: So many came one after the other, the highest last; bit i: the number that is i below these has come.
+        self._row = 0
         self._seen = 0
         #: Datagrams that did not verify, and that had come before or were too late.
         self.forged = 0
         self.replayed = 0
 
     def open(self, data: memoryview) -> bytes | None:
-        """The datagram in sealed bytes; None if it is forged, was altered, came before or is too old."""
+        """The packets behind the header of sealed bytes; None if forged or altered, if it came before or is too old."""
         end = len(data) - _SALT - _NUMBER
         readable = min(CLEAR, end - _TAG)
         if readable < 0:
@@ -88,7 +91,7 @@ class Opener:
             return None
         clear = bytes(data[:readable])
         try:
-            rest = self._decrypt(data[end:], data[readable:end], clear)
+            packets: bytes = self._decrypt(data[end:], data[readable:end], clear)
         except self._forgery:
             self.forged += 1
             return None
@@ -96,10 +99,16 @@ class Opener:
         if not self._first(int.from_bytes(data[end + _SALT :], "big")):
             self.replayed += 1
             return None
-        return clear + rest
+        return packets
 
     def _first(self, number: int) -> bool:
         ahead = number - self._highest
+        if ahead == 1:  # as nearly always
+            self._row += 1
+            self._highest = number
+            return True
+        if row := min(self._row, WINDOW):
+            self._seen, self._row = (self._seen << row | (1 << row) - 1) & _FULL, 0
         if ahead > 0:
             self._seen = 1 if ahead >= WINDOW else (self._seen << ahead | 1) & _FULL
             self._highest = number
@@ -138,12 +147,12 @@ class Channel:
         else:
             self._sealer = Sealer(key, down=False)
 
-    def seal(self, datagram: bytes) -> bytes:
+    def seal(self, header: bytes, packets: bytes | memoryview) -> bytes:
         """A datagram as it travels."""
-        return self._sealer.seal(datagram)
+        return self._sealer.seal(header, packets)
 
     def open(self, data: memoryview, now: float) -> bytes | None:
-        """The datagram in sealed bytes, or None."""
+        """The packets behind the header of sealed bytes, or None."""
         if self._before is None:
             return self._opener.open(data)
         if self._until is not None and now > self._until:

@@ -22,7 +22,7 @@ from sievenet.cache.place import Place
 from sievenet.cache.record import Source, key_of
 from sievenet.cache.ring import Ring
 
-__all__ = ["Found", "named", "search"]
+__all__ = ["Backlog", "named", "search"]
 
 #: Seconds that a subscriber's question may have taken to come here.
 _DELAY: Final = 0.25
@@ -31,7 +31,7 @@ _MOST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Backlog:
     """What a ring has for a subscriber."""
 
     #: Ascending, of any content.
@@ -44,7 +44,7 @@ class Found:
     reaches: float | None
 
 
-def search(ring: Ring, take: Take, covered: float, interruptions: Interruptions, now: float) -> Found:
+def search(ring: Ring, take: Take, covered: float, interruptions: Interruptions, now: float) -> Backlog:
     """What a subscriber lacks of a ring that has everything since a time, but for some interruptions."""
     since = now - min(take.back, take.age)
     oldest = max(covered, ring.oldest if ring.first > 0 and ring.oldest is not None else covered)
@@ -102,7 +102,7 @@ def search(ring: Ring, take: Take, covered: float, interruptions: Interruptions,
     missing += [Missing(*source, last[source] + 1, -1) for source in sorted(doubtful | shaken)]
     if len(missing) > _MOST:
         missing = _merged(missing)
-    return Found(offsets, wanted, tuple(missing), begun, now - oldest if uncertain else None)
+    return Backlog(offsets, wanted, tuple(missing), begun, now - oldest if uncertain else None)
 
 
 def _merged(missing: Sequence[Missing]) -> list[Missing]:

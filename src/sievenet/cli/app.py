@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sievenet import __version__
-from sievenet.cli.table import COMMANDS, Entry
+from sievenet.cli.table import COMMANDS, CommandRow
 from sievenet.errors import SievenetError, shortened
 
 __all__ = ["LazyGroup", "Refusal", "main"]
@@ -28,7 +28,7 @@ class Refusal(click.ClickException):
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
-    def __init__(self, *args: Any, table: Mapping[str, Entry] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, table: Mapping[str, CommandRow] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.table = dict(table or {})
 

@@ -16,13 +16,13 @@ from sievenet.index.address import IPV4, IPV6, IPV6_MULTICAST
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["FAMILIES", "Answer", "Entry", "answered", "codes_of", "pages", "summary", "volume"]
+__all__ = ["FAMILIES", "Answer", "EncodedCode", "answered", "codes_of", "pages", "summary", "volume"]
 
 #: Kinds of addresses by their names on the command line; IPv4 has no room for a category.
 FAMILIES: Final = {"ipv6": IPV6, "multicast": IPV6_MULTICAST, "ipv4": IPV4}
 
 
-class Entry(msgspec.Struct, frozen=True):
+class EncodedCode(msgspec.Struct, frozen=True):
     """One bit string, where it leads, and what lies behind it."""
 
     #: Zeros, ones and, for a cell, stars.
@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     bits: int
     dimensions: list[str]
-    entries: list[Entry]
+    entries: list[EncodedCode]
     #: The part of the event space that a filter's entries hold.
     covered: float | None = None
     #: The part that it wants; null if free text is constrained, which has no measure.
@@ -73,7 +73,7 @@ def answered(
         bits=plan.bits,
         dimensions=list(plan.dimensions),
         entries=[
-            Entry(
+            EncodedCode(
                 code=str(code),
                 length=code.length if isinstance(code, Dz) else code.checked,
                 addresses=[_address(family, category, code, is_event) for family in families],

@@ -10,7 +10,7 @@ import click
 
 from sievenet.cli.app import LazyGroup
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 __all__ = ["authority", "certificate", "keys", "members", "revoke", "token"]
 
@@ -21,11 +21,11 @@ _ROLES: Final = ("observer", "client", "operator", "component")
 @click.group(
     cls=LazyGroup,
     table={
-        "authority": Entry(f"{_HERE}:authority", "Make an access folder with an authority of its own."),
-        "certificate": Entry(f"{_HERE}:certificate", "Make a certificate for a member, as a login file."),
-        "token": Entry(f"{_HERE}:token", "Make a token for a member, as a login file."),
-        "revoke": Entry(f"{_HERE}:revoke", "Let certificates and tokens of a member count no more."),
-        "members": Entry(f"{_HERE}:members", "Show who may connect, and what each may do."),
+        "authority": CommandRow(f"{_HERE}:authority", "Make an access folder with an authority of its own."),
+        "certificate": CommandRow(f"{_HERE}:certificate", "Make a certificate for a member, as a login file."),
+        "token": CommandRow(f"{_HERE}:token", "Make a token for a member, as a login file."),
+        "revoke": CommandRow(f"{_HERE}:revoke", "Let certificates and tokens of a member count no more."),
+        "members": CommandRow(f"{_HERE}:members", "Show who may connect, and what each may do."),
     },
 )
 def keys() -> None:

@@ -16,7 +16,7 @@ from sievenet.cli.pipeline_options import (
     report_option,
     store_argument,
 )
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 if TYPE_CHECKING:
     from sievenet.content import Schema
@@ -29,37 +29,39 @@ _HERE = "sievenet.cli.pipeline"
 @click.group(
     cls=LazyGroup,
     table={
-        "ingest": Entry(
+        "ingest": CommandRow(
             "sievenet.cli.pipeline_ingest:ingest",
             "Read traces into a store: checked events, and a quarantine for the rest.",
         ),
-        "run": Entry(
+        "run": CommandRow(
             "sievenet.cli.pipeline_run:run", "From a trace and subscriptions to a plan and a page about it, in one go."
         ),
-        "profile": Entry(f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."),
-        "plan": Entry(
+        "profile": CommandRow(
+            f"{_HERE}:profile", "Measure a workload: variance, matches and similarity of its dimensions."
+        ),
+        "plan": CommandRow(
             "sievenet.cli.pipeline_plan:plan", "Search for the index plan that makes the network carry least."
         ),
-        "evaluate": Entry(
+        "evaluate": CommandRow(
             "sievenet.cli.pipeline_plan:evaluate", "Count what plans make the network carry, and what of it is needed."
         ),
-        "snapshot": Entry(
+        "snapshot": CommandRow(
             "sievenet.cli.pipeline_snapshot:snapshot",
             "Put registrations, network and flow tables of a fabric into a store.",
         ),
-        "aggregate": Entry(
+        "aggregate": CommandRow(
             "sievenet.cli.pipeline_aggregate:aggregate", "Count what was published, for the choice of merges."
         ),
-        "traffic": Entry(
+        "traffic": CommandRow(
             "sievenet.cli.pipeline_traffic:traffic", "Count packets per part of the event space, per link and per host."
         ),
-        "place": Entry("sievenet.cli.pipeline_place:place", "Score every switch as a place for an event cache."),
-        "watch": Entry(
+        "place": CommandRow("sievenet.cli.pipeline_place:place", "Score every switch as a place for an event cache."),
+        "watch": CommandRow(
             "sievenet.cli.watch:pipeline_watch", "Watch a fabric's tap and signal when another plan is better."
         ),
-        "report": Entry(f"{_HERE}:report", "Say what a store holds."),
-        "store": Entry("sievenet.cli.pipeline_store:store", "List, show and drop what a store holds."),
-        "quarantine": Entry("sievenet.cli.pipeline_store:quarantine", "Show bad rows with their reasons."),
+        "report": CommandRow(f"{_HERE}:report", "Say what a store holds."),
+        "store": CommandRow("sievenet.cli.pipeline_store:store", "List, show and drop what a store holds."),
+        "quarantine": CommandRow("sievenet.cli.pipeline_store:quarantine", "Show bad rows with their reasons."),
     },
 )
 def pipeline() -> None:

@@ -7,7 +7,7 @@ import click
 from sievenet.cli.app import LazyGroup
 from sievenet.cli.output import json_option, show_json
 from sievenet.cli.pipeline_options import master_option, opened, store_argument
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 __all__ = ["drop", "list_store", "quarantine", "show_quarantine", "show_store", "store"]
 
@@ -17,9 +17,9 @@ _HERE = "sievenet.cli.pipeline_store"
 @click.group(
     cls=LazyGroup,
     table={
-        "list": Entry(f"{_HERE}:list_store", "List the categories of a store."),
-        "show": Entry(f"{_HERE}:show_store", "Show the schema and the runs of a category."),
-        "drop": Entry(f"{_HERE}:drop", "Remove a category from a store: events, quarantine, schema."),
+        "list": CommandRow(f"{_HERE}:list_store", "List the categories of a store."),
+        "show": CommandRow(f"{_HERE}:show_store", "Show the schema and the runs of a category."),
+        "drop": CommandRow(f"{_HERE}:drop", "Remove a category from a store: events, quarantine, schema."),
     },
 )
 def store() -> None:
@@ -27,7 +27,8 @@ def store() -> None:
 
 
 @click.group(
-    cls=LazyGroup, table={"show": Entry(f"{_HERE}:show_quarantine", "Show bad rows of a category, by their reasons.")}
+    cls=LazyGroup,
+    table={"show": CommandRow(f"{_HERE}:show_quarantine", "Show bad rows of a category, by their reasons.")},
 )
 def quarantine() -> None:
     """Show bad rows with their reasons."""

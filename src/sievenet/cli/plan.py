@@ -9,7 +9,7 @@ import click
 from sievenet.cli.app import LazyGroup
 from sievenet.cli.fabric import run, seconds_text, url_option
 from sievenet.cli.output import json_option, show_json
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 __all__ = ["apply", "plan", "show_plan", "suggested"]
 
@@ -19,9 +19,9 @@ _HERE = "sievenet.cli.plan"
 @click.group(
     cls=LazyGroup,
     table={
-        "show": Entry(f"{_HERE}:show_plan", "Show the index plan of a category."),
-        "suggested": Entry(f"{_HERE}:suggested", "Print a plan that the fabric found better than the one in use."),
-        "apply": Entry(f"{_HERE}:apply", "Change the index plan of a category, under traffic."),
+        "show": CommandRow(f"{_HERE}:show_plan", "Show the index plan of a category."),
+        "suggested": CommandRow(f"{_HERE}:suggested", "Print a plan that the fabric found better than the one in use."),
+        "apply": CommandRow(f"{_HERE}:apply", "Change the index plan of a category, under traffic."),
     },
 )
 def plan() -> None:

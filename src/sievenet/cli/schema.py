@@ -9,7 +9,7 @@ import click
 from sievenet.cli.app import LazyGroup, Refusal
 from sievenet.cli.fabric import run, url_option
 from sievenet.cli.output import json_option, marked, show, show_json
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 if TYPE_CHECKING:
     from sievenet.content import Attribute, Schema
@@ -22,11 +22,11 @@ _HERE = "sievenet.cli.schema"
 @click.group(
     cls=LazyGroup,
     table={
-        "check": Entry(f"{_HERE}:check", "Check schema files."),
-        "show": Entry(f"{_HERE}:show_schema", "Show the attributes of a schema."),
-        "list": Entry(f"{_HERE}:list_samples", "List the built-in schemas."),
-        "register": Entry(f"{_HERE}:register", "Register a schema, or a newer version of one."),
-        "remove": Entry(f"{_HERE}:remove", "Remove a category from a running fabric."),
+        "check": CommandRow(f"{_HERE}:check", "Check schema files."),
+        "show": CommandRow(f"{_HERE}:show_schema", "Show the attributes of a schema."),
+        "list": CommandRow(f"{_HERE}:list_samples", "List the built-in schemas."),
+        "register": CommandRow(f"{_HERE}:register", "Register a schema, or a newer version of one."),
+        "remove": CommandRow(f"{_HERE}:remove", "Remove a category from a running fabric."),
     },
 )
 def schema() -> None:

@@ -63,12 +63,15 @@ def _registrations(found: dict[str, Any], as_json: bool) -> None:
         return
     for each in found["clients"]:
         state = "connected" if each["connected"] else f"away, kept for {each['lease_left']:.0f} s more"
-        click.echo(f"{each['name']} at {each['host']}, {state}")
+        totals = (f"{len(each[kind]) + each[f'more_{kind}']:,} {kind}" for kind in ("advertisements", "subscriptions"))
+        click.echo(f"{each['name']} at {each['host']}, {state}: {', '.join(totals)}")
         for kind in ("advertisements", "subscriptions"):
             for text in each[kind]:
                 click.echo(f"  {'publishes' if kind == 'advertisements' else 'wants    '} {text}")
             if (more := each[f"more_{kind}"]) > 0:
-                click.echo(f"  … and {more:,} more {kind}")
+                click.echo(f"  … and {more:,} more {kind} (--client {each['name']} lists up to 1,000)")
+    if found["more"]:
+        click.echo(f"… and {found['more']:,} more clients")
     if not found["clients"]:
         click.echo("no clients")
 
@@ -214,5 +217,7 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
         aside = table("set aside at the start: these records of the journal are not in effect", "record", "why")
         for each in found["set_aside"]:
             aside.add_row(each["what"], each["error"])
+        if (more := found.get("set_aside_count", 0) - len(found["set_aside"])) > 0:
+            aside.add_row(f"… and {more:,} more, in the file .aside beside the journal")
         tables.insert(1, aside)
     return [each for t in tables for each in (t, "")]

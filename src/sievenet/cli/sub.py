@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from base64 import b64encode
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -148,6 +149,7 @@ async def _sub(
         click.echo(msgspec.json.encode(gap_json(gap)).decode() if as_json else str(gap), err=not as_json)
 
     left = [count]
+    printed: Counter[Feed] = Counter()
     feeds: list[Feed] = []
     readers: list[asyncio.Task[None]] = []
     try:
@@ -160,7 +162,7 @@ async def _sub(
             feeds += [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
             for feed in feeds:
                 click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
-            readers += [asyncio.create_task(_print(feed, left, as_json, payloads)) for feed in feeds]
+            readers += [asyncio.create_task(_print(feed, left, printed, as_json, payloads)) for feed in feeds]
             try:
                 await asyncio.wait(readers, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 for reader in readers:
@@ -175,15 +177,16 @@ async def _sub(
         # The node is closed: readers print what was held back and end, and gaps are told.
         await asyncio.gather(*readers, return_exceptions=True)
         if readers:
-            _sum_up(node, feeds, seen, as_json)
+            _sum_up(node, feeds, printed, seen, as_json)
 
 
-async def _print(feed: Feed, left: list[int | None], as_json: bool, payloads: bool) -> None:
+async def _print(feed: Feed, left: list[int | None], printed: Counter[Feed], as_json: bool, payloads: bool) -> None:
     async for delivery in feed.deliveries():
         if left[0] is not None:
             if left[0] <= 0:
                 return
             left[0] -= 1
+        printed[feed] += 1
         try:
             click.echo(_json(feed, delivery, payloads) if as_json else _text(delivery, payloads))
         except BrokenPipeError:
@@ -221,12 +224,14 @@ def _json(feed: Feed, delivery: Delivery, payloads: bool) -> str:
     ).decode()
 
 
-def _sum_up(node: Node, feeds: list[Feed], open_: list[ReceiverStatistics | None], as_json: bool) -> None:
+def _sum_up(
+    node: Node, feeds: list[Feed], printed: Counter[Feed], open_: list[ReceiverStatistics | None], as_json: bool
+) -> None:
     received = node.statistics().received
     for feed, before in zip(feeds, open_, strict=True):
         seen = feed.statistics()
         click.echo(
-            f"{seen.delivered} events of {feed}, {seen.dropped} dropped, "
+            f"{printed[feed]} events of {feed}, {seen.dropped} dropped, "
             f"{seen.false_positives} false positives ({seen.false_positive_rate:.1%}), "
             f"latency p50 {seconds_text(seen.latency_p50)}, p99 {seconds_text(seen.latency_p99)}",
             err=True,

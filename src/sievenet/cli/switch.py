@@ -52,7 +52,8 @@ def switch(
     the first is port 1. Needs root.
 
     If this command is killed or loses the control plane the kernel goes on forwarding; the next one takes the switch
-    over as it is. When it ends by itself it removes the switch, unless --keep is given.
+    over as it is. When it ends by itself it removes the switch, unless --keep is given: it tells the control plane,
+    forwards until no more packets come (at most 3 s), and goes.
 
     \b
     Examples:
@@ -99,6 +100,8 @@ async def _switch(
             await asyncio.wait((serving, stopping), timeout=seconds, return_when="FIRST_COMPLETED")
             if serving.done():
                 serving.result()
+            elif not keep:
+                await agent.leave()
         finally:
             for task in (serving, stopping, welcome):
                 task.cancel()

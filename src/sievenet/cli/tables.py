@@ -11,7 +11,7 @@ import msgspec
 from sievenet.cli.app import LazyGroup
 from sievenet.cli.fabric import asked, run, seconds_text, url_option
 from sievenet.cli.output import json_option, marked, show, show_json
-from sievenet.cli.table import Entry
+from sievenet.cli.table import CommandRow
 
 if TYPE_CHECKING:
     from sievenet.control.traffic import Traffic
@@ -28,8 +28,8 @@ ROWS = 40_000
 @click.group(
     cls=LazyGroup,
     table={
-        "show": Entry(f"{_HERE}:show_tables", "Show which tables have a limit, and what merging costs."),
-        "fit": Entry(f"{_HERE}:fit", "Choose anew which entries to merge."),
+        "show": CommandRow(f"{_HERE}:show_tables", "Show which tables have a limit, and what merging costs."),
+        "fit": CommandRow(f"{_HERE}:fit", "Choose anew which entries to merge."),
     },
 )
 def tables() -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -193,6 +194,10 @@ def up(ctx: click.Context, /, **flags: Any) -> None:
         configure(config.log.form, config.log.level, config.log.file)
     if config.kernel.interfaces is not None and config.dataplane != "kernel":
         raise click.UsageError("--interfaces makes this machine a switch in its kernel: give --dataplane kernel too")
+    if ctx.params["own"] is not None and config.kernel.interfaces is None:
+        raise click.UsageError("--switch says which switch this machine is: give its --interfaces too")
+    if ctx.params["listen"] is not None and config.dataplane not in ("kernel", "openflow"):
+        raise click.UsageError("--listen is where switches or agents connect: give --dataplane openflow or kernel")
     if sample is not None and config.access.folder is not None:
         raise click.UsageError("--sample cannot be used with --access: the sample's clients have no logins")
     if ctx.params["configurators"] is not None and config.control.mode == "one":
@@ -213,7 +218,8 @@ async def _up(config: Config, taps: Taps | None) -> None:
 
     sample_name, as_json = config.run.sample, config.run.json
     web = _web(config)
-    await load_first(warmup.load)
+    limited = config.data.capacity or config.control.capacity or config.control.capacities
+    await load_first(partial(warmup.load, *([warmup.LIMITS] if limited else [])))
     stop = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(collecting_seldom())

@@ -87,7 +87,10 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             if not (isinstance(lo, int) and isinstance(hi, int)) or max(abs(lo), abs(hi)) >= _INT64:
                 raise SchemaError(expected="64-bit whole lo and hi", got=(lo, hi), where=where)
         else:
-            lo, hi = float(lo), float(hi)
+            try:
+                lo, hi = float(lo), float(hi)
+            except OverflowError:  # a whole number beyond every float
+                raise SchemaError(expected="finite lo and hi", got=(lo, hi), where=where) from None
             msgspec.structs.force_setattr(self, "lo", lo)
             msgspec.structs.force_setattr(self, "hi", hi)
             if not math.isfinite(hi - lo):

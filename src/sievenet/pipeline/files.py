@@ -16,7 +16,7 @@ from sievenet.errors import InvalidInput, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files", "Found", "absolute"]
+__all__ = ["FileStatus", "Files", "absolute"]
 
 
 def absolute(path: str) -> str:
@@ -24,7 +24,7 @@ def absolute(path: str) -> str:
     return path if "://" in path or path.startswith(("/", "file:", "hdfs:")) else str(Path.cwd() / path)
 
 
-class Found(NamedTuple):
+class FileStatus(NamedTuple):
     """A file: its full path, size in bytes, and when it was changed, in ms since 1970."""
 
     path: str
@@ -60,14 +60,14 @@ class Files:
         fs, where = self._at(path)
         return bool(fs.exists(where))
 
-    def find(self, path: str) -> list[Found]:
+    def find(self, path: str) -> list[FileStatus]:
         """The files that a path means: itself, all below it if it is a folder, or all that fit its wildcards.
 
         Hidden ones (names that begin with a dot or an underscore) are left out, as Spark does.
         """
         fs, where = self._at(path)
         statuses = fs.globStatus(where)
-        found: list[Found] = []
+        found: list[FileStatus] = []
         waiting = list(statuses) if statuses is not None else []
         while waiting:
             status = waiting.pop()
@@ -78,7 +78,9 @@ class Files:
                 waiting += list(fs.listStatus(status.getPath()))
             else:
                 found.append(
-                    Found(str(status.getPath().toString()), int(status.getLen()), int(status.getModificationTime()))
+                    FileStatus(
+                        str(status.getPath().toString()), int(status.getLen()), int(status.getModificationTime())
+                    )
                 )
         return sorted(found)
 

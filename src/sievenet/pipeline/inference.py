@@ -39,7 +39,7 @@ from sievenet.workload.trace import rows_of as trace_rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sievenet.pipeline.files import Found
+    from sievenet.pipeline.files import FileStatus
     from sievenet.pipeline.store import Store
 
 __all__ = ["Measure", "category_of", "domain_of", "infer_schema", "measure"]
@@ -164,7 +164,7 @@ def infer_schema(
 # -- measuring --------------------------------------------------------------------------------------
 
 
-def _measures(store: Store, kind: str, files: Sequence[Found], reading: Reading) -> dict[str, Measure]:
+def _measures(store: Store, kind: str, files: Sequence[FileStatus], reading: Reading) -> dict[str, Measure]:
     """Column → measure, in the order of the columns."""
     local = all(f.path.startswith("file:") for f in files)
     if local and sum(f.length for f in files) <= _SMALL:

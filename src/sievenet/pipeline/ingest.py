@@ -21,7 +21,7 @@ import msgspec
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SievenetError, Unavailable
 from sievenet.pipeline.clock import HEAD, TIME_NAMES, clock_of, first_rows
-from sievenet.pipeline.files import Found
+from sievenet.pipeline.files import FileStatus
 from sievenet.pipeline.sources import format_of, rows_of, tap_rows, trace_rows
 from sievenet.pipeline.store import BadFile, Manifest, Store
 from sievenet.pipeline.tables import TIME, check_names, event_ddl
@@ -107,18 +107,18 @@ def ingest(
     return whole
 
 
-def _is(file: Found, kind: str | None) -> bool:
+def _is(file: FileStatus, kind: str | None) -> bool:
     return (kind or format_of(file.path)) == "parquet"
 
 
-def _found(store: Store, path: str) -> list[Found]:
+def _found(store: Store, path: str) -> list[FileStatus]:
     found = store.files.find(path)
     if not found:
         raise InvalidInput("Expected a file, a folder with files or wildcards that fit some, got none", where=path)
     return found
 
 
-def _set_aside(error: Exception, good: list[Found], bad: list[BadFile]) -> None:
+def _set_aside(error: Exception, good: list[FileStatus], bad: list[BadFile]) -> None:
     """Blame the file that an error names; raise the error if it names none of ours."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -156,7 +156,7 @@ def _said(text: str) -> str:
 def _run(
     store: Store,
     schema: Schema,
-    files: list[Found],
+    files: list[FileStatus],
     run: str,
     kind: str | None,
     time: str | None,

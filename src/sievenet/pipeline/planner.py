@@ -30,7 +30,7 @@ from sievenet.tuning.cost import Objective
 from sievenet.tuning.covers import Interest, Interests
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import Profile
-from sievenet.tuning.search import METHODS, RECIPES, Found, search
+from sievenet.tuning.search import METHODS, RECIPES, Findings, search
 from sievenet.tuning.sites import Sites
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ FILTERS: Final = 20_000
 class Planned:
     """What a search found, and what the best plan does with all events."""
 
-    found: Found
+    found: Findings
     profile: Profile
     #: Over all events: the plan that is recommended, the regular one, and the one in use (the regular one if unknown).
     predicted: Result

@@ -21,7 +21,7 @@ import msgspec
 
 from sievenet.content import Schema
 from sievenet.errors import InvalidInput, SchemaError
-from sievenet.pipeline.files import Files, Found, absolute
+from sievenet.pipeline.files import Files, FileStatus, absolute
 from sievenet.pipeline.tables import event_ddl, quoted
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Store:
         found = self.files.find(f"{self.root}/manifests/{category}")
         return [msgspec.json.decode(self.files.read(f.path), type=Manifest) for f in found]
 
-    def unread(self, category: str, found: list[Found]) -> list[Found]:
+    def unread(self, category: str, found: list[FileStatus]) -> list[FileStatus]:
         """The files that no run has read yet."""
         read = {file for manifest in self.manifests(category) for file in manifest.files}
         return [f for f in found if tuple(f) not in read]

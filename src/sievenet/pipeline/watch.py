@@ -43,7 +43,7 @@ from sievenet.tuning.cost import Cost, Needed
 from sievenet.tuning.covers import Covers, Interest, Interests
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
-from sievenet.tuning.search import Found, search
+from sievenet.tuning.search import Findings, search
 from sievenet.tuning.sites import Sites
 from sievenet.tuning.splits import edges
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Settings", "Signal", "Watcher", "Window"]
+__all__ = ["Settings", "Signal", "Watcher", "WindowCounts"]
 
 _BINS: Final = 32
 _BINARY: Final = "path string, modificationTime timestamp, length bigint, content binary"
@@ -83,7 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 100
 
 
-class Window(msgspec.Struct, frozen=True):
+class WindowCounts(msgspec.Struct, frozen=True):
     """What a batch saw of one window: start in seconds since 1970, sums (docs/reference/rates.md), and drift."""
 
     start: float
@@ -104,9 +104,9 @@ class Window(msgspec.Struct, frozen=True):
         needed = Needed(self.needed_links, self.needed_hosts, self.wanted)
         return Cost(self.events, self.packets, self.transmissions, self.received, self.delivered, needed)
 
-    def __add__(self, other: Window) -> Window:
+    def __add__(self, other: WindowCounts) -> WindowCounts:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
-        return Window(self.start, drift=max(self.drift, other.drift), **sums)
+        return WindowCounts(self.start, drift=max(self.drift, other.drift), **sums)
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -171,11 +171,11 @@ class Watcher:
     def _keep(self, state: _State) -> None:
         self.files.write(f"{self.folder}/plan.json", msgspec.json.encode(state))
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[WindowCounts]:
         """All windows seen so far; parts of one window from several batches are added up."""
-        found: dict[float, Window] = {}
+        found: dict[float, WindowCounts] = {}
         for file in self.files.find(f"{self.folder}/windows"):
-            for part in msgspec.json.decode(self.files.read(file.path), type=list[Window]):
+            for part in msgspec.json.decode(self.files.read(file.path), type=list[WindowCounts]):
                 old = found.get(part.start)
                 found[part.start] = part if old is None else old + part
         return [found[start] for start in sorted(found)]
@@ -287,7 +287,7 @@ def replan(
     settings: Settings,
     sites: Sites | None = None,
     source: npt.NDArray[np.int64] | None = None,
-) -> Found:
+) -> Findings:
     """The best plan for a sample, of the same bits and kind, one version later."""
     return search(
         LocalJudge(sample, interests, settings.budget, sites, source),
@@ -303,7 +303,7 @@ def replan(
     )
 
 
-def _newest(windows: Sequence[Window], least: int) -> int:
+def _newest(windows: Sequence[WindowCounts], least: int) -> int:
     """The number of the first of the last windows that have ``least`` events together; 0 if all have fewer."""
     seen = 0
     for at in range(len(windows) - 1, -1, -1):
@@ -318,7 +318,7 @@ def _newest(windows: Sequence[Window], least: int) -> int:
 
 def window_counts(
     events: DataFrame, plan: Plan, interests: Interests, settings: Settings, sites: Sites | None = None
-) -> list[tuple[Window, npt.NDArray[np.int64]]]:
+) -> list[tuple[WindowCounts, npt.NDArray[np.int64]]]:
     """Sums and histograms (attributes × bins) per window."""
     (covers,) = covers_of(events.sparkSession, [plan], interests, settings.budget)
     encoded = [encode_subscription(as_subscription(w)) for w in interests.wanted]
@@ -327,10 +327,10 @@ def window_counts(
     micros = round(settings.window * 1e6)
     chosen = events.select(*columns, TIME, PUBLISHER)
     rows = chosen.mapInArrow(lambda parts: _counted(shared.get(), parts, micros), _DDL)
-    found: dict[int, tuple[Window, npt.NDArray[np.int64]]] = {}
+    found: dict[int, tuple[WindowCounts, npt.NDArray[np.int64]]] = {}
     for row in rows.collect():
         number, seen = row["window"], np.array(row["histogram"], np.int64).reshape(-1, _BINS)
-        window = Window(number * settings.window, **{name: row[name] for name in _SUMS})
+        window = WindowCounts(number * settings.window, **{name: row[name] for name in _SUMS})
         old = found.get(number)
         found[number] = (window, seen) if old is None else (old[0] + window, old[1] + seen)
     return [found[number] for number in sorted(found)]

@@ -13,45 +13,37 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
 
+from sievenet.session.rest import Rest
+
 __all__ = ["Apart"]
 
 T = TypeVar("T")
 
 #: Times as long as its last message took that a party waits, unless told otherwise.
 _REST: Final = 200.0
-#: Parties that are remembered.
-_MOST: Final = 1024
 
 
 class Apart:
     """One thread's worth of work at a time; a party waits ``rest`` times as long for its next."""
 
     def __init__(self, rest: float = _REST) -> None:
-        self._rest = rest
+        self._rest = Rest(rest)
         self._turn = asyncio.Semaphore(1)
-        #: When the next message of a party may be decoded.
-        self._next: dict[Hashable, float] = {}
 
     async def run(self, party: Hashable | None, work: Callable[[], T]) -> T:
         """The result of work for a party, beside the event loop; None waits for nobody but others' work."""
         while True:
-            wait = self._next.get(party, 0.0) - time.monotonic()
-            if wait > 0:
+            wait = self._rest.wait(party, time.monotonic())
+            if wait:
                 await asyncio.sleep(wait)
                 continue
             async with self._turn:
-                if self._next.get(party, 0.0) > time.monotonic():
+                if self._rest.wait(party, time.monotonic()):
                     continue  # another connection of the same party was first
                 result, seconds = await asyncio.to_thread(_timed, work)
                 if party is not None:
-                    self._rests(party, seconds)
+                    self._rest.worked(party, seconds, time.monotonic())
                 return result
-
-    def _rests(self, party: Hashable, seconds: float) -> None:
-        now = time.monotonic()
-        if len(self._next) >= _MOST:
-            self._next = {each: until for each, until in self._next.items() if until > now}
-        self._next[party] = now + self._rest * seconds
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -65,6 +65,8 @@ class Callee:
         self._expected = protocol.welcome if dialled else protocol.hello
         #: Who speaks, once it is welcome.
         self.identity: Identity | None = None
+        #: What it calls itself.
+        self._called: str | None = None
         self._lease = 0.0
         #: When something came last; before it is welcome, when it began.
         self.heard = now
@@ -159,8 +161,10 @@ class Callee:
                 step.end = CodecError(expected=expected, got=f"`{type(message).__name__}`", where="connection")
             case _ if message.protocol != self._protocol.version:
                 version, name = self._protocol.version, self._protocol.name
-                step.end = Rejected(f"Expected {name} protocol version {version}, got {message.protocol}{_HINT}")
+                hint = _HINT if name in ("control", "router") else ""
+                step.end = Rejected(f"Expected {name} protocol version {version}, got {message.protocol}{hint}")
             case _:
+                self._called = getattr(message, "router", None) or message.name
                 step.greeting = message
 
     def _complain(self, request: int, error: SievenetError, step: Step) -> None:
@@ -170,7 +174,7 @@ class Callee:
         if self.malformed > most:
             step.end = CodecError(f"Expected at most {most} malformed messages: {error}")
         elif self.identity.role is Role.COMPONENT:
-            log.warning("from component %s: %s", self.identity.name, error)
+            log.warning("from component %s: %s", self.identity.name or self._called, error)
         else:
             step.answers.append(failure(request, error))
 

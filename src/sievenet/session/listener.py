@@ -23,7 +23,7 @@ from sievenet.access.quota import TooFast
 from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.session.apart import Apart
 from sievenet.session.callee import Callee, Step
-from sievenet.session.complaints import Complaints, told
+from sievenet.session.complaints import Complaints, Seldom, told
 from sievenet.session.connection import Connection
 from sievenet.session.framing import frame
 from sievenet.session.lifetime import Tasks
@@ -113,6 +113,8 @@ class Listener(Generic[C]):
         self.connections: set[C] = set()
         #: Errors that should not be: each is in the log.
         self.errors = 0
+        #: Of strangers: there may be many.
+        self._complain = Seldom(log)
 
     @property
     def turned_away(self) -> int:
@@ -200,7 +202,11 @@ class Listener(Generic[C]):
             connection.send(found)
 
     def _end(self, connection: C, error: SievenetError) -> None:
-        log.warning("connection of %s ended: %s", connection, error)
+        if not connection.ended:
+            if connection.identity is None:
+                self._complain(f"connection of {connection} ended: {error}")
+            else:
+                log.warning("connection of %s ended: %s", connection, error)
         connection.end(error)
 
     def wrong(self, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -22,12 +23,14 @@ __all__ = [
     "Text",
     "Ticket",
     "Welcome",
+    "check_name",
     "failure",
     "raised",
 ]
 
 #: Short, printable, safe in a path, a log line and a metric; `\\Z` because `$` would let a newline follow.
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z")]
+_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z"
+Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Ticket = Annotated[bytes, msgspec.Meta(max_length=64)]
@@ -106,6 +109,13 @@ class Alive(Message, frozen=True):
 # -- errors across the wire ----------------------------------------------------------------
 
 _KINDS: Final[dict[str, type[errors.SievenetError]]] = {name: getattr(errors, name) for name in errors.__all__}
+
+
+def check_name(name: str) -> None:
+    """`InvalidInput` unless this can be the name of a node, a router or a component."""
+    if not re.match(_NAME, name):
+        allowed = "a name of letters, digits, _ . : and -, 64 at most, a letter, digit or _ first"
+        raise errors.InvalidInput(expected=allowed, got=name, where="name")
 
 
 def failure(request: int, error: BaseException) -> Failure:

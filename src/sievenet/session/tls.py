@@ -77,9 +77,12 @@ def secured(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 
 def contexts(
-    certificate: str | None, key: str | None, authority: str | None
+    certificate: str | None, key: str | None, authority: str | None, *, anybody: bool = False
 ) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """What a router speaks when it is called and when it calls, from files in PEM; None for plain TCP."""
+    """What a router speaks when it is called and when it calls, from files in PEM; None for plain TCP.
+
+    With an authority, whoever calls needs a certificate that it signed; clients need none if ``anybody`` may be one.
+    """
     if certificate is None:
         for given, option in ((key, "--tls-key"), (authority, "--tls-ca")):
             if given is not None:
@@ -95,8 +98,8 @@ def contexts(
             context.load_cert_chain(certificate, key)
         if authority is not None:
             called.load_verify_locations(authority)
-            # Clients may come without one; a neighbour without one is refused by name.
-            called.verify_mode = ssl.CERT_OPTIONAL
+            # A neighbour without one is refused by name.
+            called.verify_mode = ssl.CERT_OPTIONAL if anybody else ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
             expected="a certificate and its private key (PEM)", got=f"`{certificate}, {key}: {error}`"

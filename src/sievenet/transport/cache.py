@@ -55,7 +55,6 @@ class Cache:
         self._options = options
         self._rings: OrderedDict[int, _Ring] = OrderedDict()
         self.bytes = 0
-        self.hits = self.misses = 0
 
     def keep(self, publisher: int, epoch: int, sequence: int, message: bytes, now: float) -> None:
         """A message came: keep it for a while."""
@@ -89,10 +88,6 @@ class Cache:
 
     def asked(self, publisher: int, wait: float, distance: float, hit: bool) -> None:
         """A request for a message of mine came: adapt (the source's algorithm 4.2)."""
-        if hit:
-            self.hits += 1
-        else:
-            self.misses += 1
         ring = self._rings.get(publisher)
         if ring is None:
             return

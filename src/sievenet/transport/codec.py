@@ -30,7 +30,6 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
-from itertools import takewhile
 from math import isfinite
 from typing import Final
 from zlib import crc32
@@ -144,12 +143,6 @@ class Record(msgspec.Struct, frozen=True):
         """Microseconds from the message before the oldest entry to the newest."""
         size = 4 + self.width
         return sum(_AGE.unpack_from(self.data, i * size)[0] for i in range(self.count))
-
-    def younger(self, previous: int, seconds: float) -> int:
-        """How many of the messages left less than so many seconds before; ``previous`` as in `walk`."""
-        if seconds <= 0.0:
-            return 0
-        return sum(1 for _ in takewhile(lambda entry: entry[0] < seconds, self.walk(previous, self.count)))
 
 
 def record_entry(apart: int, bits: Bits, width: int) -> bytes:

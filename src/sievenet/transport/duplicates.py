@@ -53,6 +53,8 @@ class DuplicateWindow:
         #: The source heard last, and its ring.
         self._last: Source | None = None
         self._latest = memoryview(b"")
+        #: A ring that was asked for, as an array.
+        self._asked = self._latest, np.empty(0, np.uint64)
         self.duplicates = 0
         self.late = 0
         #: Sources that were forgotten to make room; a copy of theirs from before would pass.
@@ -138,6 +140,8 @@ class DuplicateWindow:
             # Different numbers within one turn of the ring have a slot each, and can be asked together.
             if int(rising[-1]) - int(rising[0]) < self._span and _rise(rising):
                 return self._fresh_apart(source, numbers)
+            half = len(numbers) // 2
+            return np.concatenate((self.fresh_of(source, numbers[:half]), self.fresh_of(source, numbers[half:])))
         return np.fromiter((self.fresh(*source, each) for each in sequences.tolist()), np.bool_, len(sequences))
 
     def _fresh_apart(self, source: Source, sequences: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
@@ -157,7 +161,10 @@ class DuplicateWindow:
 
     def ring(self, source: Source) -> npt.NDArray[np.uint64]:
         """The numbers of a source, plus one each and by slot, for kernels that ask and note as `fresh` does."""
-        return np.frombuffer(self._ring(source), np.uint64)
+        ring = self._latest if source == self._last else self._ring(source)
+        if ring is not self._asked[0]:
+            self._asked = ring, np.frombuffer(ring, np.uint64)
+        return self._asked[1]
 
     def count(self, again: int, late: int) -> None:
         """Such a kernel found so many packets that came again, and so many too late to tell."""

@@ -37,7 +37,7 @@ from sievenet.tuning.dimensions import ranked
 from sievenet.tuning.judge import Judge
 from sievenet.tuning.profile import Profile
 
-__all__ = ["METHODS", "RECIPES", "Found", "Search", "Tried", "random_sets", "search"]
+__all__ = ["METHODS", "RECIPES", "Findings", "Search", "Tried", "random_sets", "search"]
 
 METHODS: Final = ("RI", "EVS", "EMCS", "CS", "GS", "BRS", "SI", "SI1", "ASI", "QI", "SI+QI", "GB")
 #: What `recipes` are made of: a way to choose dimensions, and how they are indexed.
@@ -102,7 +102,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Findings:
     """The best plan, everything that was tried, and why it is the best."""
 
     best: Tried
@@ -149,7 +149,7 @@ class Search:
         given = (self.judge, self.profile, self.clusters, self.bits, self.kind, self.rest, self.version)
         self._make = Candidates(*given)
 
-    def run(self) -> Found:
+    def run(self) -> Findings:
         """Search."""
         # What the first plan takes is no part of the search: compiled code is loaded for it, or made.
         first, *stages = self._stages
@@ -170,7 +170,7 @@ class Search:
                 break
         asked = [t for t in self.tried if t.name in self.recipes] or self.tried
         best = min(asked, key=lambda t: (t.score, t.name != "present", len(t.dimensions), t.rectangles))
-        return Found(best, tuple(self.tried), self._why(best), self.clock() - self._start, complete)
+        return Findings(best, tuple(self.tried), self._why(best), self.clock() - self._start, complete)
 
     @property
     def _stages(self) -> tuple[Callable[[], Iterator[None]], ...]:
@@ -390,6 +390,6 @@ class Search:
         return " ".join(lines)
 
 
-def search(judge: Judge, profile: Profile, clusters: Clustering, bits: int, **settings: Any) -> Found:
+def search(judge: Judge, profile: Profile, clusters: Clustering, bits: int, **settings: Any) -> Findings:
     """The best plan of so many bits; settings are the fields of `Search`."""
     return Search(judge, profile, clusters, bits, **settings).run()

@@ -84,9 +84,3 @@ class Stabbing:
     def ranks(self, places: Callable[[int], npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
         """Axes × events: the stretch of each event on each axis."""
         return np.stack([axis.ranks(places(i)) for i, axis in enumerate(self.axes)])
-
-    def count(self, places: Callable[[int], npt.NDArray[Any]], counts: npt.NDArray[np.int64]) -> None:
-        """Add to each event's count how many owners (or boxes) hold it."""
-        from sievenet.tuning.kernels import stab
-
-        stab(self.ranks(places), self.bitmaps, self.starts, self.owners, counts)

@@ -31,7 +31,7 @@ from sievenet.tuning.cost import Cost
 from sievenet.tuning.covers import Interests
 from sievenet.tuning.judge import LocalJudge
 from sievenet.tuning.profile import profile_batches
-from sievenet.tuning.search import Found, Tried, search
+from sievenet.tuning.search import Findings, Tried, search
 from sievenet.tuning.sites import Sites
 
 __all__ = ["Outcome", "Piece", "Task", "Tree", "drawn", "kindest", "solve"]
@@ -147,7 +147,7 @@ def solve(task: Task, clock: Callable[[], float] = time.process_time) -> Outcome
     )
 
 
-def kindest(found: Found, margin: float) -> Tried:
+def kindest(found: Findings, margin: float) -> Tried:
     """Of the plans that carry about as little as the best one, that which bothers hosts least.
 
     One that the governor would take is not given up for one that it would not: neither for one that does not save the

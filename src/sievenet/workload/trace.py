@@ -323,7 +323,7 @@ def _value(schema: Schema, name: str, text: str) -> Any:
     kind, plain = schema[name].type, text.strip()
     if kind == "int" and _WHOLE.fullmatch(plain):
         return int(plain.split(".")[0])
-    if kind == "float":
+    if kind == "float" and "_" not in plain:  # Python reads 1_0 as 10, and nobody else does
         try:
             return float(plain)
         except ValueError:
