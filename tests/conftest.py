@@ -95,6 +95,13 @@ class _Look:
             os.environ[_WATCHING] = self.found
 
 
+# A shell that starts tests in the background (`make test &`) has them ignore Ctrl-C, and so would all that they start.
+for _number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _close = asyncio.SelectorEventLoop.close
 
 

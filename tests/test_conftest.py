@@ -55,6 +55,26 @@ def run(tmp_path):
     return run
 
 
+INTERRUPTED = """
+import signal, subprocess, sys
+
+def test_a_process_ends_when_it_is_told_to():
+    start = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
+    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == -signal.SIGINT
+"""
+
+
+def test_processes_hear_ctrl_c_in_the_background_of_a_script_too(run):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert "1 passed" in run(INTERRUPTED, "true")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_skips_are_forgiven_on_a_desk(run):
     output = run(SKIPPING, "false", "-s")
     assert "1 passed, 3 skipped, 1 xfailed" in output
