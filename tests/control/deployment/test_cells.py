@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sievenet.control.deployment.cells import CellDeployment, _cheapest, around, inside, reduced, space
@@ -125,6 +125,12 @@ def flow(entry):
 
 
 @given(st.sets(ENTRIES, max_size=12), st.sets(ENTRIES, max_size=12), st.integers(0, 2), st.integers(0, 40))
+@example(  # an entry for everything that stays
+    {(1, 0, 1), (2, 0, 2), (1, 0, 0), (2, 0, 1), (2, 0, 0)},
+    {(2, 1, 1), (1, 0, 1), (1, 0, 0), (2, 0, 0), (2, 0, 3)},
+    0,
+    0,
+)
 def test_changes_of_cells_need_one_spare_entry_and_lose_nothing(one, two, more, cut):
     tables = CellTables(3, 1)
     old, new = FlowTable(map(flow, one)), FlowTable(map(flow, two))

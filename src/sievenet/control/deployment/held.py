@@ -266,7 +266,9 @@ class CellTables(Held):
         """What to tell the switch since the last time."""
         size = self.told
         came, went = self.deployment.taken()
-        done = self._in_order(map(self.flow, sorted(came)), map(self.flow, sorted(went)), size, room)
+        root, standing = self.deployment.root, self.deployment.table - came
+        flows = (map(self.flow, sorted(some)) for some in (came, went))
+        done = self._in_order(*flows, size, room, lambda port: (port, *root) in standing)
         self.most = peak(size, done)
         return done
 
@@ -285,12 +287,21 @@ class CellTables(Held):
         """The changes that put a switch right."""
         before, after = holds.by_key(), wanted.by_key()
         came = [flow for key, flow in after.items() if key not in before]
-        return self._in_order(came, [f for key, f in before.items() if key not in after], len(holds), room)
+        went = [flow for key, flow in before.items() if key not in after]
+        standing = before.keys() & after.keys()
+        return self._in_order(came, went, len(holds), room, lambda port: self._wide(port).key in standing)
 
-    def _in_order(self, came: Iterable[Flow], went: Iterable[Flow], size: int, room: int | None) -> list[FlowChange]:
+    def _wide(self, port: int) -> Flow:
+        """The flow of everything for a port."""
+        return self.flow((port, *self.deployment.root))
+
+    def _in_order(
+        self, came: Iterable[Flow], went: Iterable[Flow], size: int, room: int | None, stands: Callable[[int], bool]
+    ) -> list[FlowChange]:
         """What comes before what goes; port by port, if there is no room for that at once.
 
-        A port for which there is still too little has an entry for everything while its others change.
+        A port for which there is still too little has an entry for everything while its others change; it may have
+        had it before, and keep it (`stands`).
         """
         by_port: dict[int, tuple[list[Flow], list[Flow]]] = {}
         for number, flows in enumerate((came, went)):
@@ -306,8 +317,10 @@ class CellTables(Held):
             going: list[FlowChange] = [Delete(flow) for flow in old]
             if size + len(new) <= room or not old:
                 done += adding + going
+            elif stands(old[0].table):
+                done += going + adding
             else:
-                wide = self.flow((old[0].table, *self.deployment.root))
+                wide = self._wide(old[0].table)
                 comes, goes = wide in new, wide in old
                 done += [] if goes else [Add(wide)]
                 done += [change for change in going + adding if change.flow != wide]
